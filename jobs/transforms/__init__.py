@@ -1,0 +1,1 @@
+"""DataFrame to DataFrame: no session, no I/O, no action."""

@@ -1,0 +1,1 @@
+"""What things are: wire layouts, enumerations and tables, as data."""

@@ -1,0 +1,81 @@
+"""How a table is declared: columns with types, comments and allowed values, in one place.
+
+The Spark schema, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+BINARY = BinaryType()
+BOOL = BooleanType()
+DOUBLE = DoubleType()
+LONG = LongType()
+STRING = StringType()
+TIMESTAMP = TimestampType()
+U8 = ShortType()  # the smallest Spark type that holds every unsigned value of that width
+U16 = IntegerType()
+U32 = LongType()
+U64 = DecimalType(20, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: name, Spark type, the sentence an analyst reads, and, where enumerated, its values."""
+
+    name: str
+    type: DataType
+    comment: str
+    nullable: bool = True
+    values: type[StrEnum] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A Delta table: `<warehouse>/<name>`, one row per `key`."""
+
+    name: str
+    comment: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    def __iter__(self) -> Iterator[Column]:
+        """Go through the columns in their order."""
+        return iter(self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names in their order."""
+        return [column.name for column in self.columns]
+
+    @property
+    def spark(self) -> StructType:
+        """The Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
+        return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """CHECK constraints by name, one for each enumerated column."""
+        return {
+            f"{column.name}_values": " OR ".join(
+                [f"{column.name} IS NULL"] * column.nullable
+                + [f"{column.name} IN ({', '.join(repr(value.value) for value in column.values)})"]
+            )
+            for column in self.columns
+            if column.values is not None
+        }

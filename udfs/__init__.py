@@ -1,0 +1,1 @@
+"""What is done to bytes: capture records, TCP, framing, headers and the acceptance rule."""
