@@ -124,14 +124,10 @@ PACKETS = Table(
     (
         _STREAM_ID,
         _STREAM_OFFSET,
-        Column(
-            "size", LONG, "Bytes consumed on the stream, a trailing SessionHeader included.", nullable=False
-        ),
+        Column("size", LONG, "Bytes on the stream, a trailing SessionHeader included.", nullable=False),
         Column("packet_type", STRING, "Which packet it is.", nullable=False, values=PacketType),
         Column("captured_at", TIMESTAMP, "Time of the segment that completed it, UTC."),
-        Column(
-            "captured_ns", LONG, "The same in nanoseconds since 1970; null when the capture has no times."
-        ),
+        Column("captured_ns", LONG, "The same in ns since 1970; null when the capture has no times."),
         Column("capture_id", STRING, "Capture of the segment that completed it.", nullable=False),
         Column("first_frame", LONG, "Lowest 1-based record number in that capture.", nullable=False),
         Column("last_frame", LONG, "Record number of the segment that completed it.", nullable=False),
