@@ -1,0 +1,720 @@
+"""The headers of the protocol, each declared once, as data.
+
+The `dpkt` classes and the numpy dtypes of `udfs.headers`, the columns of `schemas.messages` and the
+documentation all derive from these declarations. Names are the documents' own; `column` is the same thing in
+snake case, unique within a packet. Every number is little-endian ([MS-MQMQ] 2.2.18).
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+
+VERSION = 0x10
+SIGNATURE = 0x524F494C  # the bytes "LIOR"
+MAX_PACKET_SIZE = 0x400000
+UNLIMITED = 0xFFFFFFFF  # a time that never runs out
+ORDER_QUEUE_ID = 4
+ORDER_QUEUE_SUFFIX = "\\private$\\order_queue$"
+ORDER_ACK_LABEL = "QM Ordering Ack"
+ACK_BODY_SIZE = 36
+
+
+class Kind(Enum):
+    """How the bytes of a field read as a value."""
+
+    NUMBER = auto()  # unsigned
+    TIME = auto()  # u32 seconds since 1970, UTC
+    GUID = auto()  # lower-case text
+    MESSAGE_ID = auto()  # GUID and u32 ordinal, as text: <guid>\<ordinal>
+    TEXT = auto()
+    TEXTS = auto()
+    OPAQUE = auto()  # bytes, no column: they stay in packets.raw
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """Some bits of a flag word, under the document's name and their column's."""
+
+    name: str
+    mask: int
+    column: str
+    comment: str
+
+    @property
+    def shift(self) -> int:
+        """Distance of the lowest bit from bit 0."""
+        return (self.mask & -self.mask).bit_length() - 1
+
+    @property
+    def width(self) -> int:
+        """Number of bits."""
+        return self.mask.bit_count()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: an empty struct code means variable length, `when` is the flag an optional one hangs on."""
+
+    name: str
+    code: str
+    column: str | None
+    comment: str
+    kind: Kind = Kind.NUMBER
+    default: int | bytes = 0
+    bits: tuple[Bits, ...] = ()
+    when: str | None = None
+
+    @property
+    def attribute(self) -> str:
+        """Name in dpkt class and numpy dtype: the column, else the document's name behind an underscore."""
+        return self.column or f"_{self.name.lower()}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the field, 0 when variable."""
+        return struct.calcsize(f"<{self.code}")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header: document name, section, when it is there, fields in wire order."""
+
+    name: str
+    section: str
+    presence: str
+    fields: tuple[Field, ...]
+
+    @property
+    def fixed(self) -> tuple[Field, ...]:
+        """The fields that are always there, at fixed offsets."""
+        return tuple(field for field in self.fields if field.code and field.when is None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the fixed part."""
+        return sum(field.size for field in self.fixed)
+
+
+class InternalType(IntEnum):
+    """InternalHeader.Flags.PT, [MS-MQQB] 2.2.1."""
+
+    SESSION_ACK = 1
+    ESTABLISH_CONNECTION = 2
+    CONNECTION_PARAMETERS = 3
+
+
+class QueueType(IntEnum):
+    """UserHeader.Flags.DQ, AQ and RQ: which bytes name the queue, [MS-MQMQ] 2.2.19.2."""
+
+    NONE = 0
+    SAME_AS_ADMIN = 1
+    PRIVATE_ON_SOURCE = 2
+    PRIVATE_ON_DESTINATION = 3
+    PRIVATE_ON_ADMIN_HOST = 4
+    PUBLIC = 5
+    PRIVATE = 6
+    DIRECT = 7
+
+
+LEGAL_DESTINATION_TYPES = frozenset(
+    {QueueType.NONE, QueueType.PRIVATE_ON_DESTINATION, QueueType.PUBLIC, QueueType.DIRECT}
+)
+LEGAL_ADMIN_TYPES = LEGAL_DESTINATION_TYPES | {QueueType.PRIVATE_ON_SOURCE, QueueType.PRIVATE}
+QUEUE_NAME_SIZES = (0, 0, 4, 4, 4, 16, 20)  # bytes by QueueType; a direct name says its own length
+
+
+class DeliveryMode(IntEnum):
+    """UserHeader.Flags.DM, [MS-MQMQ] 2.2.19.2."""
+
+    EXPRESS = 0
+    RECOVERABLE = 1
+
+
+class SenderIdType(IntEnum):
+    """SecurityHeader.Flags.ST, [MS-MQMQ] 2.2.20.6."""
+
+    NONE = 0
+    SID = 1
+    QUEUE_MANAGER = 2
+
+
+class FormatType(IntEnum):
+    """MQFFormatNameElement.FormatType, [MS-MQMQ] 2.2.18.1.4."""
+
+    PUBLIC = 1
+    PRIVATE = 2
+    DIRECT = 3
+    DISTRIBUTION_LIST = 6
+
+
+class SectionId(IntEnum):
+    """What opens a part of a SoapHeader or MultiQueueFormatHeader, [MS-MQMQ] 2.2.20.2, 2.2.20.3, 2.2.20.7."""
+
+    DESTINATION = 0x0064
+    ADMINISTRATION = 0x00C8
+    RESPONSE = 0x012C
+    SIGNATURE = 0x015E
+    SOAP_HEADER = 0x0320
+    SOAP_BODY = 0x0384
+
+
+class MessageClass(IntEnum):
+    """MessagePropertiesHeader.MessageClass, [MS-MQMQ] 2.2.18.1.6 and [MC-MQAC] 2.2.2.9."""
+
+    MQMSG_CLASS_NORMAL = 0x0000
+    MQMSG_CLASS_REPORT = 0x0001
+    MQMSG_CLASS_ACK_REACH_QUEUE = 0x0002
+    MQMSG_CLASS_ORDER_ACK = 0x00FF
+    MQMSG_CLASS_ACK_RECEIVE = 0x4000
+    MQMSG_CLASS_NACK_BAD_DST_Q = 0x8000
+    MQMSG_CLASS_NACK_DELETED = 0x8001
+    MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT = 0x8002
+    MQMSG_CLASS_NACK_Q_EXCEED_QUOTA = 0x8003
+    MQMSG_CLASS_NACK_ACCESS_DENIED = 0x8004
+    MQMSG_CLASS_NACK_HOP_COUNT_EXCEEDED = 0x8005
+    MQMSG_CLASS_NACK_BAD_SIGNATURE = 0x8006
+    MQMSG_CLASS_NACK_BAD_ENCRYPTION = 0x8007
+    MQMSG_CLASS_NACK_COULD_NOT_ENCRYPT = 0x8008
+    MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_Q = 0x8009
+    MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_MSG = 0x800A
+    MQMSG_CLASS_NACK_UNSUPPORTED_CRYPTO_PROVIDER = 0x800B
+    MQMSG_CLASS_NACK_SOURCE_COMPUTER_GUID_CHANGED = 0x800C
+    MQMSG_CLASS_NACK_Q_DELETED = 0xC000
+    MQMSG_CLASS_NACK_Q_PURGED = 0xC001
+    MQMSG_CLASS_NACK_RECEIVE_TIMEOUT = 0xC002
+    MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER = 0xC003
+    MQMSG_CLASS_NACK_RECEIVE_REJECTED = 0xC004
+
+
+class BodyType(IntEnum):
+    """MessagePropertiesHeader.BodyType, [MS-MQMQ] 2.2.12, and what [MC-MQAC] 3.17.4.1.22 also produces."""
+
+    VT_EMPTY = 0
+    VT_NULL = 1
+    VT_I2 = 2
+    VT_I4 = 3
+    VT_R4 = 4
+    VT_R8 = 5
+    VT_CY = 6
+    VT_DATE = 7
+    VT_BSTR = 8
+    VT_BOOL = 11
+    VT_VARIANT = 12
+    VT_I1 = 16
+    VT_UI1 = 17
+    VT_UI2 = 18
+    VT_UI4 = 19
+    VT_I8 = 20
+    VT_UI8 = 21
+    VT_LPWSTR = 31
+    VT_BLOB = 65
+    VT_CLSID = 72
+
+
+VT_VECTOR = 0x1000
+VT_ARRAY = 0x2000
+
+
+MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
+BODY_TYPE_NAMES: dict[int, str] = {
+    code.value + flag: prefix + code.name
+    for flag, prefix in ((0, ""), (VT_VECTOR, "VT_VECTOR | "), (VT_ARRAY, "VT_ARRAY | "))
+    for code in BodyType
+}
+DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in DeliveryMode}
+
+BASE_HEADER = Header(
+    "BaseHeader",
+    "[MS-MQMQ] 2.2.19.1",
+    "always",
+    (
+        Field("VersionNumber", "B", "version_number", "Always 0x10.", default=VERSION),
+        Field("Reserved", "B", None, "Any value."),
+        Field(
+            "Flags",
+            "H",
+            "base_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(
+                Bits("PR", 0x0007, "priority", "0 to 7, 7 highest; 0 for a transactional message."),
+                Bits("IN", 0x0008, "internal", "An internal packet of the session."),
+                Bits("SH", 0x0010, "has_session_header", "A SessionHeader follows at PacketSize."),
+                Bits("DH", 0x0020, "has_debug_header", "A DebugHeader is present."),
+                Bits("TR", 0x0100, "tracing", "The sender asks for trace reports."),
+            ),
+        ),
+        Field("Signature", "I", "signature", "Always 0x524F494C, the bytes LIOR.", default=SIGNATURE),
+        Field(
+            "PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader that follows it."
+        ),
+        Field(
+            "TimeToReachQueue",
+            "I",
+            "time_to_reach_queue",
+            "Seconds allowed to reach the destination queue manager; 4294967295 is no limit.",
+            default=UNLIMITED,
+        ),
+    ),
+)
+
+INTERNAL_HEADER = Header(
+    "InternalHeader",
+    "[MS-MQQB] 2.2.1",
+    "BaseHeader.Flags.IN",
+    (
+        Field("Reserved", "H", None, "Ignored."),
+        Field(
+            "Flags",
+            "H",
+            "internal_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(
+                Bits(
+                    "PT",
+                    0x000F,
+                    "internal_type",
+                    "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
+                ),
+                Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
+            ),
+        ),
+    ),
+)
+
+ESTABLISH_CONNECTION_HEADER = Header(
+    "EstablishConnectionHeader",
+    "[MS-MQQB] 2.2.3.1",
+    "InternalHeader.Flags.PT = 2",
+    (
+        Field("ClientGuid", "16s", "client_guid", "Queue manager of the initiator.", Kind.GUID, bytes(16)),
+        Field(
+            "ServerGuid",
+            "16s",
+            "server_guid",
+            "Queue manager of the acceptor; zeros in a request made for a direct format name.",
+            Kind.GUID,
+            bytes(16),
+        ),
+        Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted, echoed."),
+        Field(
+            "OperatingSystem",
+            "H",
+            "operating_system",
+            "The word as sent, reserved bits included.",
+            default=0x0310,
+            bits=(
+                Bits("RE", 0x00FF, "operating_system_reserved", "Always 0x10."),
+                Bits("SE", 0x0100, "sent_without_ping", "No ping went before; echoed, and not reliable."),
+                Bits("OS", 0x0200, "server_class", "The initiator is a server-class system."),
+                Bits("QS", 0x0400, "guaranteed_qos", "Quality of service is guaranteed; informational."),
+            ),
+        ),
+        Field("Reserved", "H", None, "Ignored."),
+        Field("Padding", "512s", None, "Arbitrary.", Kind.OPAQUE, b"\x5a" * 512),
+    ),
+)
+
+CONNECTION_PARAMETERS_HEADER = Header(
+    "ConnectionParametersHeader",
+    "[MS-MQQB] 2.2.2.1",
+    "InternalHeader.Flags.PT = 3",
+    (
+        Field(
+            "RecoverableAckTimeout",
+            "I",
+            "recoverable_ack_timeout_ms",
+            "Delay before recoverable messages are acknowledged, ms.",
+            default=500,
+        ),
+        Field(
+            "AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000
+        ),
+        Field("Reserved", "H", None, "Ignored."),
+        Field(
+            "WindowSize",
+            "H",
+            "window_size",
+            "Unacknowledged packets the sender of this packet allows.",
+            default=64,
+        ),
+    ),
+)
+
+USER_HEADER = Header(
+    "UserHeader",
+    "[MS-MQMQ] 2.2.19.2",
+    "BaseHeader.Flags.IN = 0",
+    (
+        Field(
+            "SourceQueueManager",
+            "16s",
+            "source_queue_manager",
+            "Queue manager that first sent the message.",
+            Kind.GUID,
+            bytes(16),
+        ),
+        Field(
+            "QueueManagerAddress",
+            "16s",
+            "queue_manager_address",
+            "Queue manager of the destination; zeros for a direct format name.",
+            Kind.GUID,
+            bytes(16),
+        ),
+        Field(
+            "TimeToBeReceived",
+            "I",
+            "time_to_be_received",
+            "Seconds until the message expires in its queue; 4294967295 is no limit.",
+            default=UNLIMITED,
+        ),
+        Field("SentTime", "I", "sent_at", "When the sender says it sent the message, UTC.", Kind.TIME),
+        Field("MessageID", "I", "message_id_ordinal", "The message's number at its source queue manager."),
+        Field(
+            "Flags",
+            "I",
+            "user_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(
+                Bits("RC", 0x0000001F, "hop_count", "Routing servers passed so far, 0 to 29."),
+                Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable."),
+                Bits("JN", 0x00000100, "negative_source_journal", "The source keeps it if delivery fails."),
+                Bits("JP", 0x00000200, "positive_source_journal", "The source keeps it when delivered."),
+                Bits("DQ", 0x00001C00, "destination_queue_type", "How DestinationQueue is written."),
+                Bits("AQ", 0x0000E000, "admin_queue_type", "How AdminQueue is written."),
+                Bits("RQ", 0x00070000, "response_queue_type", "How ResponseQueue is written."),
+                Bits("SH", 0x00080000, "has_security_header", "A SecurityHeader is present."),
+                Bits("TH", 0x00100000, "transactional", "A TransactionHeader is present."),
+                Bits(
+                    "MP",
+                    0x00200000,
+                    "has_message_properties",
+                    "Always set: a MessagePropertiesHeader is present.",
+                ),
+                Bits("CQ", 0x00400000, "has_connector_type", "ConnectorType is present."),
+                Bits("MQ", 0x00800000, "has_multi_queue_format", "A MultiQueueFormatHeader is present."),
+                Bits(
+                    "AH", 0x02000000, "over_http", "The message came over HTTP; never set by a sender here."
+                ),
+                Bits("HH", 0x10000000, "has_soap_header", "A SoapHeader is present."),
+            ),
+        ),
+        Field("DestinationQueue", "", "destination_queue", "Format name of the destination.", Kind.TEXT),
+        Field("AdminQueue", "", "admin_queue", "Format name of the administration queue.", Kind.TEXT),
+        Field("ResponseQueue", "", "response_queue", "Format name of the response queue.", Kind.TEXT),
+        Field("ConnectorType", "16s", "connector_type", "Application-defined.", Kind.GUID, when="CQ"),
+    ),
+)
+
+TRANSACTION_HEADER = Header(
+    "TransactionHeader",
+    "[MS-MQMQ] 2.2.20.5",
+    "UserHeader.Flags.TH",
+    (
+        Field(
+            "Flags",
+            "I",
+            "transaction_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(
+                Bits("CG", 0x00000001, "has_connector_qm_guid", "ConnectorQMGuid is present."),
+                Bits("FA", 0x00000002, "tx_final_ack_required", "The sender asks for a FinalAck."),
+                Bits("FM", 0x00000004, "tx_first", "First message of its transaction."),
+                Bits("LM", 0x00000008, "tx_last", "Last message of its transaction."),
+                Bits(
+                    "ID",
+                    0x00FFFFF0,
+                    "tx_transaction_id",
+                    "The transaction, unique at its source for a while.",
+                ),
+            ),
+        ),
+        Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID."),
+        Field(
+            "TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the TxSequenceID, seconds."
+        ),
+        Field("TxSequenceNumber", "I", "tx_sequence_number", "Position in the sequence, from 1."),
+        Field(
+            "PreviousTxSequenceNumber",
+            "I",
+            "previous_tx_sequence_number",
+            "Number of the message before it in the sequence, 0 when there is none.",
+        ),
+        Field("ConnectorQMGuid", "16s", "connector_qm_guid", "Application-defined.", Kind.GUID, when="CG"),
+    ),
+)
+
+SECURITY_HEADER = Header(
+    "SecurityHeader",
+    "[MS-MQMQ] 2.2.20.6",
+    "UserHeader.Flags.SH",
+    (
+        Field(
+            "Flags",
+            "H",
+            "security_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(
+                Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID."),
+                Bits("AU", 0x0010, "authenticated", "0 on the wire."),
+                Bits("EB", 0x0020, "body_encrypted", "The body is encrypted."),
+                Bits("DE", 0x0040, "default_provider", "The default cryptographic provider was used."),
+                Bits("AI", 0x0080, "security_data_announced", "SecurityData is present; not reliable."),
+                Bits("AS", 0x0F00, "authentication_level", "0 on the wire; filled in by a receiver."),
+            ),
+        ),
+        Field("SenderIdSize", "H", "sender_id_size", "Bytes of SecurityID."),
+        Field("EncryptionKeySize", "H", "encryption_key_size", "Bytes of EncryptionKey."),
+        Field("SignatureSize", "H", "signature_size", "Bytes of Signature."),
+        Field("SenderCertSize", "I", "sender_cert_size", "Bytes of SenderCert."),
+        Field("ProviderInfoSize", "I", "provider_info_size", "Bytes of ProviderInfo."),
+        Field(
+            "SecurityID", "", "sender_id", "The sender: a SID as S-1-…, or a queue manager GUID.", Kind.TEXT
+        ),
+        Field("EncryptionKey", "", None, "A SIMPLEBLOB.", Kind.OPAQUE),
+        Field("Signature", "", None, "The sender's signature.", Kind.OPAQUE),
+        Field("SenderCert", "", None, "The sender's certificate.", Kind.OPAQUE),
+        Field("ProviderInfo", "", "provider_name", "Name of the cryptographic provider.", Kind.TEXT),
+    ),
+)
+
+MESSAGE_PROPERTIES_HEADER = Header(
+    "MessagePropertiesHeader",
+    "[MS-MQMQ] 2.2.19.3",
+    "UserHeader.Flags.MP",
+    (
+        Field(
+            "Flags",
+            "B",
+            "ack_flags",
+            "The flags as sent, reserved bits included.",
+            bits=(
+                Bits("PA", 0x01, "positive_arrival_ack", "Acknowledge arrival in the queue."),
+                Bits("PR", 0x02, "positive_receive_ack", "Acknowledge receipt by an application."),
+                Bits("NA", 0x04, "negative_arrival_ack", "Report failure to reach the queue."),
+                Bits("NR", 0x08, "negative_receive_ack", "Report failure to be received."),
+            ),
+        ),
+        Field("LabelLength", "B", "label_length", "UTF-16 units of Label, terminator included."),
+        Field(
+            "MessageClass", "H", "message_class", "What the message is: application, acknowledgment, report."
+        ),
+        Field(
+            "CorrelationID",
+            "20s",
+            "correlation_id",
+            "Application-defined; in an acknowledgment the message it is about.",
+            Kind.MESSAGE_ID,
+            bytes(20),
+        ),
+        Field("BodyType", "I", "body_type", "VARTYPE of the body; informative."),
+        Field("ApplicationTag", "I", "application_tag", "Application-defined."),
+        Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
+        Field(
+            "AllocationBodySize", "I", "allocation_body_size", "Bytes the body takes; more when encrypted."
+        ),
+        Field("PrivacyLevel", "I", "privacy_level", "0 none, 1 40-bit, 3 128-bit, 5 AES."),
+        Field(
+            "HashAlgorithm",
+            "I",
+            "hash_algorithm",
+            "0x8004 SHA-1, 0x800C SHA-256, 0x800E SHA-512, …",
+            default=0x800E,
+        ),
+        Field(
+            "EncryptionAlgorithm",
+            "I",
+            "encryption_algorithm",
+            "0x6610 AES-256, 0x6801 RC4, …",
+            default=0x6610,
+        ),
+        Field("ExtensionSize", "I", "extension_size", "Bytes of ExtensionData."),
+        Field("Label", "", "label", "The message's label; null when it has none.", Kind.TEXT),
+        Field("ExtensionData", "", None, "Application-defined.", Kind.OPAQUE),
+        Field("MessageBody", "", None, "The body.", Kind.OPAQUE),
+    ),
+)
+
+DEBUG_HEADER = Header(
+    "DebugHeader",
+    "[MS-MQMQ] 2.2.20.8",
+    "BaseHeader.Flags.DH",
+    (
+        Field(
+            "Flags",
+            "H",
+            "debug_flags",
+            "The flag word as sent, reserved bits included.",
+            bits=(Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue."),),
+        ),
+        Field("Reserved", "H", None, "Ignored."),
+        Field(
+            "QueueIdentifier",
+            "16s",
+            "debug_queue",
+            "Public queue for trace reports.",
+            Kind.GUID,
+            when="QT = 1",
+        ),
+    ),
+)
+
+SOAP_HEADER = Header(
+    "SoapHeader",
+    "[MS-MQMQ] 2.2.20.7",
+    "UserHeader.Flags.HH",
+    (
+        Field("HeaderSectionID", "H", None, "0x0320.", default=SectionId.SOAP_HEADER),
+        Field("Reserved", "H", None, "Ignored."),
+        Field("HeaderDataLength", "I", "soap_header_length", "UTF-16 units of Header, terminator included."),
+        Field("Header", "", "soap_header", "SOAP header section.", Kind.TEXT),
+    ),
+)
+
+SOAP_BODY = Header(
+    "SoapBody",
+    "[MS-MQMQ] 2.2.20.7",
+    "the second half of SoapHeader",
+    (
+        Field("BodySectionID", "H", None, "0x0384.", default=SectionId.SOAP_BODY),
+        Field("Reserved1", "H", None, "Ignored."),
+        Field("BodyDataLength", "I", "soap_body_length", "UTF-16 units of Body, terminator included."),
+        Field("Body", "", "soap_body", "SOAP body section.", Kind.TEXT),
+    ),
+)
+
+MQF_ADDRESS_HEADER = Header(
+    "MQFAddressHeader",
+    "[MS-MQMQ] 2.2.20.2",
+    "UserHeader.Flags.MQ, three times",
+    (
+        Field("HeaderSize", "I", "header_size", "Bytes of this header with its list.", default=12),
+        Field("HeaderID", "H", "header_id", "0x0064 destination, 0x00C8 administration, 0x012C response."),
+        Field("Reserved", "H", None, "Ignored."),
+        Field("ElementCount", "I", "element_count", "Number of elements."),
+        Field("FormatNameList", "", None, "The elements.", Kind.OPAQUE),
+    ),
+)
+
+MQF_SIGNATURE_HEADER = Header(
+    "MQFSignatureHeader",
+    "[MS-MQMQ] 2.2.20.3",
+    "UserHeader.Flags.MQ",
+    (
+        Field("ID", "H", None, "0x015E.", default=SectionId.SIGNATURE),
+        Field("Reserved", "H", None, "Ignored."),
+        Field("Size", "I", "multi_queue_signature_size", "Bytes of the multi-queue signature."),
+        Field("Signature", "", None, "The signature.", Kind.OPAQUE),
+    ),
+)
+
+# What the messages table keeps of a MultiQueueFormatHeader: the lists of its three address headers.
+MULTI_QUEUE_FORMAT_HEADER = Header(
+    "MultiQueueFormatHeader",
+    "[MS-MQMQ] 2.2.20.1",
+    "UserHeader.Flags.MQ",
+    (
+        Field("Destination", "", "multi_destination_queues", "Format names the message went to.", Kind.TEXTS),
+        Field(
+            "Administration", "", "multi_admin_queues", "Format names of administration queues.", Kind.TEXTS
+        ),
+        Field("Response", "", "multi_response_queues", "Format names of response queues.", Kind.TEXTS),
+        MQF_SIGNATURE_HEADER.fields[2],
+    ),
+)
+
+SESSION_HEADER = Header(
+    "SessionHeader",
+    "[MS-MQMQ] 2.2.20.4",
+    "BaseHeader.Flags.SH",
+    (
+        Field("AckSequenceNumber", "H", "ack_sequence_number", "Packets received on this session so far."),
+        Field(
+            "RecoverableMsgAckSeqNumber",
+            "H",
+            "recoverable_msg_ack_seq_number",
+            "Lowest recoverable number that is newly on disk, 0 for none.",
+        ),
+        Field(
+            "RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."
+        ),
+        Field(
+            "UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."
+        ),
+        Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable ones among them."),
+        Field(
+            "WindowSize",
+            "H",
+            "window_size",
+            "Unacknowledged packets the sender of this header allows.",
+            default=64,
+        ),
+        Field("Reserved", "H", None, "Ignored."),
+    ),
+)
+
+ORDER_ACK_BODY = Header(
+    "OrderAckBody",
+    "[MS-MQQB] 2.2.4.1",
+    "the body of an OrderAck",
+    (
+        Field(
+            "TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID acknowledged."
+        ),
+        Field(
+            "TxSequenceID.TimeStamp",
+            "I",
+            "tx_sequence_timestamp",
+            "High half of the TxSequenceID acknowledged.",
+        ),
+        Field(
+            "TxSequenceNumber",
+            "I",
+            "tx_sequence_number",
+            "OrderAck: highest number accepted in order. FinalAck: number of the message.",
+        ),
+        Field(
+            "TxPreviousSequenceNumber",
+            "I",
+            "previous_tx_sequence_number",
+            "OrderAck: one less than the number. FinalAck: previous number of the message.",
+        ),
+        Field("Reserved", "20s", None, "Ignored.", Kind.OPAQUE, bytes(20)),
+    ),
+)
+
+FINAL_ACK_BODY = Header(
+    "FinalAckBody",
+    "[MS-MQQB] 2.2.5.1",
+    "the body of a FinalAck",
+    (
+        *ORDER_ACK_BODY.fields[:4],
+        Field("SourceGUID", "16s", "source_guid", "FinalAck: source of the message.", Kind.GUID, bytes(16)),
+        Field(
+            "MessageID",
+            "I",
+            "acknowledged_message_id_ordinal",
+            "FinalAck: the message's number at its source.",
+        ),
+    ),
+)
+
+HEADERS: tuple[Header, ...] = (
+    BASE_HEADER,
+    INTERNAL_HEADER,
+    ESTABLISH_CONNECTION_HEADER,
+    CONNECTION_PARAMETERS_HEADER,
+    USER_HEADER,
+    TRANSACTION_HEADER,
+    SECURITY_HEADER,
+    MESSAGE_PROPERTIES_HEADER,
+    DEBUG_HEADER,
+    SOAP_HEADER,
+    SOAP_BODY,
+    MULTI_QUEUE_FORMAT_HEADER,
+    MQF_ADDRESS_HEADER,
+    MQF_SIGNATURE_HEADER,
+    SESSION_HEADER,
+    ORDER_ACK_BODY,
+    FINAL_ACK_BODY,
+)
