@@ -28,6 +28,53 @@ class CaptureStatus(StrEnum):
     UNREADABLE = "unreadable"
 
 
+class CaptureReason(StrEnum):
+    """Faults of a capture file (stage `capture`)."""
+
+    EMPTY_FILE = "empty_file"
+    BAD_MAGIC = "bad_magic"
+    TRUNCATED_FILE_HEADER = "truncated_file_header"
+    TRUNCATED_RECORD_HEADER = "truncated_record_header"
+    TRUNCATED_RECORD_BODY = "truncated_record_body"
+    BAD_RECORD_HEADER = "bad_record_header"
+    CONCATENATED_FILE = "concatenated_file"
+    TRUNCATED_BLOCK = "truncated_block"
+    BAD_BLOCK = "bad_block"
+    UNKNOWN_INTERFACE = "unknown_interface"
+    TRUNCATED_COMPRESSION = "truncated_compression"
+    CORRUPT_COMPRESSION = "corrupt_compression"
+    EXPANSION_LIMIT = "expansion_limit"
+    NOT_READABLE = "not_readable"
+
+
+class FrameReason(StrEnum):
+    """Faults of one captured record (stage `frame`)."""
+
+    UNSUPPORTED_LINK_TYPE = "unsupported_link_type"
+    BAD_IP_HEADER = "bad_ip_header"
+    BAD_TCP_HEADER = "bad_tcp_header"
+    FRAGMENT_MISSING = "fragment_missing"
+
+
+class TcpReason(StrEnum):
+    """Faults of one TCP segment (stage `tcp`)."""
+
+    OUTSIDE_WINDOW = "outside_window"
+    AFTER_FIN = "after_fin"
+    BEFORE_START = "before_start"
+
+
+class FramingReason(StrEnum):
+    """Why stream bytes are in no packet (stage `framing`)."""
+
+    BAD_SIGNATURE = "bad_signature"
+    BAD_VERSION = "bad_version"
+    BAD_PACKET_SIZE = "bad_packet_size"
+    INCOMPLETE_FRAME = "incomplete_frame"
+    AFTER_GAP = "after_gap"
+    MID_STREAM = "mid_stream"
+
+
 class PacketType(StrEnum):
     """The packets of [MS-MQQB] 3.1.5.1.1; `unknown` is one that the documents do not let us name."""
 
@@ -64,12 +111,12 @@ CAPTURES = Table(
     "One row per distinct capture file content.",
     ("capture_id",),
     (
-        Column("capture_id", STRING, "SHA-256 over the SHA-256 of each MiB of the file.", nullable=False),
+        Column("capture_id", STRING, "SHA-256 of the file as it lies on disk.", nullable=False),
         Column("uri", STRING, "Where the content was first read.", nullable=False),
         Column("size_bytes", LONG, "Size of the file, in bytes.", nullable=False),
-        Column("format", STRING, "File format; null when it is no capture.", values=CaptureFormat),
-        Column("compression", STRING, "How the file is packed.", nullable=False, values=Compression),
-        Column("status", STRING, "How much could be read.", nullable=False, values=CaptureStatus),
+        Column("format", STRING, "File format; null when it is no capture.", values=tuple(CaptureFormat)),
+        Column("compression", STRING, "How the file is packed.", nullable=False, values=tuple(Compression)),
+        Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
         Column("reason", STRING, "Code of the first fault; null when the status is ok."),
         Column("packet_count", LONG, "Captured records read, as a packet counter would say.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
@@ -125,7 +172,7 @@ PACKETS = Table(
         _STREAM_ID,
         _STREAM_OFFSET,
         Column("size", LONG, "Bytes on the stream, a trailing SessionHeader included.", nullable=False),
-        Column("packet_type", STRING, "Which packet it is.", nullable=False, values=PacketType),
+        Column("packet_type", STRING, "Which packet it is.", nullable=False, values=tuple(PacketType)),
         Column("captured_at", TIMESTAMP, "Time of the segment that completed it, UTC."),
         Column("captured_ns", LONG, "The same in ns since 1970; null when the capture has no times."),
         Column("capture_id", STRING, "Capture of the segment that completed it.", nullable=False),
@@ -141,7 +188,7 @@ QUARANTINE = Table(
     "One row per run of bytes that became nothing in the other tables.",
     ("stage", "capture_id", "stream_id", "frame_number", "stream_offset"),
     (
-        Column("stage", STRING, "Where the bytes were found unusable.", nullable=False, values=Stage),
+        Column("stage", STRING, "Where the bytes were found unusable.", nullable=False, values=tuple(Stage)),
         Column("reason", STRING, "Code of the fault.", nullable=False),
         Column("detail", STRING, "What was found, where, and what to do.", nullable=False),
         Column("capture_id", STRING, "The capture that holds the bytes, or the first of them."),
@@ -167,7 +214,7 @@ BOOKS = Table(
     "The conservation laws, one row per law and per capture or stream; a run with an unbalanced row fails.",
     ("law", "capture_id", "stream_id"),
     (
-        Column("law", STRING, "What is conserved.", nullable=False, values=Law),
+        Column("law", STRING, "What is conserved.", nullable=False, values=tuple(Law)),
         Column("capture_id", STRING, "For records: the capture."),
         Column("stream_id", STRING, "For bytes and packets: the stream."),
         Column("left_side", LONG, "Records read; bytes recovered; packets framed.", nullable=False),

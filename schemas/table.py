@@ -3,9 +3,8 @@
 The Spark schema, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pyspark.sql.types import (
     BinaryType,
@@ -42,7 +41,7 @@ class Column:
     type: DataType
     comment: str
     nullable: bool = True
-    values: type[StrEnum] | None = None
+    values: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Table:
         return {
             f"{column.name}_values": " OR ".join(
                 [f"{column.name} IS NULL"] * column.nullable
-                + [f"{column.name} IN ({', '.join(repr(value.value) for value in column.values)})"]
+                + [f"{column.name} IN ({', '.join(repr(str(value)) for value in column.values)})"]
             )
             for column in self.columns
             if column.values is not None
