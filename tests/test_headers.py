@@ -1,4 +1,4 @@
-"""The worked packets, one field to a line, in both directions, and the layouts derived from `schemas.wire`."""
+"""The worked packets, one field to a line, in both directions, and the layouts that `schemas.wire` gives."""
 
 import struct
 from uuid import UUID
