@@ -244,9 +244,7 @@ BASE_HEADER = Header(
             ),
         ),
         Field("Signature", "I", "signature", "Always 0x524F494C, the bytes LIOR.", default=SIGNATURE),
-        Field(
-            "PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader that follows it."
-        ),
+        Field("PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader that follows it."),
         Field(
             "TimeToReachQueue",
             "I",
@@ -326,9 +324,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
             "Delay before recoverable messages are acknowledged, ms.",
             default=500,
         ),
-        Field(
-            "AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000
-        ),
+        Field("AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000),
         Field("Reserved", "H", None, "Ignored."),
         Field(
             "WindowSize",
@@ -393,9 +389,7 @@ USER_HEADER = Header(
                 ),
                 Bits("CQ", 0x00400000, "has_connector_type", "ConnectorType is present."),
                 Bits("MQ", 0x00800000, "has_multi_queue_format", "A MultiQueueFormatHeader is present."),
-                Bits(
-                    "AH", 0x02000000, "over_http", "The message came over HTTP; never set by a sender here."
-                ),
+                Bits("AH", 0x02000000, "over_http", "The message came over HTTP; never set by a sender here."),
                 Bits("HH", 0x10000000, "has_soap_header", "A SoapHeader is present."),
             ),
         ),
@@ -430,9 +424,7 @@ TRANSACTION_HEADER = Header(
             ),
         ),
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID."),
-        Field(
-            "TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the TxSequenceID, seconds."
-        ),
+        Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the TxSequenceID, seconds."),
         Field("TxSequenceNumber", "I", "tx_sequence_number", "Position in the sequence, from 1."),
         Field(
             "PreviousTxSequenceNumber",
@@ -468,9 +460,7 @@ SECURITY_HEADER = Header(
         Field("SignatureSize", "H", "signature_size", "Bytes of Signature."),
         Field("SenderCertSize", "I", "sender_cert_size", "Bytes of SenderCert."),
         Field("ProviderInfoSize", "I", "provider_info_size", "Bytes of ProviderInfo."),
-        Field(
-            "SecurityID", "", "sender_id", "The sender: a SID as S-1-…, or a queue manager GUID.", Kind.TEXT
-        ),
+        Field("SecurityID", "", "sender_id", "The sender: a SID as S-1-…, or a queue manager GUID.", Kind.TEXT),
         Field("EncryptionKey", "", None, "A SIMPLEBLOB.", Kind.OPAQUE),
         Field("Signature", "", None, "The sender's signature.", Kind.OPAQUE),
         Field("SenderCert", "", None, "The sender's certificate.", Kind.OPAQUE),
@@ -496,9 +486,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
             ),
         ),
         Field("LabelLength", "B", "label_length", "UTF-16 units of Label, terminator included."),
-        Field(
-            "MessageClass", "H", "message_class", "What the message is: application, acknowledgment, report."
-        ),
+        Field("MessageClass", "H", "message_class", "What the message is: application, acknowledgment, report."),
         Field(
             "CorrelationID",
             "20s",
@@ -510,9 +498,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
         Field("BodyType", "I", "body_type", "VARTYPE of the body; informative."),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
-        Field(
-            "AllocationBodySize", "I", "allocation_body_size", "Bytes the body takes; more when encrypted."
-        ),
+        Field("AllocationBodySize", "I", "allocation_body_size", "Bytes the body takes; more when encrypted."),
         Field("PrivacyLevel", "I", "privacy_level", "0 none, 1 40-bit, 3 128-bit, 5 AES."),
         Field(
             "HashAlgorithm",
@@ -615,9 +601,7 @@ MULTI_QUEUE_FORMAT_HEADER = Header(
     "UserHeader.Flags.MQ",
     (
         Field("Destination", "", "multi_destination_queues", "Format names the message went to.", Kind.TEXTS),
-        Field(
-            "Administration", "", "multi_admin_queues", "Format names of administration queues.", Kind.TEXTS
-        ),
+        Field("Administration", "", "multi_admin_queues", "Format names of administration queues.", Kind.TEXTS),
         Field("Response", "", "multi_response_queues", "Format names of response queues.", Kind.TEXTS),
         MQF_SIGNATURE_HEADER.fields[2],
     ),
@@ -635,12 +619,8 @@ SESSION_HEADER = Header(
             "recoverable_msg_ack_seq_number",
             "Lowest recoverable number that is newly on disk, 0 for none.",
         ),
-        Field(
-            "RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."
-        ),
-        Field(
-            "UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."
-        ),
+        Field("RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."),
+        Field("UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."),
         Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable ones among them."),
         Field(
             "WindowSize",
@@ -658,9 +638,7 @@ ORDER_ACK_BODY = Header(
     "[MS-MQQB] 2.2.4.1",
     "the body of an OrderAck",
     (
-        Field(
-            "TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID acknowledged."
-        ),
+        Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID acknowledged."),
         Field(
             "TxSequenceID.TimeStamp",
             "I",

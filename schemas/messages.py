@@ -1,0 +1,137 @@
+"""Tables that `decode` writes: messages, acks and handshakes, their columns derived from `schemas.wire`."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pyspark.sql.types import ArrayType, DataType
+
+from schemas import wire
+from schemas.ingest import PACKETS
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table
+from schemas.wire import Bits, Field, Header, Kind
+
+STRINGS = ArrayType(STRING, containsNull=False)
+
+_NUMBERS: dict[int, DataType] = {1: U8, 2: U16, 4: U32}
+_TYPES: dict[Kind, DataType] = {
+    Kind.TIME: TIMESTAMP,
+    Kind.GUID: STRING,
+    Kind.MESSAGE_ID: STRING,
+    Kind.TEXT: STRING,
+    Kind.TEXTS: STRINGS,
+}
+
+
+class AckType(StrEnum):
+    """Which acknowledgment a row of acks is."""
+
+    ORDER_ACK = "order_ack"
+    FINAL_ACK = "final_ack"
+
+
+class HandshakeType(StrEnum):
+    """Which packet a row of handshakes is."""
+
+    ESTABLISH_CONNECTION = "establish_connection"
+    CONNECTION_PARAMETERS = "connection_parameters"
+
+
+def bits_type(bits: Bits) -> DataType:
+    """BOOLEAN for one bit, else the smallest type that holds the number."""
+    return BOOL if bits.width == 1 else next(t for size, t in _NUMBERS.items() if bits.width <= 8 * size)
+
+
+def field_type(field: Field) -> DataType:
+    """Type of a field's column."""
+    return _TYPES.get(field.kind) or _NUMBERS[field.size]
+
+
+def header_columns(header: Header) -> Iterator[Column]:
+    """The columns of a header in wire order, each flag word before its bits, the section in every comment."""
+    for field in header.fields:
+        if field.column:
+            comment = f"{header.name}.{field.name}, {header.section}: {field.comment}"
+            yield Column(field.column, field_type(field), comment)
+        for bits in field.bits:
+            comment = f"{header.name}.{field.name}.{bits.name}, {header.section}: {bits.comment}"
+            yield Column(bits.column, bits_type(bits), comment)
+
+
+_KEY = ("stream_id", "stream_offset")
+_FROM_PACKETS = ("captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
+CARRIED: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
+
+_MESSAGE_ID = Column("message_id", STRING, r"As MSMQ prints it: <source_queue_manager>\<ordinal>.")
+_MESSAGE_CLASS_NAME = Column("message_class_name", STRING, "Name of the class, [MS-MQMQ] 2.2.18.1.6, if any.")
+_VIOLATIONS = Column(
+    "violations",
+    STRINGS,
+    "Codes of the rules that the packet breaks though it decodes; see schemas/violations.py.",
+    nullable=False,
+)
+
+
+def _sequence_id(comment: str) -> Column:
+    return Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number.")
+
+
+MESSAGES = Table(
+    "messages",
+    "One row per UserMessage-shaped packet that decodes and is no OrderAck or FinalAck.",
+    _KEY,
+    (
+        *CARRIED,
+        _MESSAGE_ID,
+        *header_columns(wire.BASE_HEADER),
+        *header_columns(wire.USER_HEADER),
+        Column("delivery_mode_name", STRING, "express or recoverable; null when undefined."),
+        _sequence_id("Sequence of a transactional message"),
+        *header_columns(wire.TRANSACTION_HEADER),
+        *header_columns(wire.SECURITY_HEADER),
+        *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
+        _MESSAGE_CLASS_NAME,
+        Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12, if any."),
+        Column("body_offset", LONG, "Where in the packet the body begins."),
+        *header_columns(wire.DEBUG_HEADER),
+        *header_columns(wire.SOAP_HEADER),
+        *header_columns(wire.SOAP_BODY),
+        *header_columns(wire.MULTI_QUEUE_FORMAT_HEADER),
+        *header_columns(wire.SESSION_HEADER),
+        _VIOLATIONS,
+    ),
+)
+
+ACKS = Table(
+    "acks",
+    "One row per OrderAck or FinalAck.",
+    _KEY,
+    (
+        *CARRIED,
+        Column("ack_type", STRING, "Which acknowledgment it is.", nullable=False, values=tuple(AckType)),
+        _MESSAGE_ID,
+        _sequence_id("Sequence acknowledged"),
+        *header_columns(wire.FINAL_ACK_BODY),
+        Column("acknowledged_message_id", STRING, r"FinalAck: <source_guid>\<ordinal> of the message."),
+        *header_columns(wire.BASE_HEADER),
+        *header_columns(wire.USER_HEADER),
+        *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
+        _MESSAGE_CLASS_NAME,
+        *header_columns(wire.SESSION_HEADER),
+        _VIOLATIONS,
+    ),
+)
+
+HANDSHAKES = Table(
+    "handshakes",
+    "One row per EstablishConnection or ConnectionParameters.",
+    _KEY,
+    (
+        *CARRIED,
+        Column("handshake_type", STRING, "Which packet it is.", nullable=False, values=tuple(HandshakeType)),
+        *header_columns(wire.BASE_HEADER),
+        *header_columns(wire.INTERNAL_HEADER),
+        *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
+        *header_columns(wire.CONNECTION_PARAMETERS_HEADER),
+        _VIOLATIONS,
+    ),
+)

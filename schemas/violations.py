@@ -1,0 +1,135 @@
+"""What can be wrong with a packet: faults that stop its decoding, and rules it breaks though it decodes."""
+
+from enum import StrEnum
+from typing import Self
+
+
+class Fault(StrEnum):
+    """Why a packet cannot be decoded: the reason code of a `decode` quarantine row, and its sentence."""
+
+    sentence: str
+
+    def __new__(cls, code: str, sentence: str) -> Self:
+        """Attach the sentence to the code."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.sentence = sentence
+        return member
+
+    BAD_SIGNATURE = "bad_signature", "The packet does not begin with version 0x10 and the signature LIOR"
+    SIZE_MISMATCH = "size_mismatch", "PacketSize and the bytes of the frame disagree"
+    BYTES_MISSING = "bytes_missing", "The stored bytes end before the packet does"
+    HEADER_BEYOND_PACKET = "header_beyond_packet", "A header does not fit in its packet"
+    UNKNOWN_INTERNAL_TYPE = "unknown_internal_type", "InternalHeader.Flags.PT is none of 1, 2 and 3"
+    ILLEGAL_DESTINATION_TYPE = "illegal_destination_type", "UserHeader.Flags.DQ is none of 0, 3, 5 and 7"
+    ILLEGAL_ADMIN_TYPE = "illegal_admin_type", "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7"
+    NAME_BEYOND_PACKET = "name_beyond_packet", "A queue name does not fit in its packet"
+    NAME_ODD_LENGTH = "name_odd_length", "A direct name has an odd number of bytes"
+    NAME_NOT_UTF16 = "name_not_utf16", "A direct name is not UTF-16"
+    NO_MESSAGE_PROPERTIES = "no_message_properties", "UserHeader.Flags.MP is not set"
+    SECURITY_BEYOND_PACKET = "security_beyond_packet", "SecurityData does not fit in its packet"
+    BODY_BEYOND_PACKET = "body_beyond_packet", "Label, extension and body do not fit in their packet"
+    BAD_SECTION = "bad_section", "A part of an optional header does not begin with its identifier"
+    SECTION_BEYOND_PACKET = "section_beyond_packet", "A part of an optional header does not fit in its packet"
+    UNKNOWN_FORMAT_TYPE = "unknown_format_type", "A format name has a FormatType that is none of 1, 2, 3 and 6"
+
+
+class Violation(StrEnum):
+    """A rule of the documents that a decodable packet breaks: code, section, and what the packet does."""
+
+    section: str
+    sentence: str
+
+    def __new__(cls, code: str, section: str, sentence: str) -> Self:
+        """Attach section and sentence to the code."""
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.section = section
+        member.sentence = sentence
+        return member
+
+    RESERVED_BITS = "reserved_bits", "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
+    TRACING_WITHOUT_DEBUG = "tracing_without_debug", "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."
+    PRIORITY_ON_TRANSACTIONAL = (
+        "priority_on_transactional",
+        "[MS-MQMQ] 2.2.19.1",
+        "Is transactional and has a priority.",
+    )
+    TRANSACTIONAL_NOT_RECOVERABLE = (
+        "transactional_not_recoverable",
+        "[MS-MQMQ] 2.2.19.2",
+        "Is transactional and not recoverable.",
+    )
+    DELIVERY_MODE_UNDEFINED = "delivery_mode_undefined", "[MS-MQMQ] 2.2.19.2", "DM is neither 0 nor 1."
+    HOP_COUNT_OUT_OF_RANGE = "hop_count_out_of_range", "[MS-MQMQ] 2.2.19.2", "RC is above 29."
+    OVER_HTTP = "over_http", "[MS-MQMQ] 2.2.19.2", "Sets AH, which no sender may."
+    QUEUE_MANAGER_ADDRESS_MISSING = (
+        "queue_manager_address_missing",
+        "[MS-MQMQ] 2.2.19.2",
+        "Goes to a public or private queue without naming its queue manager.",
+    )
+    QUEUE_MANAGER_ADDRESS_NOT_NULL = (
+        "queue_manager_address_not_null",
+        "[MS-MQMQ] 2.2.19.2",
+        "Goes to a direct format name and names a queue manager.",
+    )
+    ACK_WITHOUT_ADMIN_QUEUE = (
+        "ack_without_admin_queue",
+        "[MS-MQMQ] 2.2.19.2",
+        "Asks for acknowledgments and names no administration queue.",
+    )
+    ADMIN_QUEUE_WITHOUT_ACK = (
+        "admin_queue_without_ack",
+        "[MS-MQMQ] 2.2.19.2",
+        "Names an administration queue and asks for no acknowledgment.",
+    )
+    RESPONSE_HOST_UNKNOWN = (
+        "response_host_unknown",
+        "[MS-MQMQ] 2.2.19.2",
+        "Puts the response queue on the administration queue's host, which no GUID names.",
+    )
+    SEQUENCE_NUMBER_ZERO = "sequence_number_zero", "[MS-MQMQ] 2.2.20.5", "TxSequenceNumber is 0."
+    PREVIOUS_NOT_BELOW_NUMBER = (
+        "previous_not_below_number",
+        "[MS-MQMQ] 2.2.20.5",
+        "PreviousTxSequenceNumber is not below TxSequenceNumber.",
+    )
+    SECURITY_EMPTY = "security_empty", "[MS-MQMQ] 2.2.20.6", "Has a SecurityHeader with nothing in it."
+    SENDER_ID_TYPE = (
+        "sender_id_type",
+        "[MS-MQMQ] 2.2.20.6",
+        "ST is above 2, or says there is no sender id where there is one.",
+    )
+    RECEIVER_BITS_SET = "receiver_bits_set", "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers fill in."
+    LABEL_TOO_LONG = "label_too_long", "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
+    MESSAGE_CLASS_ILLEGAL = "message_class_illegal", "[MS-MQMQ] 2.2.18.1.6", "MessageClass is outside 0xE1FF."
+    ALLOCATION_BELOW_BODY = (
+        "allocation_below_body",
+        "[MS-MQMQ] 2.2.19.3",
+        "AllocationBodySize is less than MessageSize.",
+    )
+    ALLOCATION_NOT_SENT = (
+        "allocation_not_sent",
+        "[MS-MQMQ] 2.2.19.3",
+        "The next header follows after MessageSize bytes, not AllocationBodySize.",
+    )
+    DEBUG_QUEUE_TYPE_UNDEFINED = "debug_queue_type_undefined", "[MS-MQMQ] 2.2.20.8", "QT is above 1."
+    WINDOW_SIZE_ZERO = "window_size_zero", "[MS-MQMQ] 2.2.20.4", "A SessionHeader announces a window of 0."
+    TRAILING_BYTES = "trailing_bytes", "[MS-MQMQ] 2.2.20", "Has bytes after its last header."
+    ORDER_ACK_PREVIOUS = (
+        "order_ack_previous",
+        "[MS-MQQB] 2.2.4.1",
+        "TxPreviousSequenceNumber is not one less than TxSequenceNumber.",
+    )
+    FINAL_ACK_CLASS_UNKNOWN = "final_ack_class_unknown", "[MS-MQQB] 2.2.5", "MessageClass has no meaning."
+    OPERATING_SYSTEM_RESERVED = "operating_system_reserved", "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
+    RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = (
+        "recoverable_ack_timeout_out_of_range",
+        "[MS-MQQB] 2.2.2.1",
+        "RecoverableAckTimeout is outside 500 to 120000 ms.",
+    )
+    ACK_TIMEOUT_OUT_OF_RANGE = (
+        "ack_timeout_out_of_range",
+        "[MS-MQQB] 2.2.2.1",
+        "AckTimeout is outside 20000 to 120000 ms.",
+    )
