@@ -53,7 +53,7 @@ class FrameReason(StrEnum):
     UNSUPPORTED_LINK_TYPE = "unsupported_link_type"
     BAD_IP_HEADER = "bad_ip_header"
     BAD_TCP_HEADER = "bad_tcp_header"
-    FRAGMENT_MISSING = "fragment_missing"
+    IP_FRAGMENT = "ip_fragment"
 
 
 class TcpReason(StrEnum):
