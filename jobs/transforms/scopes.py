@@ -1,0 +1,229 @@
+"""Who talks to whom, and what one replayed sequence state belongs to ([MS-MQQB] 3.1.1.3.1, 3.1.1.5)."""
+
+from decimal import Decimal
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from schemas.messages import AckType
+from schemas.replay import Scope
+from schemas.table import U64
+
+NULL_GUID = "00000000-0000-0000-0000-000000000000"
+SIGN = Decimal(1 << 63)
+
+
+def signed(unsigned: Column) -> Column:
+    """A TxSequenceID less 2^63: a BIGINT in the same order, where the decimal would cost an object per row."""
+    return (unsigned.cast(U64) - SIGN).cast("long")
+
+
+def unsigned(signed: Column) -> Column:
+    """The TxSequenceID that `signed` made a BIGINT of."""
+    return (signed.cast(U64) + SIGN).cast(U64)
+
+
+def _guid(name: str) -> Column:
+    return F.nullif(F.col(name), F.lit(NULL_GUID))
+
+
+def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
+    """Streams with `sender`, `receiver` (GUID, else address), `receiver_guid`, `session_id` and `first_ns`.
+
+    Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
+    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL).
+    """
+    of_connection = (
+        handshakes.join(streams.select("stream_id", "connection_id", "from_initiator"), "stream_id")
+        .groupBy("connection_id")
+        .agg(
+            F.max(_guid("client_guid")).alias("client"),
+            F.coalesce(
+                F.max(F.when(~F.col("from_initiator"), _guid("server_guid"))),
+                F.max(_guid("server_guid")),
+            ).alias("server"),
+        )
+    )
+    initiator = F.col("from_initiator")
+    sender_guid = F.when(initiator, F.col("client")).when(~initiator, F.col("server"))
+    receiver_guid = F.when(initiator, F.col("server")).when(~initiator, F.col("client"))
+    return (
+        streams.join(of_connection, "connection_id", "left")
+        .select(
+            "stream_id",
+            "connection_id",
+            "mid_stream",
+            "missing_bytes",
+            (F.unix_micros("first_captured_at") * 1000).alias("first_ns"),
+            receiver_guid.alias("receiver_guid"),
+            F.coalesce(sender_guid, "src_ip").alias("sender"),
+            F.coalesce(receiver_guid, "dst_ip").alias("receiver"),
+        )
+        .withColumn("session_id", F.concat_ws("->", "sender", "receiver"))
+    )
+
+
+def passes_through() -> Column:
+    """Whether a message on a stream with ends is for another queue manager than the receiver (3.1.5.8.6)."""
+    return F.coalesce(_guid("queue_manager_address") != F.col("receiver_guid"), F.lit(False))
+
+
+def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
+    """One row per stream, original sender and destination queue with judged messages, and the first of them."""
+    return (
+        messages.where("transactional")
+        .groupBy("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
+        .agg(
+            F.min(
+                F.struct(
+                    "stream_offset",
+                    F.col("captured_ns").alias("ns"),
+                    signed(F.col("tx_sequence_id")).alias("sequence"),
+                )
+            ).alias("first")
+        )
+        .join(ends, "stream_id")
+        .where(~passes_through())
+        .drop("queue_manager_address")
+    )
+
+
+def _auto(messages: DataFrame, ends: DataFrame) -> DataFrame:
+    """`session_id`, `replay_scope` for sessions where `session` and `queue` may differ.
+
+    Where no sender has two queues on a session, a queue's scope holds all that the session's does: `queue`
+    finds no fewer predecessors, and wins. Elsewhere a predecessor counts where its number was seen at all.
+    """
+    several = (
+        routes(messages, ends)
+        .groupBy("session_id", "source_queue_manager")
+        .agg(F.count_distinct("destination_queue").alias("queues"))
+        .where("queues > 1")
+        .select("source_queue_manager")
+        .distinct()
+    )
+    session = ("session_id", "source_queue_manager", "tx_sequence_id", "number")
+    queue = ("source_queue_manager", "destination_queue", "tx_sequence_id", "number")
+    numbers = (
+        messages.where("transactional")
+        .join(several, "source_queue_manager", "left_semi")
+        .join(ends, "stream_id")
+        .where(~passes_through())
+        .withColumn(
+            "asked",
+            F.explode(
+                F.array(
+                    F.struct(F.col("tx_sequence_number").alias("number"), F.lit(0).alias("times")),
+                    F.struct(F.col("previous_tx_sequence_number").alias("number"), F.lit(1).alias("times")),
+                )
+            ),
+        )
+        .select("session_id", "source_queue_manager", "destination_queue", "tx_sequence_id", "asked.*")
+        .where("number > 0")
+        .groupBy("session_id", *queue)
+        .agg(F.sum("times").alias("times"), F.min("times").alias("unseen"))
+    )
+
+    def found(scope: tuple[str, ...]) -> Column:
+        return F.when(F.min("unseen").over(Window.partitionBy(*scope)) == 0, F.col("times")).otherwise(0)
+
+    return (
+        numbers.select("session_id", found(session).alias("in_session"), found(queue).alias("in_queue"))
+        .groupBy("session_id")
+        .agg((F.sum("in_session") > F.sum("in_queue")).alias("by_session"))
+        .select(
+            "session_id",
+            F.when(F.col("by_session"), Scope.SESSION.value).otherwise(Scope.QUEUE.value).alias("replay_scope"),
+        )
+    )
+
+
+def with_replay_scope(ends: DataFrame, messages: DataFrame, scope: Scope) -> DataFrame:
+    """Ends with `replay_scope`: `session`, `queue` or `connection`."""
+    if scope is not Scope.AUTO:
+        return ends.withColumn("replay_scope", F.lit(scope.value))
+    return ends.join(_auto(messages, ends), "session_id", "left").fillna(Scope.QUEUE.value, subset=["replay_scope"])
+
+
+def scope_key() -> Column:
+    """Readable key of a message's scope. A sequence is end to end, so that each names the original sender."""
+    kind, source = F.col("replay_scope"), F.col("source_queue_manager")
+    return (
+        F.when(kind == Scope.SESSION.value, F.concat_ws(" ", kind, "session_id", source))
+        .when(kind == Scope.QUEUE.value, F.concat_ws(" ", kind, source, "destination_queue"))
+        .when(kind == Scope.CONNECTION.value, F.concat_ws(" ", kind, "stream_id", source))
+    )
+
+
+def order_acks(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
+    """OrderAcks by whom they are of and for: `receiver`, `source_queue_manager`, `sequence`, `number`, `ns`.
+
+    The acknowledging queue manager goes by its GUID and by what the stream calls it, as messages know it by
+    either. An OrderAck in the direct form names no addressee: it is for the original senders of the messages
+    that its session's other direction carried.
+    """
+    ack = (
+        acks.where((F.col("ack_type") == AckType.ORDER_ACK.value) & F.col("captured_ns").isNotNull())
+        .join(ends.select("stream_id", "sender", F.col("receiver").alias("addressee")), "stream_id")
+        .select(
+            F.concat_ws("->", "addressee", "sender").alias("session_id"),
+            F.explode(F.array_distinct(F.array("sender", "source_queue_manager"))).alias("receiver"),
+            _guid("queue_manager_address").alias("named"),
+            signed(F.col("tx_sequence_id")).alias("sequence"),
+            F.col("tx_sequence_number").alias("number"),
+            F.col("captured_ns").alias("ns"),
+        )
+    )
+    senders = routes.select("session_id", "source_queue_manager").distinct()
+    fields = ("receiver", "source_queue_manager", "sequence", "number", "ns")
+    return (
+        ack.where(F.col("named").isNotNull())
+        .withColumnRenamed("named", "source_queue_manager")
+        .select(*fields)
+        .unionByName(ack.where(F.col("named").isNull()).join(senders, "session_id").select(*fields))
+    )
+
+
+def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:
+    """`scope_key`, `ns`, `sequence`, `number` of the last OrderAck before a scope's first message, where there is one.
+
+    In a queue's scope only an OrderAck of the first message's sequence is sure to be that queue's.
+    """
+    of_stream = Window.partitionBy("scope_key", "stream_id")
+    of_scope = (
+        Window.partitionBy("scope_key")
+        .orderBy(F.coalesce("first.ns", "first_ns"), "first_ns", "stream_id")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    firsts = (
+        routes.withColumn("first", F.min("first").over(of_stream))
+        .withColumn("first", F.first("first").over(of_scope))
+        .select(
+            "scope_key",
+            "receiver",
+            "source_queue_manager",
+            F.when(F.col("replay_scope") == Scope.QUEUE.value, F.col("first.sequence")).alias("only"),
+            F.col("first.ns").alias("ns"),
+        )
+    )
+    either = order_acks.select(
+        "receiver",
+        "source_queue_manager",
+        F.explode(F.array("sequence", F.lit(None).cast("long"))).alias("only"),
+        "ns",
+        F.struct("ns", "sequence", "number").alias("ack"),
+    )
+    before = (
+        Window.partitionBy("receiver", "source_queue_manager", "only")
+        .orderBy(F.col("ns").asc_nulls_first(), F.col("ack").asc_nulls_first())
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        firsts.distinct()
+        .unionByName(either, allowMissingColumns=True)
+        .withColumn("ack", F.last("ack", ignorenulls=True).over(before))
+        .where(F.col("scope_key").isNotNull() & F.col("ack").isNotNull())
+        .groupBy("scope_key")
+        .agg(F.max("ack").alias("ack"))
+        .select("scope_key", "ack.*")
+    )

@@ -1,0 +1,210 @@
+"""Tables that `replay` writes: verdicts, sequences, sessions, transactions and findings."""
+
+from enum import StrEnum
+
+from pyspark.sql.types import ArrayType
+
+from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U32, U64, Column, Table
+
+
+class Reading(StrEnum):
+    """How the last paragraph of [MS-MQQB] 3.1.5.8.6 is read: the state moves on accept only, or always."""
+
+    CONFORMANT = "conformant"
+    LITERAL = "literal"
+
+
+class Scope(StrEnum):
+    """What one replayed sequence state belongs to; `auto` takes `session` or `queue` for each session."""
+
+    AUTO = "auto"
+    SESSION = "session"
+    QUEUE = "queue"
+    CONNECTION = "connection"
+
+
+class Verdict(StrEnum):
+    """What a conforming receiver does with a transactional message, [MS-MQQB] 3.1.5.8.6."""
+
+    IN_ORDER = "in_order"
+    NEW_SEQUENCE = "new_sequence"
+    GAP_EXPIRED = "gap_expired"
+    DUPLICATE = "duplicate"
+    OUT_OF_ORDER = "out_of_order"
+    UNKNOWN = "unknown"
+
+
+class Reason(StrEnum):
+    """Why a message is `out_of_order` or `unknown`."""
+
+    PREDECESSOR_MISSING = "predecessor_missing"
+    LATE = "late"
+    STALE_SEQUENCE = "stale_sequence"
+    NO_PRIOR_STATE = "no_prior_state"
+    CAPTURE_GAP = "capture_gap"
+
+
+class Evidence(StrEnum):
+    """What the receiver's own OrderAcks say of a verdict."""
+
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    NONE = "none"
+
+
+class FindingKind(StrEnum):
+    """What an analyst should look at."""
+
+    DUPLICATES = "duplicates"
+    OUT_OF_ORDER = "out_of_order"
+    GAP_EXPIRED = "gap_expired"
+    STUCK_SEQUENCE = "stuck_sequence"
+    CAPTURE_GAP = "capture_gap"
+    CONTRADICTED = "contradicted"
+
+
+class Severity(StrEnum):
+    """How soon an analyst should look."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+_STREAM_ID = Column("stream_id", STRING, "One direction of one TCP connection.", nullable=False)
+_STREAM_OFFSET = Column("stream_offset", LONG, "Where the message begins on its stream.", nullable=False)
+_SESSION_ID = Column(
+    "session_id",
+    STRING,
+    "Sending and receiving queue manager: GUIDs of the handshake, addresses where none was seen.",
+    nullable=False,
+)
+_SCOPE_KEY = Column(
+    "scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False
+)
+_SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
+_FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
+_LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
+_COUNTS = tuple(
+    Column(verdict.value, LONG, f"Messages with the verdict {verdict.value}.", nullable=False) for verdict in Verdict
+)
+
+VERDICTS = Table(
+    "verdicts",
+    "One row per transactional message that arrived at its final destination.",
+    ("stream_id", "stream_offset"),
+    (
+        _STREAM_ID,
+        _STREAM_OFFSET,
+        Column("captured_at", TIMESTAMP, "Time of the segment that completed the packet, UTC."),
+        Column("captured_ns", LONG, "The same in ns since 1970; null when the capture has no times."),
+        Column("capture_id", STRING, "Capture of the segment that completed the packet.", nullable=False),
+        Column("first_frame", LONG, "Lowest 1-based record number in that capture.", nullable=False),
+        Column("last_frame", LONG, "Record number of the segment that completed it.", nullable=False),
+        _SOURCE,
+        Column("destination_queue", STRING, "Format name of the destination queue."),
+        Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
+        Column("label", STRING, "The message's label."),
+        Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        Column("tx_sequence_ordinal", U32, "Low half of TxSequenceID."),
+        Column("tx_sequence_timestamp", U32, "High half of TxSequenceID, s since 1970."),
+        Column("tx_sequence_number", U32, "TxSequenceNumber.", nullable=False),
+        Column("previous_tx_sequence_number", U32, "PreviousTxSequenceNumber.", nullable=False),
+        Column("tx_first", BOOL, "FM: first message of its transaction."),
+        Column("tx_last", BOOL, "LM: last message of its transaction."),
+        Column("tx_transaction_id", U32, "Transaction ID, 20 bits that the sender uses again."),
+        _SESSION_ID,
+        _SCOPE_KEY,
+        Column("replay_order", LONG, "1, 2, … in the order the scope's receiver saw them.", nullable=False),
+        Column("incoming_tx_sequence_id", U64, "IncomingTxSequenceID before it; null when unknown."),
+        Column("incoming_tx_sequence_number", U32, "IncomingTxSequenceNumber before it; null when unknown."),
+        Column("accepted", BOOL, "Whether the rule accepts it; null when the capture cannot tell."),
+        Column("verdict", STRING, "What the receiver did.", nullable=False, values=tuple(Verdict)),
+        Column("reason", STRING, "Why, for out_of_order and unknown.", values=tuple(Reason)),
+        Column("gap_size", LONG, "Numbers that expired right before it; 0 for none.", nullable=False),
+        Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
+        Column("acknowledged_at", TIMESTAMP, "Time of the first OrderAck at or after it that covers it, UTC."),
+        Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that OrderAck."),
+        Column("evidence", STRING, "What OrderAcks say of the verdict.", nullable=False, values=tuple(Evidence)),
+    ),
+)
+
+SEQUENCES = Table(
+    "sequences",
+    "One row per scope and TxSequenceID.",
+    ("scope_key", "tx_sequence_id"),
+    (
+        _SCOPE_KEY,
+        Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        _SOURCE,
+        Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
+        *_COUNTS,
+        Column("expired", LONG, "Numbers that expired before they were sent.", nullable=False),
+        Column("first_number", U32, "Lowest TxSequenceNumber seen.", nullable=False),
+        Column("last_number", U32, "Highest TxSequenceNumber seen.", nullable=False),
+        Column("last_accepted_number", U32, "Highest TxSequenceNumber accepted; null for none."),
+        _FIRST_AT,
+        _LAST_AT,
+    ),
+)
+
+SESSIONS = Table(
+    "sessions",
+    "One row per pair of queue managers and direction that carried messages.",
+    ("session_id",),
+    (
+        _SESSION_ID,
+        Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False),
+        Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False),
+        Column("replay_scope", STRING, "What a state belonged to.", nullable=False, values=tuple(Scope)),
+        Column("connections", LONG, "TCP connections.", nullable=False),
+        Column("messages", LONG, "Messages.", nullable=False),
+        Column("transactional", LONG, "Transactional ones among them.", nullable=False),
+        Column("passing_through", LONG, "Transactional ones for another queue manager.", nullable=False),
+        *_COUNTS,
+        Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
+        _FIRST_AT,
+        _LAST_AT,
+    ),
+)
+
+TRANSACTIONS = Table(
+    "transactions",
+    "One row per transaction of a sender: the messages from FM to LM under one ID.",
+    ("source_queue_manager", "tx_transaction_id", "instance"),
+    (
+        _SOURCE,
+        Column("tx_transaction_id", U32, "Transaction ID, 20 bits.", nullable=False),
+        Column("instance", LONG, "1, 2, … for the k-th transaction seen under the ID.", nullable=False),
+        Column("messages", LONG, "Messages, resends not counted.", nullable=False),
+        Column("accepted", LONG, "Those that were accepted.", nullable=False),
+        Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
+        Column("first_message_id", STRING, "Its first message.", nullable=False),
+        Column("last_message_id", STRING, "Its last message.", nullable=False),
+        _FIRST_AT,
+        _LAST_AT,
+    ),
+)
+
+FINDINGS = Table(
+    "findings",
+    "One row per scope, sequence and kind of thing an analyst should look at.",
+    ("kind", "scope_key", "tx_sequence_id"),
+    (
+        Column("kind", STRING, "What was found.", nullable=False, values=tuple(FindingKind)),
+        Column("severity", STRING, "How soon to look.", nullable=False, values=tuple(Severity)),
+        Column("at", TIMESTAMP, "Time of the first message concerned, UTC."),
+        _SESSION_ID,
+        _SCOPE_KEY,
+        Column("destination_queue", STRING, "Queue of the first message concerned."),
+        Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        Column("messages", LONG, "How many messages are concerned.", nullable=False),
+        Column("explanation", STRING, "The finding in words.", nullable=False),
+        Column(
+            "witness",
+            ArrayType(STRING, containsNull=False),
+            "The fewest messages that prove it, as stream_id@stream_offset.",
+            nullable=False,
+        ),
+    ),
+)
