@@ -1,0 +1,72 @@
+"""Rows between the steps of ingest: they live inside one run and are in no table of the warehouse."""
+
+from pyspark.sql.types import ArrayType, StructField, StructType
+
+from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
+
+SURVEY = Table(
+    "survey",
+    "One row per capture file: what it is, and where tasks may begin to read.",
+    ("uri",),
+    (
+        Column("uri", STRING, "Where the file lies.", nullable=False),
+        Column("capture_id", STRING, "SHA-256 of the file.", nullable=False),
+        Column("size_bytes", LONG, "Size of the file.", nullable=False),
+        Column("format", STRING, "File format."),
+        Column("compression", STRING, "How the file is packed.", nullable=False),
+        Column("status", STRING, "How much could be read.", nullable=False),
+        Column("reason", STRING, "Code of the first fault."),
+        Column("detail", STRING, "The first fault in words."),
+        Column("raw", BINARY, "The first bytes of an unreadable file."),
+        Column("packet_count", LONG, "Records.", nullable=False),
+        Column("first_ns", LONG, "Earliest record time."),
+        Column("last_ns", LONG, "Latest record time."),
+        Column("cursors", ArrayType(STRING, containsNull=False), "Where each split begins.", nullable=False),
+    ),
+)
+
+SEGMENTS = Table(
+    "segments",
+    "One row per TCP segment; and rows for what else a split held: faults, rejected frames, the count of its records.",
+    ("connection", "capture", "frame"),
+    (
+        Column("connection", BINARY, "Both endpoints, the lower one first; for other rows the split.", nullable=False),
+        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
+        Column("frame", LONG, "Record number; 0 for what is no record.", nullable=False),
+        Column("time_ns", LONG, "Time of the record."),
+        Column("from_b", BOOL, "Sent by the higher endpoint."),
+        Column("seq", LONG, "Sequence number; null when the row is no segment."),
+        Column("ack", LONG, "Acknowledgment number."),
+        Column("flags", U16, "TCP flags."),
+        Column("length", LONG, "Payload bytes on the wire, or bytes of a fault."),
+        Column("payload", BINARY, "Payload bytes captured, or the first bytes of a fault."),
+        Column("stage", STRING, "Of a fault: where it was found."),
+        Column("reason", STRING, "Of a fault: its code."),
+        Column("detail", STRING, "Of a fault: its sentence."),
+        Column("offset", LONG, "Of a fault: byte of the file."),
+        Column("records", LONG, "Of a split: its records."),
+        Column("segments", LONG, "Of a split: its records that are MSMQ segments."),
+    ),
+)
+
+_IN_RANKS = {"capture_id": StructField("capture", LONG)}
+_DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
+
+
+def _row(table: Table, *more: str) -> StructType:
+    """The table's row as a worker makes it: the capture by rank, times in ns only."""
+    fields = [_IN_RANKS.get(f.name, StructField(f.name, f.dataType)) for f in table.spark if f.name not in _DERIVED]
+    return StructType(fields + [StructField(name, LONG) for name in more])
+
+
+ASSEMBLED = StructType(
+    [
+        StructField("stream", _row(STREAMS, "first_ns", "last_ns")),
+        StructField("gap", _row(STREAM_GAPS)),
+        StructField("packet", _row(PACKETS)),
+        StructField("quarantine", _row(QUARANTINE)),
+        StructField("counts", StructType([StructField(n, LONG) for n in ("capture", "records", "segments")])),
+    ]
+)
+"""One row per stream, gap, packet, quarantined run or split; the other structs are null."""

@@ -1,0 +1,24 @@
+"""What the passes of ingest can be told."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from udfs.tcp import Overlap
+
+Batches = Iterator[pa.RecordBatch]
+Pass = Callable[[Batches], Batches]
+"""A pass goes to `DataFrame.mapInArrow`; it keeps no state between calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """Ports that carry MSMQ, who wins an overlap, what is kept of packets; sizes are bytes."""
+
+    ports: tuple[int, ...] = (1801,)
+    overlap: Overlap = Overlap.FIRST
+    keep_bodies: bool = False
+    split_bytes: int = 64 << 20
+    quarantine_raw_bytes: int = 4096
+    batch_bytes: int = 4 << 20
