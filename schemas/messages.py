@@ -6,7 +6,7 @@ from enum import StrEnum
 from pyspark.sql.types import ArrayType, DataType
 
 from schemas import wire
-from schemas.ingest import PACKETS
+from schemas.ingest import PACKETS, PacketType
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table
 from schemas.wire import Bits, Field, Header, Kind
 
@@ -88,6 +88,7 @@ MESSAGES = Table(
         _sequence_id("Sequence of a transactional message"),
         *header_columns(wire.TRANSACTION_HEADER),
         *header_columns(wire.SECURITY_HEADER),
+        Column("provider_type", U32, "SecurityHeader.ProviderInfo.ProviderType, [MS-MQMQ] 2.2.20.6."),
         *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
         _MESSAGE_CLASS_NAME,
         Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12, if any."),
@@ -135,3 +136,13 @@ HANDSHAKES = Table(
         _VIOLATIONS,
     ),
 )
+
+TABLE_OF: dict[PacketType, Table] = {
+    PacketType.USER_MESSAGE: MESSAGES,
+    PacketType.ADMINISTRATION: MESSAGES,
+    PacketType.ORDER_ACK: ACKS,
+    PacketType.FINAL_ACK: ACKS,
+    PacketType.ESTABLISH_CONNECTION: HANDSHAKES,
+    PacketType.CONNECTION_PARAMETERS: HANDSHAKES,
+}
+"""The table a packet becomes a row of; a session_ack becomes none, an unknown packet is quarantined."""

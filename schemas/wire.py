@@ -5,6 +5,7 @@ documentation all derive from these declarations. Names are the documents' own; 
 snake case, unique within a packet. Every number is little-endian ([MS-MQMQ] 2.2.18).
 """
 
+import re
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
@@ -17,6 +18,7 @@ ORDER_QUEUE_ID = 4
 ORDER_QUEUE_SUFFIX = "\\private$\\order_queue$"
 ORDER_ACK_LABEL = "QM Ordering Ack"
 ACK_BODY_SIZE = 36
+GUID_SIZE = 16
 
 
 class Kind(Enum):
@@ -66,8 +68,8 @@ class Field:
 
     @property
     def attribute(self) -> str:
-        """Name in dpkt class and numpy dtype: the column, else the document's name behind an underscore."""
-        return self.column or f"_{self.name.lower()}"
+        """Name in dpkt class and numpy dtype: the column's or, without one, the document's in snake case."""
+        return self.column or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
 
     @property
     def size(self) -> int:
@@ -696,3 +698,12 @@ HEADERS: tuple[Header, ...] = (
     ORDER_ACK_BODY,
     FINAL_ACK_BODY,
 )
+
+BITS: dict[str, tuple[Header, Field, Bits]] = {
+    bits.column: (header, field, bits) for header in HEADERS for field in header.fields for bits in field.bits
+}
+"""Every run of bits by its column, with its header and flag word."""
+SECURITY_SIZES: tuple[str, ...] = tuple(
+    field.attribute for field in SECURITY_HEADER.fixed if field.attribute.endswith("_size")
+)
+"""The sizes in a SecurityHeader, in the order of what they measure."""

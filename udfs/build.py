@@ -151,9 +151,7 @@ class MultiQueueFormat:
             (SectionId.RESPONSE, self.response),
         )
         signature = MQFSignatureHeader(multi_queue_signature_size=len(self.signature), data=self.signature)
-        return b"".join(_address_header(section, queues) for section, queues in parts) + padded(
-            bytes(signature)
-        )
+        return b"".join(_address_header(section, queues) for section, queues in parts) + padded(bytes(signature))
 
 
 def _address_header(section: SectionId, queues: Sequence[QueueName]) -> bytes:

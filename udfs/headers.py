@@ -1,11 +1,14 @@
 """The headers of `schemas.wire` as dpkt classes and as numpy dtypes."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import dpkt
 import numpy as np
 
 from schemas import wire
+from udfs.names import guid_text, message_id_text
 
 
 def _bit_fields(field: wire.Field) -> list[tuple[str, int]]:
@@ -39,27 +42,49 @@ def dtype(header: wire.Header) -> np.dtype[np.void]:
     """The numpy dtype of a header's fixed part, unaligned; byte strings are u8 vectors."""
     return np.dtype(
         [
-            (field.attribute, "u1", (field.size,))
-            if field.code.endswith("s")
-            else (field.attribute, f"<u{field.size}")
+            (field.attribute, "u1", (field.size,)) if field.code.endswith("s") else (field.attribute, f"<u{field.size}")
             for field in header.fixed
         ]
     )
 
 
-BaseHeader = packet_class(wire.BASE_HEADER)
-InternalHeader = packet_class(wire.INTERNAL_HEADER)
-EstablishConnectionHeader = packet_class(wire.ESTABLISH_CONNECTION_HEADER)
-ConnectionParametersHeader = packet_class(wire.CONNECTION_PARAMETERS_HEADER)
-UserHeader = packet_class(wire.USER_HEADER)
-TransactionHeader = packet_class(wire.TRANSACTION_HEADER)
-SecurityHeader = packet_class(wire.SECURITY_HEADER)
-MessagePropertiesHeader = packet_class(wire.MESSAGE_PROPERTIES_HEADER)
-DebugHeader = packet_class(wire.DEBUG_HEADER)
-SoapHeader = packet_class(wire.SOAP_HEADER)
-SoapBody = packet_class(wire.SOAP_BODY)
-MQFAddressHeader = packet_class(wire.MQF_ADDRESS_HEADER)
-MQFSignatureHeader = packet_class(wire.MQF_SIGNATURE_HEADER)
-SessionHeader = packet_class(wire.SESSION_HEADER)
-OrderAckBody = packet_class(wire.ORDER_ACK_BODY)
-FinalAckBody = packet_class(wire.FINAL_ACK_BODY)
+CLASSES: dict[str, Any] = {header.name: packet_class(header) for header in wire.HEADERS}
+DTYPES: dict[str, np.dtype[np.void]] = {header.name: dtype(header) for header in wire.HEADERS}
+
+BaseHeader = CLASSES["BaseHeader"]
+InternalHeader = CLASSES["InternalHeader"]
+EstablishConnectionHeader = CLASSES["EstablishConnectionHeader"]
+ConnectionParametersHeader = CLASSES["ConnectionParametersHeader"]
+UserHeader = CLASSES["UserHeader"]
+TransactionHeader = CLASSES["TransactionHeader"]
+SecurityHeader = CLASSES["SecurityHeader"]
+MessagePropertiesHeader = CLASSES["MessagePropertiesHeader"]
+DebugHeader = CLASSES["DebugHeader"]
+SoapHeader = CLASSES["SoapHeader"]
+SoapBody = CLASSES["SoapBody"]
+MQFAddressHeader = CLASSES["MQFAddressHeader"]
+MQFSignatureHeader = CLASSES["MQFSignatureHeader"]
+SessionHeader = CLASSES["SessionHeader"]
+OrderAckBody = CLASSES["OrderAckBody"]
+FinalAckBody = CLASSES["FinalAckBody"]
+
+
+def columns(header: wire.Header, packet: Any) -> dict[str, Any]:
+    """The values of a parsed header's fixed part under their columns' names."""
+    values: dict[str, Any] = {}
+    for field in header.fixed:
+        value = getattr(packet, field.attribute)
+        if field.column:
+            values[field.column] = _READERS[field.kind](value)
+        for bits in field.bits:
+            part = (value & bits.mask) >> bits.shift
+            values[bits.column] = part != 0 if bits.width == 1 else part
+    return values
+
+
+_READERS: dict[wire.Kind, Callable[[Any], Any]] = {
+    wire.Kind.NUMBER: int,
+    wire.Kind.TIME: lambda seconds: datetime.fromtimestamp(seconds, UTC),
+    wire.Kind.GUID: guid_text,
+    wire.Kind.MESSAGE_ID: message_id_text,
+}

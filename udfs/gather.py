@@ -1,0 +1,118 @@
+"""Packets lying in one buffer, read across the batch: a header of every packet at once, without Python objects."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def spread(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """Indices of all elements of the given runs, one run after the other, and where each begins in the result."""
+    bounds = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths), bounds
+
+
+def encoded(values: Any) -> tuple[Ints, list[Any]]:
+    """For each element the index of its value among the distinct ones, and these."""
+    codes = values.dictionary_encode()
+    return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), codes.dictionary.to_pylist()
+
+
+def binary(data: Bytes, bounds: Ints) -> Any:
+    """The runs of the data between the bounds as a binary array, which shares their memory."""
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+
+
+def _content(values: Any) -> tuple[Bytes, Ints]:
+    """The bytes of a binary array, and the bounds of its elements in them."""
+    values = values.cast(pa.large_binary())
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    content = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return content, bounds - bounds[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """Packets in a buffer, one element each: `size` bytes on the stream, of which some are there.
+
+    `stored` bytes lie at `start`; when `trailer_size` is not -1, that many more, the packet's last, at `trailer`.
+    """
+
+    buffer: Bytes
+    start: Ints
+    stored: Ints
+    size: Ints
+    trailer: Ints
+    trailer_size: Ints
+
+    @classmethod
+    def whole(cls, buffer: Bytes, start: Ints, size: Ints) -> Self:
+        """Packets with all their bytes."""
+        return cls(buffer, start, size, size, np.zeros_like(size), np.full_like(size, -1))
+
+    @classmethod
+    def stored_in(cls, raw: Any, trailer: Any, size: Any) -> Self:
+        """Packets as the table `packets` keeps them."""
+        head, head_bounds = _content(raw)
+        tail, tail_bounds = _content(trailer)
+        return cls(
+            buffer=np.concatenate((head, tail)) if len(tail) else head,
+            start=head_bounds[:-1],
+            stored=np.diff(head_bounds),
+            size=size.to_numpy(zero_copy_only=False).astype(np.int64),
+            trailer=tail_bounds[:-1] + len(head),
+            trailer_size=np.where(trailer.is_null().to_numpy(zero_copy_only=False), -1, np.diff(tail_bounds)),
+        )
+
+    def __len__(self) -> int:
+        """Number of packets."""
+        return len(self.start)
+
+    def take(self, rows: Ints) -> Self:
+        """Some of the packets, in the same buffer."""
+        return type(self)(
+            self.buffer,
+            self.start[rows],
+            self.stored[rows],
+            self.size[rows],
+            self.trailer[rows],
+            self.trailer_size[rows],
+        )
+
+    def one(self, row: int) -> tuple[bytes, bytes | None, int]:
+        """Raw, trailer and size of one packet."""
+        raw = self.buffer[self.start[row] : self.start[row] + self.stored[row]].tobytes()
+        tail = None
+        if self.trailer_size[row] >= 0:
+            tail = self.buffer[self.trailer[row] : self.trailer[row] + self.trailer_size[row]].tobytes()
+        return raw, tail, int(self.size[row])
+
+    def address(self, offset: Ints) -> Ints:
+        """Where in the buffer the byte at an offset of its packet lies, in raw or in trailer."""
+        after_body = self.size - np.maximum(self.trailer_size, 0)
+        return np.where(offset < self.stored, self.start + offset, self.trailer + offset - after_body)
+
+    def read(self, layout: np.dtype[Any], offset: Ints, present: Bools) -> NDArray[np.void]:
+        """The header at an offset of each packet; zeros where it is not present. Present ones must be stored."""
+        if len(self.buffer) < layout.itemsize or not present.any():
+            return np.zeros(len(self), layout)
+        everywhere: NDArray[np.void] = np.ndarray(
+            len(self.buffer) - layout.itemsize + 1, layout, self.buffer, strides=(1,)
+        )
+        headers = everywhere[np.where(present, self.address(offset), 0)]
+        headers[~present] = np.zeros((), layout)
+        return headers
+
+    def slices(self, offset: Ints, length: Ints) -> Any:
+        """The bytes at an offset of each packet as a binary array."""
+        index, bounds = spread(self.address(offset), length)
+        return binary(self.buffer[index], bounds)

@@ -1,0 +1,121 @@
+"""Identifiers as text, the way MSMQ prints them: GUIDs, message identifiers, format names, SIDs."""
+
+import struct
+from uuid import UUID
+
+from schemas.wire import ORDER_QUEUE_ID, ORDER_QUEUE_SUFFIX, FormatType, QueueType, SenderIdType
+
+_DIRECT_PREFIX = "DIRECT="
+_GUID_SIZE = 16
+_PROVIDER_TYPE_SIZE = 4
+_SID_REVISION = 1
+_SID_FIXED_SIZE = 8
+_AUTHORITY_IN_DECIMAL = 1 << 32  # [MS-DTYP] 2.4.2.1: larger ones are written in hex
+
+
+def guid_text(data: bytes) -> str:
+    """A GUID as lower-case text."""
+    return str(UUID(bytes_le=data))
+
+
+def message_id_text(data: bytes) -> str:
+    r"""A MessageIdentifier, [MS-MQMQ] 2.2.18.1.3, as <guid>\<ordinal>."""
+    return f"{guid_text(data[:16])}\\{int.from_bytes(data[16:20], 'little')}"
+
+
+def text(data: bytes, errors: str = "replace") -> str:
+    """UTF-16LE up to its terminator, if it has one."""
+    return data.decode("utf-16-le", errors).partition("\0")[0]
+
+
+def is_utf16(data: bytes) -> bool:
+    """Whether the bytes are UTF-16LE."""
+    try:
+        data.decode("utf-16-le")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def direct_name(data: bytes) -> str:
+    """A DirectFormatName as a format name; raises UnicodeDecodeError. The prefix is not on the wire, A-41."""
+    name = text(data, "strict")
+    if name[: len(_DIRECT_PREFIX)].upper() == _DIRECT_PREFIX:
+        name = name[len(_DIRECT_PREFIX) :]
+    return _DIRECT_PREFIX + name
+
+
+def private_name(host: bytes, identifier: bytes) -> str:
+    r"""A private format name. Eight digits, as in Microsoft's own examples: PRIVATE=<guid>\0000000d."""
+    return f"PRIVATE={guid_text(host)}\\{int.from_bytes(identifier, 'little'):08x}"
+
+
+def public_name(queue: bytes) -> str:
+    """A public format name."""
+    return f"PUBLIC={guid_text(queue)}"
+
+
+def element_name(format_type: FormatType, content: bytes) -> str:
+    """The format name of an MQFFormatNameElement; raises UnicodeDecodeError."""
+    match format_type:
+        case FormatType.DIRECT:
+            return direct_name(content)
+        case FormatType.PRIVATE:
+            return private_name(content[:16], content[16:20])
+        case FormatType.PUBLIC:
+            return public_name(content)
+        case FormatType.DISTRIBUTION_LIST:
+            return f"DL={guid_text(content)}"
+
+
+def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | None:
+    """The format name of a queue in a UserHeader; None when there is none or no GUID names its host.
+
+    `host` is the GUID that the type implies, `content` the bytes in the header: an identifier, GUID or direct name.
+    Raises UnicodeDecodeError for a direct name that is not UTF-16.
+    """
+    match queue_type:
+        case QueueType.DIRECT:
+            return direct_name(content)
+        case QueueType.PUBLIC:
+            return public_name(content)
+        case QueueType.PRIVATE:
+            return private_name(content[:16], content[16:20])
+        case _:
+            return None if host is None or not content else private_name(host, content)
+
+
+def is_order_queue(queue_type: int, content: bytes) -> bool:
+    """Whether a DestinationQueue is `order_queue$`, [MS-MQQB] 2.2.4."""
+    if queue_type == QueueType.DIRECT:
+        return direct_name(content).lower().endswith(ORDER_QUEUE_SUFFIX)
+    return queue_type == QueueType.PRIVATE_ON_DESTINATION and int.from_bytes(content, "little") == ORDER_QUEUE_ID
+
+
+def sender_id_text(sender_id_type: int, data: bytes) -> str | None:
+    """A SecurityID as text, [MS-DTYP] 2.4.2.1; None when it is not what its type says."""
+    if sender_id_type == SenderIdType.QUEUE_MANAGER and len(data) == _GUID_SIZE:
+        return guid_text(data)
+    if sender_id_type != SenderIdType.SID or len(data) < _SID_FIXED_SIZE or data[0] != _SID_REVISION:
+        return None
+    if len(data) != _SID_FIXED_SIZE + 4 * data[1]:
+        return None
+    authority = int.from_bytes(data[2:8], "big")
+    parts = struct.unpack(f"<{data[1]}I", data[_SID_FIXED_SIZE:])
+    start = str(authority) if authority < _AUTHORITY_IN_DECIMAL else f"0x{authority:012x}"
+    return "-".join(("S-1", start, *map(str, parts)))
+
+
+def provider(data: bytes) -> tuple[int | None, str | None]:
+    """ProviderType and ProviderName of a ProviderInfo, [MS-MQMQ] 2.2.20.6."""
+    if len(data) < _PROVIDER_TYPE_SIZE:
+        return None, None
+    return int.from_bytes(data[:4], "little"), text(data[4:])
+
+
+def terminated_size(data: bytes) -> int:
+    """Bytes of the UTF-16LE string that the data begins with, terminator included; all of them when it has none."""
+    for offset in range(0, len(data) - 1, 2):
+        if not (data[offset] or data[offset + 1]):
+            return offset + 2
+    return len(data) & ~1

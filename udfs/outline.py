@@ -1,0 +1,245 @@
+"""The header walk over a batch of packets: where each header lies, and which packet each one is.
+
+The common packets are taken with numpy, no Python object per packet. A row is taken under the conditions under which
+`udfs.packet.Walk` finds nothing to remark; every other row is handed to it. Both give the same outline.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas import wire
+from schemas.ingest import PacketType
+from schemas.violations import Fault
+from schemas.wire import Header, InternalType, MessageClass, QueueType
+from udfs import names
+from udfs.gather import Bools, Ints, Packets, encoded
+from udfs.headers import DTYPES
+from udfs.packet import Walk
+
+PACKET_TYPES: tuple[PacketType, ...] = tuple(PacketType)
+FAULTS: tuple[Fault, ...] = tuple(Fault)
+OFFSETS: tuple[str, ...] = (
+    *(header.name for header in wire.HEADERS),
+    *("destination_queue", "admin_queue", "response_queue", "connector_type", "body", "body_end"),
+)
+Outline = NDArray[np.void]
+"""An array of OUTLINE, one element per packet."""
+OUTLINE = np.dtype(
+    [
+        ("packet_type", "u1"),  # index in PACKET_TYPES
+        ("fault", "u1"),  # 0, or 1 + index in FAULTS
+        ("scalar", "?"),  # whether udfs.packet took it
+        ("fault_offset", "i4"),
+        ("raw_size", "i4"),  # where raw stops when bodies are dropped
+        ("trailer_offset", "i4"),  # where trailer then begins, -1 for null
+        *((name, "i4") for name in OFFSETS),  # offsets in the packet, -1 when absent
+    ]
+)
+LONGEST_NAME = 1024
+"""Bytes of a direct name above which a row goes to `udfs.packet`: memory stays bounded whatever packets say."""
+
+_TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
+_COUNT = np.dtype([("value", "<u2")])
+_NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
+_LEGAL_DESTINATION = np.isin(np.arange(8), list(wire.LEGAL_DESTINATION_TYPES))
+_LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
+_IDENTIFIER = np.dtype([("value", "<u4")])
+_INTERNAL: dict[InternalType, tuple[PacketType, Header]] = {
+    InternalType.SESSION_ACK: (PacketType.SESSION_ACK, wire.SESSION_HEADER),
+    InternalType.ESTABLISH_CONNECTION: (PacketType.ESTABLISH_CONNECTION, wire.ESTABLISH_CONNECTION_HEADER),
+    InternalType.CONNECTION_PARAMETERS: (PacketType.CONNECTION_PARAMETERS, wire.CONNECTION_PARAMETERS_HEADER),
+}
+
+
+def outline(packets: Packets) -> Outline:
+    """Type, fault and header offsets of every packet, and where raw and trailer divide when its body is dropped."""
+    result = np.full(len(packets), -1, OUTLINE)
+    for name in ("packet_type", "fault", "scalar", "fault_offset"):
+        result[name] = 0
+    first = np.zeros(len(packets), np.int64)
+    base = packets.read(DTYPES["BaseHeader"], first, packets.stored >= wire.BASE_HEADER.size)
+    result["BaseHeader"] = 0
+    sound = (base["version_number"] == wire.VERSION) & (base["signature"] == wire.SIGNATURE)
+    sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
+    internal = flag(base, "internal")
+    taken = np.zeros(len(packets), np.bool_)
+    for rows, walk in (
+        (np.flatnonzero(sound & internal), _internal),
+        (np.flatnonzero(sound & ~internal), _user_shaped),
+    ):
+        part = result[rows]
+        taken[rows] = walk(packets.take(rows), base[rows], part)
+        result[rows] = part
+    for row in np.flatnonzero(~taken).tolist():
+        result[row] = _scalar(Walk.over(*packets.one(row)))
+    return result
+
+
+def _scalar(walk: Walk) -> tuple[int | bool, ...]:
+    """The outline of one walk."""
+    fault, fault_offset = (0, 0) if walk.error is None else (1 + FAULTS.index(walk.error.fault), walk.error.offset)
+    return (
+        _TYPE[walk.packet_type],
+        fault,
+        True,
+        fault_offset,
+        walk.raw_size,
+        walk.trailer_offset,
+        *(walk.offsets.get(name, -1) for name in OFFSETS),
+    )
+
+
+def _r4(size: Ints) -> Ints:
+    return (size + 3) & ~3
+
+
+def bits(headers: NDArray[np.void], column: str) -> Ints:
+    """The values of a run of bits in headers that were read, by its column."""
+    _, field, run = wire.BITS[column]
+    values: Ints = ((headers[field.attribute] & run.mask) >> run.shift).astype(np.int64)
+    return values
+
+
+def flag(headers: NDArray[np.void], column: str) -> Bools:
+    """The values of a single bit in headers that were read, by its column."""
+    values: Bools = bits(headers, column) != 0
+    return values
+
+
+def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> Bools:
+    """Fill in the internal packets that are exactly what the documents say; return which ones."""
+    extra = packets.size - base["packet_size"]
+    sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
+    sound &= (extra == 0) | (flag(base, "has_session_header") & (extra == wire.SESSION_HEADER.size))
+    second = np.full(len(packets), wire.BASE_HEADER.size)
+    after = wire.BASE_HEADER.size + wire.INTERNAL_HEADER.size
+    kind = bits(packets.read(DTYPES["InternalHeader"], second, sound & (packets.size >= after)), "internal_type")
+    taken = np.zeros(len(packets), np.bool_)
+    for number, (packet_type, header) in _INTERNAL.items():
+        rows = sound & (kind == number) & (packets.size == after + header.size)
+        result["packet_type"][rows] = _TYPE[packet_type]
+        result[header.name][rows] = after
+        taken |= rows
+    result["InternalHeader"] = wire.BASE_HEADER.size
+    result["raw_size"] = packets.size
+    return taken
+
+
+def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> Bools:
+    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones."""
+    has_session = flag(base, "has_session_header")
+    walk = _Batch(packets, base, result)
+    walk.taken &= packets.size == walk.limit + wire.SESSION_HEADER.size * has_session
+    user = walk.header("UserHeader")
+    walk.taken &= flag(user, "has_message_properties")
+    walk.taken &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
+    order_queue = walk.queue("destination_queue", user, _LEGAL_DESTINATION)
+    walk.queue("admin_queue", user, _LEGAL_ADMIN)
+    walk.queue("response_queue", user, np.ones(8, np.bool_))
+    has_connector = flag(user, "has_connector_type")
+    result["connector_type"] = np.where(has_connector, walk.end, -1)
+    walk.skip(wire.GUID_SIZE * has_connector)
+    transaction = walk.header("TransactionHeader", flag(user, "transactional"))
+    walk.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
+    security = walk.header("SecurityHeader", flag(user, "has_security_header"))
+    for size in wire.SECURITY_SIZES:
+        walk.skip(_r4(security[size].astype(np.int64)))
+    properties = walk.header("MessagePropertiesHeader")
+    walk.body(properties)
+    debug = walk.header("DebugHeader", flag(base, "has_debug_header"))
+    walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
+    walk.taken &= walk.end == walk.limit
+    result["SessionHeader"] = np.where(has_session, walk.limit, -1)
+    walk.classify(properties, order_queue)
+    return walk.taken
+
+
+class _Batch:
+    """UserMessage-shaped packets on the way through their headers: where each one stands, and which are still taken."""
+
+    def __init__(self, packets: Packets, base: NDArray[np.void], result: Outline) -> None:
+        self.packets = packets
+        self.result = result
+        self.limit: Ints = base["packet_size"].astype(np.int64)  # where the headers end
+        self.bound = np.minimum(self.limit, packets.stored)  # where what can be read of them ends
+        self.end = np.full(len(packets), wire.BASE_HEADER.size)
+        self.taken = np.ones(len(packets), np.bool_)
+
+    def skip(self, size: Ints) -> None:
+        """Step over so many bytes."""
+        self.end = self.end + size
+        self.taken &= self.end <= self.bound
+
+    def read(self, layout: np.dtype[np.void], where: Bools) -> NDArray[np.void]:
+        """What lies ahead, zeros where it is not wanted; a packet that ends before it is no longer taken."""
+        self.taken &= ~where | (self.end + layout.itemsize <= self.bound)
+        return self.packets.read(layout, self.end, where & self.taken)
+
+    def header(self, name: str, present: Bools | None = None) -> NDArray[np.void]:
+        """The next header, by default of every packet."""
+        where = np.ones(len(self.packets), np.bool_) if present is None else present
+        headers = self.read(DTYPES[name], where)
+        self.result[name] = np.where(where, self.end, -1)
+        self.skip(where * DTYPES[name].itemsize)
+        return headers
+
+    def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> Bools:
+        """Step over a queue name; return which ones are the order queue."""
+        kind = bits(user, f"{column}_type")
+        self.taken &= legal[kind]
+        direct = kind == QueueType.DIRECT
+        count = self.read(_COUNT, direct)["value"].astype(np.int64)
+        self.taken &= (count % 2 == 0) & (count <= LONGEST_NAME)
+        size = np.where(direct, _r4(2 + count), _NAME_SIZES[kind])
+        private = self.taken & (kind == QueueType.PRIVATE_ON_DESTINATION)
+        order_queue: Bools = private & (self.read(_IDENTIFIER, private)["value"] == wire.ORDER_QUEUE_ID)
+        start = self.end
+        self.result[column] = np.where(size > 0, start, -1)
+        self.skip(size)
+        rows = np.flatnonzero(direct & self.taken)
+        codes, contents = encoded(self.packets.take(rows).slices(start[rows] + 2, count[rows]))
+        self.taken[rows] = np.array([names.is_utf16(content) for content in contents], np.bool_)[codes]
+        rows, codes = rows[self.taken[rows]], codes[self.taken[rows]]
+        known = [names.is_utf16(content) and names.is_order_queue(QueueType.DIRECT, content) for content in contents]
+        order_queue[rows] = np.array(known, np.bool_)[codes]
+        return order_queue
+
+    def body(self, properties: NDArray[np.void]) -> None:
+        """Step over label, extension and body, of which nothing else may be missing, and to the next header."""
+        sizes = {name: properties[name].astype(np.int64) for name in ("body_size", "allocation_body_size")}
+        self.skip(2 * properties["label_length"].astype(np.int64) + properties["extension_size"])
+        body, body_end = self.end, self.end + np.maximum(*sizes.values())
+        self.taken &= body_end <= self.limit
+        packets = self.packets
+        self.taken &= np.where(
+            packets.trailer_size < 0,
+            packets.stored == packets.size,
+            (packets.stored == body) & (body_end + packets.trailer_size == packets.size),
+        )
+        self.bound = self.limit
+        self.end = np.minimum(_r4(body_end), self.limit)
+        for name, offset in (("body", body), ("body_end", body_end), ("raw_size", body), ("trailer_offset", body_end)):
+            self.result[name] = offset
+
+    def classify(self, properties: NDArray[np.void], order_queue: Bools) -> None:
+        """Name the packets, as `udfs.packet.Walk` does."""
+        code = properties["message_class"]
+        final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
+        order = code == MessageClass.MQMSG_CLASS_ORDER_ACK
+        ordering = self.taken & order_queue & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
+        rows = np.flatnonzero(ordering)
+        label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
+        length = 2 * properties["label_length"][rows].astype(np.int64)
+        codes, labels = encoded(self.packets.take(rows).slices(label, length))
+        ordering[rows] = np.array([names.text(label) == wire.ORDER_ACK_LABEL for label in labels], np.bool_)[codes]
+        report = (code == MessageClass.MQMSG_CLASS_REPORT) | (code == MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE)
+        self.result["packet_type"] = np.select(
+            [ordering & final, ordering, final | report],
+            [_TYPE[PacketType.FINAL_ACK], _TYPE[PacketType.ORDER_ACK], _TYPE[PacketType.ADMINISTRATION]],
+            _TYPE[PacketType.USER_MESSAGE],
+        )
+        self.taken &= ~ordering | (self.packets.trailer_size < 0)
+        for header, rows in ((wire.FINAL_ACK_BODY, ordering & final), (wire.ORDER_ACK_BODY, ordering & ~final)):
+            self.result[header.name] = np.where(rows, self.result["body"], -1)
+        self.result["raw_size"][ordering] = self.packets.size[ordering]
+        self.result["trailer_offset"][ordering] = -1

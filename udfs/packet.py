@@ -1,0 +1,425 @@
+"""One packet at a time, with dpkt: the reference for `udfs.outline`, and the path for what that does not take.
+
+A packet is `raw`, `trailer` and `size`: the bytes before the body, those after it, and the bytes on the stream. With
+its body kept, `raw` is all of it and `trailer` is None. Nothing outside these bytes is read, nothing of a body is
+needed except of an acknowledgment's, and every length is held against its packet before it is used.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from schemas import wire
+from schemas.ingest import PacketType
+from schemas.messages import ACKS, CARRIED, HANDSHAKES, TABLE_OF, AckType, HandshakeType
+from schemas.violations import Fault, Violation
+from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
+from udfs import names, rules
+from udfs.headers import CLASSES, columns
+
+_GUID = wire.GUID_SIZE
+_SESSION = wire.SESSION_HEADER.size
+_NULL_GUID = names.guid_text(bytes(_GUID))
+_LISTS = {
+    SectionId.DESTINATION: "multi_destination_queues",
+    SectionId.ADMINISTRATION: "multi_admin_queues",
+    SectionId.RESPONSE: "multi_response_queues",
+}
+_ELEMENT_SIZES = {FormatType.PUBLIC: 16, FormatType.PRIVATE: 20, FormatType.DISTRIBUTION_LIST: 16}
+
+
+class DecodeError(NamedTuple):
+    """Why a packet is undecodable: code, offset in the packet, and what was found there."""
+
+    fault: Fault
+    offset: int
+    found: str
+
+    @property
+    def detail(self) -> str:
+        """The sentence for the quarantine row."""
+        return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
+
+
+class _Stop(Exception):  # noqa: N818  # ends a walk, never leaves this module
+    def __init__(self, fault: Fault, offset: int, found: str) -> None:
+        super().__init__(found)
+        self.error = DecodeError(fault, offset, found)
+
+
+def r4(size: int) -> int:
+    """The size rounded up to a multiple of 4."""
+    return (size + 3) & ~3
+
+
+@dataclass(slots=True)
+class Walk:
+    """The headers of one packet, found one after the other: their offsets, their columns, what is wrong."""
+
+    raw: bytes
+    trailer: bytes | None
+    size: int
+    limit: int = 0  # where the headers end: PacketSize, but for a SessionHeader
+    seen: int = 0  # end of the bytes that were looked at before the body
+    packet_type: PacketType = PacketType.UNKNOWN
+    error: DecodeError | None = None
+    offsets: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
+    violations: set[Violation] = field(default_factory=set)
+
+    @classmethod
+    def over(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
+        """The finished walk; `error` says why it stopped early, if it did."""
+        walk = cls(raw, trailer, size, limit=size)
+        try:
+            walk.packet_type = walk._packet()
+        except _Stop as stop:
+            walk.error = stop.error
+        return walk
+
+    @property
+    def raw_size(self) -> int:
+        """Where raw stops when bodies are dropped: at the body, or where the walk failed before finding one."""
+        if self.packet_type in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION):
+            return self.offsets["body"]
+        return self.size if self.error is None else self.offsets.get("body", self.seen)
+
+    @property
+    def trailer_offset(self) -> int:
+        """Where trailer then begins, -1 for null."""
+        kept_whole = self.error is None and self.packet_type not in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION)
+        return -1 if kept_whole or "body" not in self.offsets else self.offsets["body_end"]
+
+    def _take(self, offset: int, size: int, fault: Fault, what: str) -> bytes:
+        """The bytes at an offset, held against the packet and against what is stored of it."""
+        end = offset + size
+        if end > self.limit:
+            raise _Stop(fault, offset, f"{what} takes {size} bytes and the packet's headers end at {self.limit}")
+        if end <= len(self.raw):
+            data = self.raw[offset:end]
+        else:
+            trailer = self.trailer or b""
+            after = offset - (self.size - len(trailer))
+            if after < 0:
+                raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{what} is not among the stored bytes")
+            data = trailer[after : after + size]
+        if "body" not in self.offsets:
+            self.seen = max(self.seen, end)
+        return data
+
+    def _header(self, header: Header, offset: int, fault: Fault = Fault.HEADER_BEYOND_PACKET) -> Any:
+        packet = CLASSES[header.name](self._take(offset, header.size, fault, header.name))
+        self.columns |= columns(header, packet)
+        self.offsets[header.name] = offset
+        return packet
+
+    def _packet(self) -> PacketType:
+        stored = len(self.raw) + len(self.trailer or b"")
+        if stored > self.size:
+            raise _Stop(Fault.SIZE_MISMATCH, self.size, f"{stored} bytes are stored of a frame of {self.size}")
+        base = self._header(wire.BASE_HEADER, 0)
+        if base.version_number != wire.VERSION or base.signature != wire.SIGNATURE:
+            raise _Stop(Fault.BAD_SIGNATURE, 0, f"version {base.version_number:#x}, signature {base.signature:#x}")
+        # The frame has 16 bytes more where PacketSize leaves a SessionHeader out, A-1.
+        extra = self.size - base.packet_size
+        if base.packet_size > wire.MAX_PACKET_SIZE or extra not in ((0, _SESSION) if base.has_session_header else (0,)):
+            raise _Stop(Fault.SIZE_MISMATCH, 8, f"PacketSize is {base.packet_size} and the frame has {self.size} bytes")
+        packet_type = self._internal() if base.internal else self._user_shaped(base)
+        if self.trailer is None and len(self.raw) != self.size:
+            raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{len(self.raw)} of {self.size} bytes are stored")
+        return packet_type
+
+    def _internal(self) -> PacketType:
+        internal = self._header(wire.INTERNAL_HEADER, 16)
+        match internal.internal_type:
+            case InternalType.SESSION_ACK:
+                header, packet_type = wire.SESSION_HEADER, PacketType.SESSION_ACK
+            case InternalType.ESTABLISH_CONNECTION:
+                header, packet_type = wire.ESTABLISH_CONNECTION_HEADER, PacketType.ESTABLISH_CONNECTION
+            case InternalType.CONNECTION_PARAMETERS:
+                header, packet_type = wire.CONNECTION_PARAMETERS_HEADER, PacketType.CONNECTION_PARAMETERS
+            case other:
+                raise _Stop(Fault.UNKNOWN_INTERNAL_TYPE, 18, f"PT is {other}")
+        self._header(header, 20)
+        if 20 + header.size != self.size:
+            self.violations.add(Violation.TRAILING_BYTES)
+        return packet_type
+
+    def _user_shaped(self, base: Any) -> PacketType:
+        if base.has_session_header:  # after PacketSize; inside it where the frame was cut that way, A-1
+            session = self.size - _SESSION
+            self.limit = session
+        user = self._header(wire.USER_HEADER, 16)
+        end, destination = self._queues(user)
+        if user.has_connector_type:
+            connector = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "ConnectorType")
+            self.columns["connector_type"] = names.guid_text(connector)
+            self.offsets["connector_type"] = end
+            end += _GUID
+        if user.transactional:
+            end = self._transaction(end)
+        if user.has_security_header:
+            end = self._security(end)
+        if not user.has_message_properties:
+            raise _Stop(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
+        properties = self._properties(end)
+        self._after_properties(base, user, properties)
+        if base.has_session_header:
+            self.limit = self.size
+            self._header(wire.SESSION_HEADER, session)
+        return self._classify(properties, user.destination_queue_type, destination)
+
+    def _queues(self, user: Any) -> tuple[int, bytes]:
+        """The three queue names; returns where they end, and the destination's bytes."""
+        if user.destination_queue_type not in wire.LEGAL_DESTINATION_TYPES:
+            raise _Stop(Fault.ILLEGAL_DESTINATION_TYPE, 60, f"DQ is {user.destination_queue_type}")
+        if user.admin_queue_type not in wire.LEGAL_ADMIN_TYPES:
+            raise _Stop(Fault.ILLEGAL_ADMIN_TYPE, 60, f"AQ is {user.admin_queue_type}")
+        hosts = {
+            QueueType.PRIVATE_ON_SOURCE: user.source_queue_manager,
+            QueueType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
+        }
+        end, destination = self._queue("destination_queue", user.destination_queue_type, hosts, 64)
+        end, admin = self._queue("admin_queue", user.admin_queue_type, hosts, end)
+        admin_host = admin[:_GUID] if user.admin_queue_type == QueueType.PRIVATE else hosts.get(user.admin_queue_type)
+        if admin_host is not None:
+            hosts[QueueType.PRIVATE_ON_ADMIN_HOST] = admin_host
+        end, _ = self._queue("response_queue", user.response_queue_type, hosts, end)
+        if user.response_queue_type == QueueType.SAME_AS_ADMIN:
+            self.columns["response_queue"] = self.columns["admin_queue"]
+        return end, destination
+
+    def _queue(self, column: str, kind: int, hosts: dict[QueueType, bytes], offset: int) -> tuple[int, bytes]:
+        if kind == QueueType.DIRECT:
+            count = int.from_bytes(self._take(offset, 2, Fault.NAME_BEYOND_PACKET, f"{column}'s Count"), "little")
+            if count % 2:
+                raise _Stop(Fault.NAME_ODD_LENGTH, offset, f"{column} has a Count of {count}")
+            content = self._take(offset + 2, count, Fault.NAME_BEYOND_PACKET, column)
+            end = offset + r4(2 + count)
+        else:
+            size = wire.QUEUE_NAME_SIZES[kind]
+            content = self._take(offset, size, Fault.NAME_BEYOND_PACKET, column)
+            end = offset + size
+        if end > offset:
+            self.offsets[column] = offset
+        try:
+            self.columns[column] = names.queue_name(kind, hosts.get(QueueType(kind)), content)
+        except UnicodeDecodeError as error:
+            raise _Stop(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
+        return end, content
+
+    def _transaction(self, offset: int) -> int:
+        transaction = self._header(wire.TRANSACTION_HEADER, offset)
+        end = offset + wire.TRANSACTION_HEADER.size
+        if transaction.has_connector_qm_guid:
+            connector = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "ConnectorQMGuid")
+            self.columns["connector_qm_guid"] = names.guid_text(connector)
+            end += _GUID
+        return end
+
+    def _security(self, offset: int) -> int:
+        security = self._header(wire.SECURITY_HEADER, offset)
+        sender_id = offset + wire.SECURITY_HEADER.size
+        *others, _ = (r4(getattr(security, size)) for size in wire.SECURITY_SIZES)
+        provider = sender_id + sum(others)
+        end = provider + r4(security.provider_info_size)
+        if end > self.limit:
+            raise _Stop(Fault.SECURITY_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
+        self.columns["sender_id"] = names.sender_id_text(security.sender_id_type, data)
+        data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")
+        self.columns["provider_type"], self.columns["provider_name"] = names.provider(data)
+        return end
+
+    def _properties(self, offset: int) -> Any:
+        properties = self._header(wire.MESSAGE_PROPERTIES_HEADER, offset)
+        label = offset + wire.MESSAGE_PROPERTIES_HEADER.size
+        body = label + 2 * properties.label_length + properties.extension_size
+        if body + properties.body_size > self.limit:
+            raise _Stop(
+                Fault.BODY_BEYOND_PACKET,
+                offset,
+                f"the body would end at {body + properties.body_size}, the headers at {self.limit}",
+            )
+        data = self._take(label, 2 * properties.label_length, Fault.BODY_BEYOND_PACKET, "Label")
+        self.columns["label"] = names.text(data) if data else None
+        self._take(label + len(data), properties.extension_size, Fault.BODY_BEYOND_PACKET, "ExtensionData")
+        self.offsets["body"] = self.columns["body_offset"] = body
+        return properties
+
+    def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
+        """The headers after the body, wherever that ends, A-30.
+
+        The allocated size is tried first, MessageSize next; one after which the headers end exactly at their limit
+        wins, then the first after which they can be read at all.
+        """
+        body = self.offsets["body"]
+        sizes = dict.fromkeys((max(properties.body_size, properties.allocation_body_size), properties.body_size))
+        best: tuple[Walk, int] | None = None
+        for size in sizes:
+            self.offsets["body_end"] = body + size
+            if body + size > self.limit:
+                continue
+            branch = replace(self, columns=dict(self.columns), offsets=dict(self.offsets))
+            try:
+                end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
+            except _Stop as stop:
+                failure = stop
+                continue
+            if best is None or end == self.limit:
+                best = branch, end
+            if end == self.limit:
+                break
+        if best is None:
+            raise failure
+        branch, end = best
+        self.columns, self.offsets = branch.columns, branch.offsets
+        if end != self.limit:
+            self.violations.add(Violation.TRAILING_BYTES)
+        if self.offsets["body_end"] < body + properties.allocation_body_size:
+            self.violations.add(Violation.ALLOCATION_NOT_SENT)
+        missing = range(len(self.raw), self.size - len(self.trailer or b""))
+        if missing and (missing.start < body or missing.stop > self.offsets["body_end"]):
+            raise _Stop(Fault.BYTES_MISSING, missing.start, f"bytes {missing.start} to {missing.stop} are not stored")
+
+    def optional_headers(self, base: Any, user: Any, end: int) -> int:
+        """DebugHeader, SoapHeader, MultiQueueFormatHeader; returns where they end."""
+        if base.has_debug_header:
+            debug = self._header(wire.DEBUG_HEADER, end)
+            end += wire.DEBUG_HEADER.size
+            if debug.debug_queue_type == 1:
+                queue = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "QueueIdentifier")
+                self.columns["debug_queue"] = names.guid_text(queue)
+                end += _GUID
+        if user.has_soap_header:
+            end = self._soap(end)
+        if user.has_multi_queue_format:
+            end = self._multi_queue_format(end)
+        return end
+
+    def _soap(self, offset: int) -> int:
+        """Both halves, each rounded up to a multiple of 4; the second may also follow at once, A-33."""
+        half = self._header(wire.SOAP_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
+        if half.header_section_id != SectionId.SOAP_HEADER:
+            raise _Stop(Fault.BAD_SECTION, offset, f"HeaderSectionID is {half.header_section_id:#06x}")
+        start = offset + wire.SOAP_HEADER.size
+        data = self._take(start, 2 * half.soap_header_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Header")
+        self.columns["soap_header"] = names.text(data) if data else None
+        for second in dict.fromkeys((r4(start + len(data)), start + len(data))):
+            half = self._header(wire.SOAP_BODY, second, Fault.SECTION_BEYOND_PACKET)
+            if half.body_section_id == SectionId.SOAP_BODY:
+                break
+        else:
+            raise _Stop(Fault.BAD_SECTION, second, f"BodySectionID is {half.body_section_id:#06x}")
+        start = second + wire.SOAP_BODY.size
+        data = self._take(start, 2 * half.soap_body_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Body")
+        self.columns["soap_body"] = names.text(data) if data else None
+        return min(r4(start + len(data)), self.limit)
+
+    def _multi_queue_format(self, offset: int) -> int:
+        """Its parts, in order; one may be left out, A-32, and the signature is the last."""
+        self.offsets["MultiQueueFormatHeader"] = offset
+        expected = list(_LISTS)
+        while expected and offset + wire.MQF_ADDRESS_HEADER.size <= self.limit:
+            header = CLASSES["MQFAddressHeader"](
+                self._take(offset, wire.MQF_ADDRESS_HEADER.size, Fault.SECTION_BEYOND_PACKET, "MQFAddressHeader")
+            )
+            if header.header_id not in expected:
+                break
+            section = SectionId(header.header_id)
+            expected = expected[expected.index(section) + 1 :]
+            end = offset + header.header_size
+            if header.header_size < wire.MQF_ADDRESS_HEADER.size or end > self.limit:
+                raise _Stop(
+                    Fault.SECTION_BEYOND_PACKET,
+                    offset,
+                    f"HeaderSize is {header.header_size} and the headers end at {self.limit}",
+                )
+            start = offset + wire.MQF_ADDRESS_HEADER.size
+            self.columns[_LISTS[section]] = self._elements(start, end, header.element_count)
+            offset = min(r4(end), self.limit)
+        signature = self._header(wire.MQF_SIGNATURE_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
+        if signature.id != SectionId.SIGNATURE:
+            raise _Stop(Fault.BAD_SECTION, offset, f"MQFSignatureHeader.ID is {signature.id:#06x}")
+        end = offset + wire.MQF_SIGNATURE_HEADER.size + signature.multi_queue_signature_size
+        if end > self.limit:
+            raise _Stop(Fault.SECTION_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        return min(r4(end), self.limit)
+
+    def _elements(self, offset: int, end: int, count: int) -> list[str]:
+        """The format names of a FormatNameList that ends at `end`."""
+        elements: list[str] = []
+        for _ in range(count):
+            start, offset = offset, offset + 2
+            if offset > end:
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {len(elements) + 1} of {count} is not there")
+            number = int.from_bytes(self._take(start, 2, Fault.SECTION_BEYOND_PACKET, "FormatType"), "little")
+            if number not in FormatType.__members__.values():
+                raise _Stop(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {number}")
+            kind = FormatType(number)
+            if kind is FormatType.DIRECT:
+                rest = self._take(offset, end - offset, Fault.SECTION_BEYOND_PACKET, "a direct format name")
+                size = names.terminated_size(rest)
+            else:
+                offset, size = r4(offset), _ELEMENT_SIZES[kind]
+            if offset + size > end:
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {len(elements) + 1} does not fit its list")
+            content = self._take(offset, size, Fault.SECTION_BEYOND_PACKET, "a format name")
+            try:
+                elements.append(names.element_name(kind, content))
+            except UnicodeDecodeError as error:
+                raise _Stop(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
+            offset += size
+        return elements
+
+    def _classify(self, properties: Any, destination_type: int, destination: bytes) -> PacketType:
+        """The recommended decision of A-10 and A-14; reads the body of an acknowledgment."""
+        code = properties.message_class
+        final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
+        if (
+            (final or code == MessageClass.MQMSG_CLASS_ORDER_ACK)
+            and properties.body_size == wire.ACK_BODY_SIZE
+            and self.columns["label"] == wire.ORDER_ACK_LABEL
+            and names.is_order_queue(destination_type, destination)
+        ):
+            header = wire.FINAL_ACK_BODY if final else wire.ORDER_ACK_BODY
+            self._header(header, self.offsets["body"])
+            return PacketType.FINAL_ACK if final else PacketType.ORDER_ACK
+        if final or code in (MessageClass.MQMSG_CLASS_REPORT, MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE):
+            return PacketType.ADMINISTRATION
+        return PacketType.USER_MESSAGE
+
+
+def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
+    """The packet's type and, where that has a table, the row without the columns carried from `packets`."""
+    walk = Walk.over(raw, trailer, size)
+    return walk.error or row(walk)
+
+
+def row(walk: Walk) -> dict[str, Any]:
+    """The row of a packet that decoded, as `decode_packet` describes it."""
+    table = TABLE_OF.get(walk.packet_type)
+    if table is None:
+        return {"packet_type": walk.packet_type}
+    values = walk.columns
+    ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
+    broken = set(walk.violations)
+    if table is not HANDSHAKES:
+        ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
+        values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
+        values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])
+        values["body_type_name"] = wire.BODY_TYPE_NAMES.get(values["body_type"])
+        values["delivery_mode_name"] = wire.DELIVERY_MODE_NAMES.get(values["delivery_mode"])
+        if "tx_sequence_ordinal" in values:
+            values["tx_sequence_id"] = values["tx_sequence_timestamp"] << 32 | values["tx_sequence_ordinal"]
+    if table is ACKS:
+        values["ack_type"] = AckType(walk.packet_type)
+        if walk.packet_type is PacketType.FINAL_ACK:
+            ordinal = values["acknowledged_message_id_ordinal"]
+            values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
+    if table is HANDSHAKES:
+        values["handshake_type"] = HandshakeType(walk.packet_type)
+    broken |= {violation for violation, rule in rules.OF_TABLE[table.name].items() if rule(ints)}
+    values["violations"] = [violation.value for violation in Violation if violation in broken]
+    carried = {column.name for column in CARRIED}
+    return {"packet_type": walk.packet_type} | {name: values.get(name) for name in table.names if name not in carried}

@@ -1,0 +1,137 @@
+"""The rules behind `schemas.violations`, each one expression that holds for a packet's ints and for numpy columns."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from schemas import wire
+from schemas.violations import Violation
+from schemas.wire import QueueType
+
+Columns = Mapping[str, Any]
+"""A table's columns by name as integers, 0 where a header is absent, and `null_address`: no queue manager is named."""
+Rule = Callable[[Columns], Any]
+
+RESERVED: dict[str, int] = {
+    field.column: (1 << 8 * field.size) - 1 - sum(bits.mask for bits in field.bits)
+    for header in wire.HEADERS
+    for field in header.fields
+    if field.bits and field.column
+}
+_PRIVATE_TYPES = (QueueType.PRIVATE_ON_SOURCE, QueueType.PRIVATE_ON_DESTINATION, QueueType.PRIVATE)
+_KNOWN_CLASSES = sorted(wire.MESSAGE_CLASS_NAMES)
+_MAX_HOP_COUNT = 0x1D
+_MAX_LABEL_LENGTH = 250
+_MESSAGE_CLASS_MASK = 0xE1FF
+_OPERATING_SYSTEM_RESERVED = 0x10
+_RECOVERABLE_ACK_TIMEOUT = (500, 120_000)
+_ACK_TIMEOUT = (20_000, 120_000)
+
+
+def _reserved(c: Columns, *words: str) -> Any:
+    bits = 0
+    for word in words:
+        bits = bits | (c[word] & RESERVED[word])
+    return bits != 0
+
+
+def _outside(value: Any, limits: tuple[int, int]) -> Any:
+    return (value < limits[0]) | (value > limits[1])
+
+
+def _address_expected(c: Columns) -> Any:
+    return np.isin(c["destination_queue_type"], (QueueType.PRIVATE_ON_DESTINATION, QueueType.PUBLIC))
+
+
+def _admin_host_unknown(c: Columns) -> Any:
+    kind = c["admin_queue_type"]
+    return (
+        (kind != QueueType.PRIVATE_ON_SOURCE) & (kind != QueueType.PRIVATE_ON_DESTINATION) & (kind != QueueType.PRIVATE)
+    )
+
+
+MESSAGE_RULES: dict[Violation, Rule] = {
+    Violation.RESERVED_BITS: lambda c: _reserved(
+        c, "base_flags", "user_flags", "transaction_flags", "security_flags", "ack_flags", "debug_flags"
+    ),
+    Violation.TRACING_WITHOUT_DEBUG: lambda c: (c["tracing"] == 1) & (c["has_debug_header"] == 0),
+    Violation.PRIORITY_ON_TRANSACTIONAL: lambda c: (c["transactional"] == 1) & (c["priority"] != 0),
+    Violation.TRANSACTIONAL_NOT_RECOVERABLE: lambda c: (
+        (c["transactional"] == 1) & (c["delivery_mode"] != wire.DeliveryMode.RECOVERABLE)
+    ),
+    Violation.DELIVERY_MODE_UNDEFINED: lambda c: c["delivery_mode"] > wire.DeliveryMode.RECOVERABLE,
+    Violation.HOP_COUNT_OUT_OF_RANGE: lambda c: c["hop_count"] > _MAX_HOP_COUNT,
+    Violation.OVER_HTTP: lambda c: c["over_http"] == 1,
+    Violation.QUEUE_MANAGER_ADDRESS_MISSING: lambda c: _address_expected(c) & (c["null_address"] == 1),
+    Violation.QUEUE_MANAGER_ADDRESS_NOT_NULL: lambda c: (
+        (c["destination_queue_type"] == QueueType.DIRECT) & (c["null_address"] == 0)
+    ),
+    Violation.ACK_WITHOUT_ADMIN_QUEUE: lambda c: (
+        ((c["ack_flags"] & ~RESERVED["ack_flags"]) != 0) & (c["admin_queue_type"] == QueueType.NONE)
+    ),
+    Violation.ADMIN_QUEUE_WITHOUT_ACK: lambda c: (
+        ((c["ack_flags"] & ~RESERVED["ack_flags"]) == 0) & (c["admin_queue_type"] != QueueType.NONE)
+    ),
+    Violation.RESPONSE_HOST_UNKNOWN: lambda c: (
+        ((c["response_queue_type"] == QueueType.PRIVATE_ON_ADMIN_HOST) & _admin_host_unknown(c))
+        | ((c["response_queue_type"] == QueueType.SAME_AS_ADMIN) & (c["admin_queue_type"] == QueueType.NONE))
+    ),
+    Violation.SEQUENCE_NUMBER_ZERO: lambda c: (c["transactional"] == 1) & (c["tx_sequence_number"] == 0),
+    Violation.PREVIOUS_NOT_BELOW_NUMBER: lambda c: (
+        (c["transactional"] == 1) & (c["previous_tx_sequence_number"] >= c["tx_sequence_number"])
+    ),
+    Violation.SECURITY_EMPTY: lambda c: (
+        (c["has_security_header"] == 1)
+        & (
+            (
+                c["sender_id_size"]
+                | c["encryption_key_size"]
+                | c["signature_size"]
+                | c["sender_cert_size"]
+                | c["provider_info_size"]
+            )
+            == 0
+        )
+    ),
+    Violation.SENDER_ID_TYPE: lambda c: (
+        (c["sender_id_type"] > wire.SenderIdType.QUEUE_MANAGER)
+        | ((c["sender_id_type"] == wire.SenderIdType.NONE) & (c["sender_id_size"] != 0))
+    ),
+    Violation.RECEIVER_BITS_SET: lambda c: (c["authenticated"] | c["authentication_level"]) != 0,
+    Violation.LABEL_TOO_LONG: lambda c: c["label_length"] > _MAX_LABEL_LENGTH,
+    Violation.MESSAGE_CLASS_ILLEGAL: lambda c: (c["message_class"] & ~_MESSAGE_CLASS_MASK) != 0,
+    Violation.ALLOCATION_BELOW_BODY: lambda c: c["allocation_body_size"] < c["body_size"],
+    Violation.DEBUG_QUEUE_TYPE_UNDEFINED: lambda c: c["debug_queue_type"] > 1,
+    Violation.WINDOW_SIZE_ZERO: lambda c: (c["has_session_header"] == 1) & (c["window_size"] == 0),
+}
+
+ACK_RULES: dict[Violation, Rule] = MESSAGE_RULES | {
+    Violation.ORDER_ACK_PREVIOUS: lambda c: (
+        (c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK)
+        & (c["previous_tx_sequence_number"] + 1 != c["tx_sequence_number"])
+    ),
+    Violation.FINAL_ACK_CLASS_UNKNOWN: lambda c: np.isin(c["message_class"], _KNOWN_CLASSES, invert=True),
+}
+
+HANDSHAKE_RULES: dict[Violation, Rule] = {
+    Violation.RESERVED_BITS: lambda c: _reserved(c, "base_flags", "internal_flags", "operating_system"),
+    Violation.OPERATING_SYSTEM_RESERVED: lambda c: (
+        (c["internal_type"] == wire.InternalType.ESTABLISH_CONNECTION)
+        & (c["operating_system_reserved"] != _OPERATING_SYSTEM_RESERVED)
+    ),
+    Violation.RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE: lambda c: (
+        (c["internal_type"] == wire.InternalType.CONNECTION_PARAMETERS)
+        & _outside(c["recoverable_ack_timeout_ms"], _RECOVERABLE_ACK_TIMEOUT)
+    ),
+    Violation.ACK_TIMEOUT_OUT_OF_RANGE: lambda c: (
+        (c["internal_type"] == wire.InternalType.CONNECTION_PARAMETERS) & _outside(c["ack_timeout_ms"], _ACK_TIMEOUT)
+    ),
+}
+
+OF_TABLE: dict[str, dict[Violation, Rule]] = {
+    "messages": MESSAGE_RULES,
+    "acks": ACK_RULES,
+    "handshakes": HANDSHAKE_RULES,
+}
+"""The rules for the packets of each table."""
