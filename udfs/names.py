@@ -45,9 +45,12 @@ def direct_name(data: bytes) -> str:
     return _DIRECT_PREFIX + name
 
 
-def private_name(host: bytes, identifier: bytes) -> str:
-    r"""A private format name. Eight digits, as in Microsoft's own examples: PRIVATE=<guid>\0000000d."""
-    return f"PRIVATE={guid_text(host)}\\{int.from_bytes(identifier, 'little'):08x}"
+def private_name(queue: bytes) -> str:
+    r"""A private format name of host GUID and identifier.
+
+    Microsoft's own examples give the identifier eight digits: PRIVATE=<guid>\0000000d.
+    """
+    return f"PRIVATE={guid_text(queue[:16])}\\{int.from_bytes(queue[16:20], 'little'):08x}"
 
 
 def public_name(queue: bytes) -> str:
@@ -61,7 +64,7 @@ def element_name(format_type: FormatType, content: bytes) -> str:
         case FormatType.DIRECT:
             return direct_name(content)
         case FormatType.PRIVATE:
-            return private_name(content[:16], content[16:20])
+            return private_name(content)
         case FormatType.PUBLIC:
             return public_name(content)
         case FormatType.DISTRIBUTION_LIST:
@@ -80,9 +83,9 @@ def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | Non
         case QueueType.PUBLIC:
             return public_name(content)
         case QueueType.PRIVATE:
-            return private_name(content[:16], content[16:20])
+            return private_name(content)
         case _:
-            return None if host is None or not content else private_name(host, content)
+            return None if host is None or not content else private_name(host + content)
 
 
 def is_order_queue(queue_type: int, content: bytes) -> bool:

@@ -1,0 +1,358 @@
+"""Batches of `packets` in, batches of `messages`, `acks` and `handshakes` out, and what cannot be decoded explained.
+
+Every column is built across the batch; text is made once per distinct value. Rows that `udfs.outline` handed to
+`udfs.packet` get their columns there as well.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas import wire
+from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, TABLE_OF
+from schemas.table import Table
+from schemas.violations import Violation
+from schemas.wire import Header, Kind, QueueType, SenderIdType
+from udfs import names
+from udfs.arrow import fixed_binary
+from udfs.gather import Bools, Ints, Packets, encoded
+from udfs.headers import DTYPES
+from udfs.outline import PACKET_TYPES, Outline, outline
+from udfs.packet import Walk, row
+from udfs.rules import OF_TABLE
+
+_ARROW = {
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "decimal(20,0)": pa.decimal128(20, 0),
+    "array<string>": pa.list_(pa.string()),
+}
+_MESSAGE_HEADERS = (
+    wire.BASE_HEADER,
+    wire.USER_HEADER,
+    wire.TRANSACTION_HEADER,
+    wire.SECURITY_HEADER,
+    wire.MESSAGE_PROPERTIES_HEADER,
+    wire.DEBUG_HEADER,
+    wire.SESSION_HEADER,
+)
+_HEADERS: dict[str, tuple[Header, ...]] = {
+    MESSAGES.name: _MESSAGE_HEADERS,
+    ACKS.name: (*_MESSAGE_HEADERS, wire.FINAL_ACK_BODY),
+    HANDSHAKES.name: (
+        wire.BASE_HEADER,
+        wire.INTERNAL_HEADER,
+        wire.ESTABLISH_CONNECTION_HEADER,
+        wire.CONNECTION_PARAMETERS_HEADER,
+    ),
+}
+_MICROSECONDS = 1_000_000
+_COUNT = np.dtype([("value", "<u2")])
+_IDENTIFIER = np.dtype([("value", "u1", (4,))])
+_PROVIDER_TYPE = np.dtype([("value", "<u4")])
+_GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
+_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
+_GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
+_DASHES = [8, 13, 18, 23]
+_DIGITS = [place for place in range(36) if place not in _DASHES]
+
+
+def messages(packets: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of `messages` that a batch of `packets` holds."""
+    return _rows(packets, MESSAGES)
+
+
+def acks(packets: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of `acks` that a batch of `packets` holds."""
+    return _rows(packets, ACKS)
+
+
+def handshakes(packets: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of `handshakes` that a batch of `packets` holds."""
+    return _rows(packets, HANDSHAKES)
+
+
+def explain(packets: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch of `packets` that cannot be decoded, with `reason` and `detail`."""
+    bytes_of = _stored(packets)
+    undecodable = np.flatnonzero(outline(bytes_of)["fault"]).tolist()
+    errors = [Walk.over(*bytes_of.one(index)).error for index in undecodable]
+    return (
+        packets.take(pa.array(undecodable, pa.int64()))
+        .append_column("reason", pa.array([error and error.fault.value for error in errors], pa.string()))
+        .append_column("detail", pa.array([error and error.detail for error in errors], pa.string()))
+    )
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of a table's rows."""
+    return pa.schema([pa.field(c.name, _ARROW[c.type.simpleString()], c.nullable) for c in table])
+
+
+def _stored(packets: pa.RecordBatch) -> Packets:
+    return Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
+
+
+def _rows(packets: pa.RecordBatch, table: Table) -> pa.RecordBatch:
+    """The rows of one table, in the packets' order."""
+    bytes_of = _stored(packets)
+    lines = outline(bytes_of)
+    of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
+    wanted = of_table[lines["packet_type"]] & (lines["fault"] == 0)
+    fast = np.flatnonzero(wanted & ~lines["scalar"])
+    slow = np.flatnonzero(wanted & lines["scalar"])
+    schema = arrow_schema(table)
+    decoded = pa.schema([field for field in schema if field.name not in {column.name for column in CARRIED}])
+    built = _Columns(bytes_of.take(fast), lines[fast], table).arrays
+    walked = [row(Walk.over(*bytes_of.one(index))) for index in slow.tolist()]
+    parts = (
+        pa.RecordBatch.from_arrays([built.get(f.name, pa.nulls(len(fast), f.type)) for f in decoded], schema=decoded),
+        pa.RecordBatch.from_pylist(walked, decoded),
+    )
+    rows = np.concatenate((fast, slow))
+    order = pa.array(np.argsort(rows))
+    carried = packets.select([column.name for column in CARRIED]).take(pa.array(np.sort(rows)))
+    values = pa.Table.from_batches(parts).combine_chunks().take(order) if len(slow) else parts[0]
+    arrays = [(carried if f.name in carried.schema.names else values)[f.name] for f in schema]
+    arrays = [array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array for array in arrays]
+    return pa.RecordBatch.from_arrays(
+        [array.cast(f.type) for array, f in zip(arrays, schema, strict=True)], schema=schema
+    )
+
+
+def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
+    """GUIDs, one to a row of 16 bytes, as lower-case text."""
+    texts = np.full((len(guids), 36), ord("-"), np.uint8)
+    texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
+    return fixed_binary(texts).cast(pa.string())
+
+
+def _mapped(values: Ints, texts: Mapping[int, str]) -> pa.Array:
+    """The text of every value, null where it has none."""
+    codes, distinct = encoded(pa.array(values))
+    return pa.array([texts.get(value) for value in distinct], pa.string()).take(pa.array(codes))
+
+
+def _signed(width: int) -> str:
+    """The signed numpy type of the column for an unsigned number of so many bits."""
+    return next(code for code, limit in (("i2", 8), ("i4", 16), ("i8", 32)) if width <= limit)
+
+
+def _nullable(values: NDArray[Any], present: Bools) -> pa.Array:
+    return pa.array(values) if present.all() else pa.array(values, mask=~present)
+
+
+def _masked(values: pa.Array, present: Bools) -> pa.Array:
+    return values if present.all() else pc.if_else(pa.array(present), values, None)
+
+
+class _Columns:
+    """The columns of packets that `udfs.outline` took, all for one table.
+
+    `arrays` holds them by name, a column whose header no packet has left out; `ints` the numbers among them, 0 where
+    absent, as the rules want them.
+    """
+
+    def __init__(self, packets: Packets, lines: Outline, table: Table) -> None:
+        self.packets = packets
+        self.lines = lines
+        self.arrays: dict[str, pa.Array] = {}
+        zeros = np.zeros(len(packets), np.int64)
+        self.ints: defaultdict[str, Ints] = defaultdict(lambda: zeros)
+        self.headers = {header.name: self._header(header) for header in _HEADERS[table.name]}
+        if table is HANDSHAKES:
+            self.arrays["handshake_type"] = self._packet_types()
+        else:
+            self._user_shaped()
+        if table is MESSAGES:
+            self._message()
+        if table is ACKS:
+            self._ack()
+        self.arrays["violations"] = self._violations(table)
+
+    def _offset(self, name: str) -> Ints:
+        offsets: Ints = self.lines[name].astype(np.int64)
+        return offsets
+
+    def _header(self, header: Header) -> NDArray[np.void]:
+        """Read a header and add its columns."""
+        # The two bodies begin alike, and the longer reading is masked below.
+        offset = self._offset("body" if header is wire.FINAL_ACK_BODY else header.name)
+        present = offset >= 0
+        values = self.packets.read(DTYPES[header.name], offset, present)
+        if not present.any():
+            return values
+        for field in header.fixed:
+            value = values[field.attribute]
+            if field.column:
+                self.arrays[field.column] = self._field(field, value, present)
+            for bits in field.bits:
+                part = (value & bits.mask) >> bits.shift
+                self.ints[bits.column] = part.astype(np.int64)
+                typed = part != 0 if bits.width == 1 else part.astype(_signed(bits.width))
+                self.arrays[bits.column] = _nullable(typed, present)
+        return values
+
+    def _field(self, field: wire.Field, value: NDArray[Any], present: Bools) -> pa.Array:
+        match field.kind:
+            case Kind.GUID:
+                return _masked(guid_texts(value), present)
+            case Kind.MESSAGE_ID:
+                return _masked(self._message_ids(value[:, :16], value[:, 16:].copy().view("<u4")[:, 0]), present)
+            case Kind.TIME:
+                times = (value.astype(np.int64) * _MICROSECONDS).view("M8[us]")
+                return _nullable(times, present).cast(_ARROW["timestamp"])
+            case _:
+                self.ints[field.attribute] = value.astype(np.int64)
+                return _nullable(value.astype(_signed(8 * field.size)), present)
+
+    def _message_ids(self, guids: NDArray[np.uint8], ordinals: NDArray[np.uint32]) -> pa.Array:
+        return pc.binary_join_element_wise(guid_texts(guids), pa.array(ordinals).cast(pa.string()), "\\")
+
+    def _packet_types(self) -> pa.Array:
+        return pa.array(PACKET_TYPES, pa.string()).take(pa.array(self.lines["packet_type"]))
+
+    def _guid(self, offset: Ints, present: Bools) -> pa.Array:
+        return _masked(guid_texts(self.packets.read(_GUID, offset, present)["value"]), present)
+
+    def _distinct(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
+        """The text of each row's content, made once per distinct content; null in all other rows."""
+        codes, distinct = encoded(contents)
+        place = np.full(len(self.packets), -1)
+        place[rows] = codes
+        return pa.array(map(convert, distinct), pa.string()).take(pa.array(place, mask=place < 0))
+
+    def _slices(self, rows: Ints, offset: Ints, length: Ints) -> pa.Array:
+        return self.packets.take(rows).slices(offset[rows], length[rows])
+
+    def _user_shaped(self) -> None:
+        user = self.headers["UserHeader"]
+        ints = self.ints
+        ints["null_address"] = np.where(user["queue_manager_address"].any(axis=1), 0, 1)
+        self.arrays["message_id"] = pc.binary_join_element_wise(
+            self.arrays["source_queue_manager"], self.arrays["message_id_ordinal"].cast(pa.string()), "\\"
+        )
+        hosts = {
+            QueueType.PRIVATE_ON_SOURCE: user["source_queue_manager"],
+            QueueType.PRIVATE_ON_DESTINATION: user["queue_manager_address"],
+        }
+        self._queue("destination_queue", hosts)
+        self._queue("admin_queue", hosts)
+        kind = ints["admin_queue_type"]
+        own = self.packets.read(_GUID, self._offset("admin_queue"), kind == QueueType.PRIVATE)["value"]
+        admin_host = np.select([(kind == each)[:, None] for each in hosts], list(hosts.values()), own)
+        known = np.isin(kind, [*hosts, QueueType.PRIVATE])
+        self._queue("response_queue", hosts | {QueueType.PRIVATE_ON_ADMIN_HOST: admin_host}, known)
+        if (same := ints["response_queue_type"] == QueueType.SAME_AS_ADMIN).any():
+            self.arrays["response_queue"] = pc.if_else(
+                pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
+            )
+        connector = self._offset("connector_type")
+        self.arrays["connector_type"] = self._guid(connector, connector >= 0)
+        label = self._offset("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
+        rows = np.flatnonzero(ints["label_length"])
+        self.arrays["label"] = self._distinct(rows, self._slices(rows, label, 2 * ints["label_length"]), names.text)
+        self.arrays["message_class_name"] = _mapped(ints["message_class"], wire.MESSAGE_CLASS_NAMES)
+        if "tx_sequence_ordinal" in self.arrays:
+            self._sequence_id()
+
+    def _sequence_id(self) -> None:
+        """TxSequenceID as an exact decimal: its 64 bits are the low half of Arrow's 128."""
+        words = np.zeros((len(self.packets), 2), np.uint64)
+        words[:, 0] = self.ints["tx_sequence_timestamp"].astype(np.uint64) << np.uint64(32)
+        words[:, 0] |= self.ints["tx_sequence_ordinal"].astype(np.uint64)
+        validity = self.arrays["tx_sequence_ordinal"].is_valid()
+        values = pa.Array.from_buffers(_ARROW["decimal(20,0)"], len(words), [None, pa.py_buffer(words)])
+        self.arrays["tx_sequence_id"] = pc.if_else(validity, values, None)
+
+    def _queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
+        """Add a queue name; `known` says in which rows the admin queue's host is."""
+        kind = self.ints[f"{column}_type"]
+        offset = self._offset(column)
+        result = pa.nulls(len(kind), pa.string())
+        for number in np.unique(kind).tolist():
+            queue_type = QueueType(number)
+            rows = np.flatnonzero(kind == number)
+            start = offset[rows]
+            part = self.packets.take(rows)
+            every = np.ones(len(rows), np.bool_)
+            convert: Callable[[bytes], str] = names.private_name
+            match queue_type:
+                case QueueType.NONE | QueueType.SAME_AS_ADMIN:
+                    continue
+                case QueueType.DIRECT:
+                    count = part.read(_COUNT, start, every)["value"].astype(np.int64)
+                    contents, convert = part.slices(start + 2, count), names.direct_name
+                case QueueType.PUBLIC:
+                    contents, convert = part.slices(start, np.full(len(rows), wire.GUID_SIZE)), names.public_name
+                case QueueType.PRIVATE:
+                    contents = part.slices(start, np.full(len(rows), wire.QUEUE_NAME_SIZES[number]))
+                case _:
+                    identifier = part.read(_IDENTIFIER, start, every)["value"]
+                    contents = fixed_binary(np.concatenate((hosts[queue_type][rows], identifier), axis=1))
+            if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
+                contents = contents.filter(pa.array(known[rows]))
+                rows = rows[known[rows]]
+            result = pc.coalesce(result, self._distinct(rows, contents, convert))
+        self.arrays[column] = result
+
+    def _message(self) -> None:
+        ints = self.ints
+        self.arrays["body_type_name"] = _mapped(ints["body_type"], wire.BODY_TYPE_NAMES)
+        self.arrays["delivery_mode_name"] = _mapped(ints["delivery_mode"], wire.DELIVERY_MODE_NAMES)
+        self.arrays["body_offset"] = pa.array(self._offset("body"))
+        transaction = self._offset("TransactionHeader")
+        self.arrays["connector_qm_guid"] = self._guid(
+            transaction + wire.TRANSACTION_HEADER.size, ints["has_connector_qm_guid"] == 1
+        )
+        debug = self._offset("DebugHeader") + wire.DEBUG_HEADER.size
+        self.arrays["debug_queue"] = self._guid(debug, ints["debug_queue_type"] == 1)
+        self._security()
+
+    def _security(self) -> None:
+        ints = self.ints
+        sender_id = self._offset("SecurityHeader") + wire.SECURITY_HEADER.size
+        texts = pa.nulls(len(self.packets), pa.string())
+        for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
+            rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
+            contents = self._slices(rows, sender_id, ints["sender_id_size"])
+            convert = partial(names.sender_id_text, sender_id_type)
+            texts = pc.coalesce(texts, self._distinct(rows, contents, convert))
+        self.arrays["sender_id"] = texts
+        *others, size = (ints[name] for name in wire.SECURITY_SIZES)
+        provider = sender_id + sum((each + 3) & ~3 for each in others)
+        rows = np.flatnonzero(size >= _PROVIDER_TYPE.itemsize)
+        content = self._slices(rows, provider, size)
+        self.arrays["provider_name"] = self._distinct(rows, content, lambda data: names.provider(data)[1])
+        present = size >= _PROVIDER_TYPE.itemsize
+        kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
+        self.arrays["provider_type"] = _nullable(kind.astype(np.int64), present)
+
+    def _ack(self) -> None:
+        self.arrays["ack_type"] = self._packet_types()
+        final = self.lines["FinalAckBody"] >= 0
+        for column in ("source_guid", "acknowledged_message_id_ordinal"):
+            self.arrays[column] = _masked(self.arrays[column], final)
+        self.arrays["acknowledged_message_id"] = pc.binary_join_element_wise(
+            self.arrays["source_guid"], self.arrays["acknowledged_message_id_ordinal"].cast(pa.string()), "\\"
+        )
+
+    def _violations(self, table: Table) -> pa.Array:
+        """The codes of the rules that each packet breaks, in their declared order."""
+        rules = OF_TABLE[table.name]
+        codes = [violation for violation in Violation if violation in rules]
+        broken = np.stack([rules[code](self.ints) for code in codes], axis=1)
+        bounds = np.concatenate(([0], np.cumsum(broken.sum(axis=1))))
+        values = pa.array([code.value for code in codes]).take(pa.array(np.nonzero(broken)[1]))
+        return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values)
