@@ -9,6 +9,7 @@ import re
 import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
+from functools import cached_property
 
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
@@ -33,7 +34,7 @@ class Kind(Enum):
     OPAQUE = auto()  # bytes, no column: they stay in packets.raw
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bits:
     """Some bits of a flag word, under the document's name and their column's."""
 
@@ -42,18 +43,18 @@ class Bits:
     column: str
     comment: str
 
-    @property
+    @cached_property
     def shift(self) -> int:
         """Distance of the lowest bit from bit 0."""
         return (self.mask & -self.mask).bit_length() - 1
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of bits."""
         return self.mask.bit_count()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Field:
     """One field: an empty struct code means variable length, `when` is the flag an optional one hangs on."""
 
@@ -66,18 +67,18 @@ class Field:
     bits: tuple[Bits, ...] = ()
     when: str | None = None
 
-    @property
+    @cached_property
     def attribute(self) -> str:
         """Name in dpkt class and numpy dtype: the column's or, without one, the document's in snake case."""
         return self.column or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of the field, 0 when variable."""
         return struct.calcsize(f"<{self.code}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Header:
     """A header: document name, section, when it is there, fields in wire order."""
 
@@ -86,12 +87,12 @@ class Header:
     presence: str
     fields: tuple[Field, ...]
 
-    @property
+    @cached_property
     def fixed(self) -> tuple[Field, ...]:
         """The fields that are always there, at fixed offsets."""
         return tuple(field for field in self.fields if field.code and field.when is None)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of the fixed part."""
         return sum(field.size for field in self.fixed)

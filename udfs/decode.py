@@ -21,7 +21,7 @@ from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
 from udfs import names
 from udfs.arrow import fixed_binary
-from udfs.gather import Bools, Ints, Packets, encoded
+from udfs.gather import Bools, Ints, Packets, binary, encoded
 from udfs.headers import DTYPES
 from udfs.outline import PACKET_TYPES, Outline, outline
 from udfs.packet import Walk, row
@@ -114,7 +114,7 @@ def _rows(packets: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     slow = np.flatnonzero(wanted & lines["scalar"])
     schema = arrow_schema(table)
     decoded = pa.schema([field for field in schema if field.name not in {column.name for column in CARRIED}])
-    built = _Columns(bytes_of.take(fast), lines[fast], table).arrays
+    built = _Columns(bytes_of.take(fast), lines[fast], table).arrays if len(fast) else {}
     walked = [row(Walk.over(*bytes_of.one(index))) for index in slow.tolist()]
     parts = (
         pa.RecordBatch.from_arrays([built.get(f.name, pa.nulls(len(fast), f.type)) for f in decoded], schema=decoded),
@@ -136,6 +136,21 @@ def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
     texts = np.full((len(guids), 36), ord("-"), np.uint8)
     texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
     return fixed_binary(texts).cast(pa.string())
+
+
+def utf16_texts(contents: pa.Array) -> pa.Array:
+    """UTF-16LE up to its terminator, as `names.text` reads it: ASCII at once, anything else by distinct content."""
+    _, offsets, data = contents.buffers()
+    bounds = np.frombuffer(offsets, np.int64) // 2
+    units = np.frombuffer(data, "<u2")
+    terminated = np.zeros(len(contents), np.int64)
+    filled = np.diff(bounds) > 0
+    terminated[filled] = units[bounds[1:][filled] - 1] == 0
+    if (units > ord("~")).any() or np.count_nonzero(units == 0) != terminated.sum():
+        codes, distinct = encoded(contents)
+        return pa.array(map(names.text, distinct), pa.string()).take(pa.array(codes))
+    bounds[1:] -= np.cumsum(terminated)
+    return binary(units[units != 0].astype(np.uint8), bounds).cast(pa.string())
 
 
 def _mapped(values: Ints, texts: Mapping[int, str]) -> pa.Array:
@@ -261,8 +276,8 @@ class _Columns:
         connector = self._offset("connector_type")
         self.arrays["connector_type"] = self._guid(connector, connector >= 0)
         label = self._offset("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
-        rows = np.flatnonzero(ints["label_length"])
-        self.arrays["label"] = self._distinct(rows, self._slices(rows, label, 2 * ints["label_length"]), names.text)
+        labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
+        self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
         self.arrays["message_class_name"] = _mapped(ints["message_class"], wire.MESSAGE_CLASS_NAMES)
         if "tx_sequence_ordinal" in self.arrays:
             self._sequence_id()

@@ -12,11 +12,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def spread(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Indices of all elements of the given runs, one run after the other, and where each begins in the result."""
-    bounds = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=bounds[1:])
-    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths), bounds
+def _everywhere(buffer: Bytes, layout: np.dtype[Any]) -> NDArray[Any]:
+    """The buffer as an array of the layout at every byte, overlapping."""
+    return np.ndarray(len(buffer) - layout.itemsize + 1, layout, buffer, strides=(1,))
 
 
 def encoded(values: Any) -> tuple[Ints, list[Any]]:
@@ -105,14 +103,18 @@ class Packets:
         """The header at an offset of each packet; zeros where it is not present. Present ones must be stored."""
         if len(self.buffer) < layout.itemsize or not present.any():
             return np.zeros(len(self), layout)
-        everywhere: NDArray[np.void] = np.ndarray(
-            len(self.buffer) - layout.itemsize + 1, layout, self.buffer, strides=(1,)
-        )
-        headers = everywhere[np.where(present, self.address(offset), 0)]
+        headers = _everywhere(self.buffer, layout)[np.where(present, self.address(offset), 0)]
         headers[~present] = np.zeros((), layout)
         return headers
 
     def slices(self, offset: Ints, length: Ints) -> Any:
         """The bytes at an offset of each packet as a binary array."""
-        index, bounds = spread(self.address(offset), length)
-        return binary(self.buffer[index], bounds)
+        bounds = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(length, out=bounds[1:])
+        data = np.empty(bounds[-1], np.uint8)
+        start = self.address(offset)
+        for size in np.unique(length[length > 0]).tolist():
+            rows = np.flatnonzero(length == size)
+            layout = np.dtype(f"V{size}")
+            _everywhere(data, layout)[bounds[rows]] = _everywhere(self.buffer, layout)[start[rows]]
+        return binary(data, bounds)

@@ -20,6 +20,7 @@ from udfs.headers import CLASSES, columns
 _GUID = wire.GUID_SIZE
 _SESSION = wire.SESSION_HEADER.size
 _NULL_GUID = names.guid_text(bytes(_GUID))
+_HEADERS = {header.name: header for header in wire.HEADERS}
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
     SectionId.ADMINISTRATION: "multi_admin_queues",
@@ -54,7 +55,7 @@ def r4(size: int) -> int:
 
 @dataclass(slots=True)
 class Walk:
-    """The headers of one packet, found one after the other: their offsets, their columns, what is wrong."""
+    """The headers of one packet, found one after the other: their offsets, what they say, what is wrong."""
 
     raw: bytes
     trailer: bytes | None
@@ -64,7 +65,8 @@ class Walk:
     packet_type: PacketType = PacketType.UNKNOWN
     error: DecodeError | None = None
     offsets: dict[str, int] = field(default_factory=dict)
-    columns: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)  # those that no header's fixed part holds
     violations: set[Violation] = field(default_factory=set)
 
     @classmethod
@@ -109,7 +111,7 @@ class Walk:
 
     def _header(self, header: Header, offset: int, fault: Fault = Fault.HEADER_BEYOND_PACKET) -> Any:
         packet = CLASSES[header.name](self._take(offset, header.size, fault, header.name))
-        self.columns |= columns(header, packet)
+        self.headers[header.name] = packet
         self.offsets[header.name] = offset
         return packet
 
@@ -260,7 +262,7 @@ class Walk:
             self.offsets["body_end"] = body + size
             if body + size > self.limit:
                 continue
-            branch = replace(self, columns=dict(self.columns), offsets=dict(self.offsets))
+            branch = replace(self, headers=dict(self.headers), columns=dict(self.columns), offsets=dict(self.offsets))
             try:
                 end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
             except _Stop as stop:
@@ -273,7 +275,7 @@ class Walk:
         if best is None:
             raise failure
         branch, end = best
-        self.columns, self.offsets = branch.columns, branch.offsets
+        self.headers, self.columns, self.offsets = branch.headers, branch.columns, branch.offsets
         if end != self.limit:
             self.violations.add(Violation.TRAILING_BYTES)
         if self.offsets["body_end"] < body + properties.allocation_body_size:
@@ -401,7 +403,10 @@ def row(walk: Walk) -> dict[str, Any]:
     table = TABLE_OF.get(walk.packet_type)
     if table is None:
         return {"packet_type": walk.packet_type}
-    values = walk.columns
+    values: dict[str, Any] = {}
+    for name, packet in walk.headers.items():
+        values |= columns(_HEADERS[name], packet)
+    values |= walk.columns
     ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
     broken = set(walk.violations)
     if table is not HANDSHAKES:

@@ -1,0 +1,662 @@
+"""Decoding: the worked packets, damage of every kind, and the batch decoder held to the one-packet decoder."""
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, user_message
+from test_headers import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
+
+from schemas import wire
+from schemas.ingest import PacketType
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, header_columns
+from schemas.violations import Fault, Violation
+from schemas.wire import QueueType
+from udfs import build, names
+from udfs.decode import acks, arrow_schema, explain, guid_texts, handshakes, messages
+from udfs.gather import Packets
+from udfs.outline import FAULTS, PACKET_TYPES, outline
+from udfs.packet import DecodeError, decode_packet
+from udfs.rules import OF_TABLE
+
+ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
+
+
+def kept(packet: bytes) -> Stored:
+    return packet, None, len(packet)
+
+
+def decoded(packet: bytes) -> dict[str, Any]:
+    row = decode_packet(*kept(packet))
+    assert isinstance(row, dict), row
+    return row
+
+
+def fault(raw: bytes, size: int | None = None) -> Fault | None:
+    row = decode_packet(raw, None, len(raw) if size is None else size)
+    return row.fault if isinstance(row, DecodeError) else None
+
+
+def patched(packet: bytes, offset: int, code: str, value: int) -> bytes:
+    data = bytearray(packet)
+    struct.pack_into(f"<{code}", data, offset, value)
+    return bytes(data)
+
+
+def resized(packet: bytes) -> bytes:
+    """The packet with PacketSize set to its length."""
+    return patched(packet, 8, "I", len(packet))
+
+
+def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
+    """What the one-packet decoder says, once the batch decoder has said the same."""
+    table = batch(packets)
+    rows = {row.pop("first_frame"): row for decode in (messages, acks, handshakes) for row in decode(table).to_pylist()}
+    errors = {row["first_frame"]: (row["reason"], row["detail"]) for row in explain(table).to_pylist()}
+    expected = [decode_packet(*packet) for packet in packets]
+    lines = outline(Packets.stored_in(table["raw"], table["trailer"], table["size"]))
+    for index, one in enumerate(expected):
+        if isinstance(one, DecodeError):
+            assert errors.pop(index) == (one.fault.value, one.detail)
+            assert lines[index]["fault"] == 1 + FAULTS.index(one.fault)
+            assert lines[index]["fault_offset"] == one.offset
+            continue
+        assert PACKET_TYPES[lines[index]["packet_type"]] == one["packet_type"]
+        columns = {name: value for name, value in one.items() if name != "packet_type"}
+        if columns:
+            row = rows.pop(index)
+            assert {name: row[name] for name in columns} == columns
+    assert not rows
+    assert not errors
+    return expected
+
+
+def test_example_a_decodes_to_its_annotated_fields() -> None:
+    row = decoded(EXAMPLES["A"])
+    assert row["packet_type"] is PacketType.USER_MESSAGE
+    expected = {
+        "packet_size": 196,
+        "time_to_reach_queue": 345_600,
+        "source_queue_manager": "11223344-5566-7788-99aa-bbccddeeff00",
+        "queue_manager_address": "00000000-0000-0000-0000-000000000000",
+        "time_to_be_received": 0xFFFFFFFF,
+        "sent_at": datetime(2024, 1, 1, tzinfo=UTC),
+        "message_id": "11223344-5566-7788-99aa-bbccddeeff00\\4097",
+        "delivery_mode": 1,
+        "delivery_mode_name": "recoverable",
+        "destination_queue": "DIRECT=OS:srv1\\private$\\tx",
+        "admin_queue": None,
+        "response_queue": None,
+        "transactional": True,
+        "tx_first": True,
+        "tx_last": True,
+        "tx_transaction_id": 5,
+        "tx_final_ack_required": False,
+        "connector_qm_guid": None,
+        "tx_sequence_id": SEQUENCE,
+        "tx_sequence_ordinal": 3,
+        "tx_sequence_timestamp": 0x657A5E80,
+        "tx_sequence_number": 2,
+        "previous_tx_sequence_number": 1,
+        "label": "Hi",
+        "message_class_name": "MQMSG_CLASS_NORMAL",
+        "body_size": 5,
+        "body_offset": 0xBE,
+        "hash_algorithm": 0x800E,
+        "encryption_algorithm": 0x6610,
+        "violations": [],
+    }
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_example_b_decodes_to_its_annotated_fields() -> None:
+    row = decoded(EXAMPLES["B"])
+    expected = {
+        "tracing": True,
+        "hop_count": 1,
+        "negative_source_journal": True,
+        "positive_source_journal": True,
+        "destination_queue": "PRIVATE=a0a1a2a3-b0b1-c0c1-d0d1-d2d3d4d5d6d7\\0000000a",
+        "admin_queue": "PRIVATE=11223344-5566-7788-99aa-bbccddeeff00\\0000000b",
+        "response_queue": "PRIVATE=0f0e0d0c-0b0a-0908-0706-050403020100\\0000000c",
+        "connector_type": "c0ffee00-0001-0002-0003-000000000004",
+        "tx_final_ack_required": True,
+        "tx_first": True,
+        "tx_last": False,
+        "tx_transaction_id": 0xABCDE,
+        "connector_qm_guid": "deadbeef-0001-0002-0304-05060708090a",
+        "sender_id": "S-1-5-21-1-2-3-1000",
+        "sender_id_type": 1,
+        "body_encrypted": False,
+        "signature_size": 10,
+        "provider_type": 1,
+        "provider_name": "P1",
+        "positive_arrival_ack": True,
+        "negative_arrival_ack": True,
+        "correlation_id": "11223344-5566-7788-99aa-bbccddeeff00\\7",
+        "body_type_name": "VT_BSTR",
+        "application_tag": 0x11,
+        "extension_size": 3,
+        "body_offset": 0x11B,
+        "debug_queue": "00112233-4455-6677-8899-aabbccddeeff",
+        "soap_header": "h",
+        "soap_body": "b",
+        "multi_destination_queues": ["PRIVATE=a0a1a2a3-b0b1-c0c1-d0d1-d2d3d4d5d6d7\\0000000a", "DIRECT=OS:a\\b"],
+        "multi_admin_queues": ["PUBLIC=76543210-fedc-ba98-7654-3210fedcba98"],
+        "multi_response_queues": [],
+        "multi_queue_signature_size": 0,
+        "ack_sequence_number": 4,
+        "recoverable_msg_ack_seq_number": 1,
+        "recoverable_msg_ack_flags": 1,
+        "user_msg_sequence_number": 9,
+        "recoverable_msg_seq_number": 9,
+        "window_size": 64,
+        "violations": [],
+    }
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_examples_c_d_and_e_decode_to_their_annotated_fields() -> None:
+    ack = decoded(EXAMPLES["C"])
+    expected = {
+        "packet_type": "order_ack",
+        "ack_type": "order_ack",
+        "source_queue_manager": str(RECEIVER),
+        "queue_manager_address": str(SENDER),
+        "destination_queue": "PRIVATE=11223344-5566-7788-99aa-bbccddeeff00\\00000004",
+        "message_id_ordinal": 0x777,
+        "tx_sequence_id": SEQUENCE,
+        "tx_sequence_number": 2,
+        "previous_tx_sequence_number": 1,
+        "source_guid": None,
+        "acknowledged_message_id": None,
+        "violations": [],
+    }
+    assert {name: ack[name] for name in expected} == expected
+    assert decoded(EXAMPLES["D"]) == {"packet_type": PacketType.SESSION_ACK}
+    handshake = decoded(EXAMPLES["E"])
+    expected = {
+        "handshake_type": "establish_connection",
+        "connection_refused": False,
+        "client_guid": str(SENDER),
+        "server_guid": str(UUID(int=0)),
+        "time_stamp_ms": 0x1DDECA4E,
+        "operating_system_reserved": 0x10,
+        "sent_without_ping": True,
+        "server_class": True,
+        "guaranteed_qos": False,
+        "window_size": None,
+        "violations": [],
+    }
+    assert {name: handshake[name] for name in expected} == expected
+
+
+def test_a_final_ack_names_the_message_it_is_about() -> None:
+    packet = build.final_ack(
+        RECEIVER,
+        sender=SENDER,
+        message_id=9,
+        sequence_id=(1 << 64) - 1,
+        number=7,
+        previous=5,
+        acknowledged_message_id=0x1001,
+        message_class=0xC001,
+    )
+    row = decoded(packet)
+    assert row["ack_type"] == "final_ack"
+    assert row["acknowledged_message_id"] == f"{SENDER}\\4097"
+    assert row["message_class_name"] == "MQMSG_CLASS_NACK_Q_PURGED"
+    assert row["tx_sequence_id"] == (1 << 64) - 1
+    assert acks(batch([kept(packet)]))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_packet_cut_at_any_byte_is_an_error_value(example: str) -> None:
+    packet = EXAMPLES[example]
+    padding = {"A": 1}.get(example, 0)  # the alignment at the very end is not missed
+    patched_cuts = [kept(resized(packet[:cut])) for cut in range(12, len(packet) - padding)]
+    patched_cuts += [kept(packet[:cut]) for cut in range(12)]
+    unpatched: list[Stored] = [(packet[:cut], None, len(packet)) for cut in range(len(packet))]
+    assert all(isinstance(row, DecodeError) for row in agree(patched_cuts + unpatched))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_dropping_the_body_changes_nothing(example: str) -> None:
+    packet = EXAMPLES[example]
+    assert decode_packet(*stored(packet)) == decode_packet(*kept(packet))
+    agree([stored(packet), kept(packet)])
+    if example in "AB":
+        raw, trailer, size = stored(packet)
+        assert trailer is not None
+        assert packet[len(raw) : size - len(trailer)] == (b"hello" if example == "A" else "ok\0".encode("utf-16-le"))
+
+
+def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_without_body() -> None:
+    rng = random.Random(1)
+    chosen = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
+    packets = [user_message(rng, parts) for parts in chosen for _ in range(20)]
+    assert len(packets) >= 20_000
+    whole = agree([kept(packet) for packet in packets])
+    assert not any(isinstance(row, DecodeError) for row in whole)
+    assert agree([stored(packet) for packet in packets]) == whole
+
+
+def test_damaged_packets_decode_alike_in_batch_and_alone_with_and_without_body() -> None:
+    rng = random.Random(2)
+    packets = [damaged(rng, any_packet(rng)) for _ in range(10_000)]
+    whole = agree([kept(packet) for packet in packets])
+    assert agree([stored(packet) for packet in packets]) == whole
+    assert {row.fault for row in whole if isinstance(row, DecodeError)} > set(Fault) - {
+        Fault.BYTES_MISSING,
+        Fault.BAD_SIGNATURE,
+        Fault.SIZE_MISMATCH,
+        Fault.HEADER_BEYOND_PACKET,
+        Fault.NO_MESSAGE_PROPERTIES,
+        Fault.NAME_NOT_UTF16,
+    }
+
+
+def test_truncated_packets_decode_alike_in_batch_and_alone() -> None:
+    rng = random.Random(3)
+    cuts = []
+    for _ in range(3000):
+        packet = any_packet(rng)
+        raw, trailer, size = stored(packet)
+        cuts.append(kept(resized(packet[: rng.randrange(16, len(packet))])))
+        cuts.append((packet[: rng.randrange(len(packet))], None, len(packet)))
+        cuts.append((raw[: rng.randrange(len(raw) + 1)], trailer, size))
+        cuts.append((raw, None if trailer is None else trailer[rng.randrange(len(trailer) + 1) :], size))
+        cuts.append((rng.randbytes(rng.randrange(80)), None, rng.randrange(80)))
+    agree(cuts)
+
+
+def test_every_length_field_at_its_extremes_is_bounded() -> None:
+    packet = EXAMPLES["B"]
+    fields = {
+        "PacketSize": (8, "I"),
+        "SenderIdSize": (0x92, "H"),
+        "EncryptionKeySize": (0x94, "H"),
+        "SignatureSize": (0x96, "H"),
+        "SenderCertSize": (0x98, "I"),
+        "ProviderInfoSize": (0x9C, "I"),
+        "LabelLength": (0xDD, "B"),
+        "MessageSize": (0xFC, "I"),
+        "AllocationBodySize": (0x100, "I"),
+        "ExtensionSize": (0x110, "I"),
+        "HeaderDataLength": (0x13C, "I"),
+        "BodyDataLength": (0x148, "I"),
+        "Destination.HeaderSize": (0x150, "I"),
+        "Destination.ElementCount": (0x158, "I"),
+        "Administration.HeaderSize": (0x184, "I"),
+        "Administration.ElementCount": (0x18C, "I"),
+        "Response.HeaderSize": (0x1A4, "I"),
+        "Response.ElementCount": (0x1AC, "I"),
+        "Signature.Size": (0x1B4, "I"),
+    }
+    changed = []
+    for offset, code in fields.values():
+        top = (1 << 8 * struct.calcsize(code)) - 1
+        for value in {
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            len(packet) & top,
+            (len(packet) - offset) & top,
+            top >> 1,
+            top - 3,
+            top - 1,
+            top,
+        }:
+            changed.append(patched(packet, offset, code, value))
+            changed.append(patched(EXAMPLES["B"], offset, code, value)[:440])
+    counts = (0, 1, 2, 0x27, 0x29, 0x2A, 0x7E, 0x7FFE, 0xFFFE, 0xFFFF)
+    changed += [patched(EXAMPLES["A"], 64, "H", count) for count in counts]
+    whole = agree([kept(packet) for packet in changed])
+    assert agree([stored(packet) for packet in changed]) == whole
+
+
+def test_nothing_outside_a_packet_is_read() -> None:
+    rng = random.Random(4)
+    packets = [damaged(rng, any_packet(rng)) for _ in range(2000)]
+    sizes = np.array([len(packet) for packet in packets])
+    outlines = []
+    for filler in (b"\0", b"\xff"):
+        gap = filler * 64
+        buffer = np.frombuffer(gap + b"".join(packet + gap for packet in packets), np.uint8)
+        starts = 64 + np.cumsum(sizes + 64) - sizes - 64
+        outlines.append(outline(Packets.whole(buffer, starts, sizes)))
+    assert (outlines[0] == outlines[1]).all()
+
+
+def test_the_common_packets_never_leave_the_batch_path() -> None:
+    rng = random.Random(5)
+    parts = [part for part in PARTS if part not in ("soap", "multi")]
+    packets = [user_message(rng, rng.sample(parts, rng.randrange(len(parts)))) for _ in range(500)]
+    packets += [BUILT[name] for name in "ACDE"]
+    sizes = np.array([len(packet) for packet in packets])
+    lines = outline(Packets.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes))
+    assert not lines["scalar"].any()
+
+
+SOUND = EXAMPLES["A"]
+UNDECODABLE: dict[str, tuple[bytes, Fault, int]] = {
+    "version": (patched(SOUND, 0, "B", 0x11), Fault.BAD_SIGNATURE, 0),
+    "signature byte-swapped": (patched(SOUND, 4, "I", 0x4C494F52), Fault.BAD_SIGNATURE, 0),
+    "PacketSize too small": (patched(SOUND, 8, "I", 192), Fault.SIZE_MISMATCH, 8),
+    "PacketSize absurd": (patched(SOUND, 8, "I", 0xFFFFFFFF), Fault.SIZE_MISMATCH, 8),
+    "PacketSize 16": (resized(SOUND[:16]), Fault.HEADER_BEYOND_PACKET, 16),
+    "internal type 0": (patched(EXAMPLES["D"], 18, "H", 0), Fault.UNKNOWN_INTERNAL_TYPE, 18),
+    "internal type 15": (patched(EXAMPLES["D"], 18, "H", 15), Fault.UNKNOWN_INTERNAL_TYPE, 18),
+    "handshake cut short": (resized(EXAMPLES["E"][:100]), Fault.HEADER_BEYOND_PACKET, 20),
+    "no MessagePropertiesHeader": (patched(SOUND, 60, "I", 0x101C20), Fault.NO_MESSAGE_PROPERTIES, 60),
+    "name with odd Count": (patched(SOUND, 64, "H", 0x27), Fault.NAME_ODD_LENGTH, 64),
+    "name longer than the packet": (patched(SOUND, 64, "H", 0x7FFE), Fault.NAME_BEYOND_PACKET, 66),
+    "name with a lone surrogate": (patched(SOUND, 66, "H", 0xD800), Fault.NAME_NOT_UTF16, 64),
+    "body longer than the packet": (patched(SOUND, 0xA0, "I", 0x80000000), Fault.BODY_BEYOND_PACKET, 0x80),
+    "certificate longer than the packet": (
+        patched(EXAMPLES["B"], 0x98, "I", 0xFFFFFFFF),
+        Fault.SECURITY_BEYOND_PACKET,
+        0x90,
+    ),
+    "SoapHeader without its identifier": (patched(EXAMPLES["B"], 0x138, "H", 0), Fault.BAD_SECTION, 0x138),
+    "multi-queue list of an unknown type": (patched(EXAMPLES["B"], 0x15C, "H", 5), Fault.UNKNOWN_FORMAT_TYPE, 0x15C),
+    "multi-queue list beyond its header": (
+        patched(EXAMPLES["B"], 0x158, "I", 3),
+        Fault.SECTION_BEYOND_PACKET,
+        0x184,
+    ),
+} | {
+    f"{name} {kind}": (patched(SOUND, 60, "I", 0x301C20 & ~mask | kind << shift), code, 60)
+    for name, mask, shift, code, kinds in (
+        ("DQ", 0x1C00, 10, Fault.ILLEGAL_DESTINATION_TYPE, (1, 2, 4, 6)),
+        ("AQ", 0xE000, 13, Fault.ILLEGAL_ADMIN_TYPE, (1, 4)),
+    )
+    for kind in kinds
+}
+
+
+@pytest.mark.parametrize("case", UNDECODABLE)
+def test_an_undecodable_packet_says_why_and_where_and_leaves_its_neighbours_alone(case: str) -> None:
+    packet, code, offset = UNDECODABLE[case]
+    before, error, after = agree([kept(SOUND), kept(packet), stored(SOUND)])
+    assert isinstance(error, DecodeError)
+    assert (error.fault, error.offset) == (code, offset)
+    assert str(offset) in error.detail
+    assert before == after == decode_packet(*kept(SOUND))
+    assert agree([stored(packet)]) == [error]
+    assert b"hello" not in stored(packet)[0]
+
+
+def test_bytes_that_are_not_stored_are_an_error() -> None:
+    assert fault(SOUND[:-1], size=len(SOUND)) is Fault.BYTES_MISSING
+    raw, trailer, size = stored(EXAMPLES["C"])
+    assert trailer is None  # acknowledgments are stored whole
+    assert isinstance(decode_packet(raw[:156], b"", size), DecodeError)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A packet that decodes and breaks exactly these rules."""
+
+    packet: bytes
+    violations: tuple[Violation, ...]
+
+
+def message(**changes: Any) -> bytes:
+    return build.user_message(SENDER, **{"message_id": 1, "body": b"b", **changes})
+
+
+BROKEN = (
+    Broken(message(), ()),
+    Broken(patched(message(), 2, "H", 0x1003), (Violation.RESERVED_BITS,)),
+    Broken(message(tracing=True), (Violation.TRACING_WITHOUT_DEBUG,)),
+    Broken(message(sequence=(1, 1, 0), priority=3), (Violation.PRIORITY_ON_TRANSACTIONAL,)),
+    Broken(message(sequence=(1, 1, 0), delivery_mode=0), (Violation.TRANSACTIONAL_NOT_RECOVERABLE,)),
+    Broken(message(delivery_mode=2), (Violation.DELIVERY_MODE_UNDEFINED,)),
+    Broken(message(hop_count=30), (Violation.HOP_COUNT_OUT_OF_RANGE,)),
+    Broken(message(hop_count=29), ()),
+    Broken(message(over_http=True), (Violation.OVER_HTTP,)),
+    Broken(message(destination=build.private(9)), (Violation.QUEUE_MANAGER_ADDRESS_MISSING,)),
+    Broken(message(destination=build.public(RECEIVER)), (Violation.QUEUE_MANAGER_ADDRESS_MISSING,)),
+    Broken(message(queue_manager_address=RECEIVER), (Violation.QUEUE_MANAGER_ADDRESS_NOT_NULL,)),
+    Broken(message(ack_flags=1), (Violation.ACK_WITHOUT_ADMIN_QUEUE,)),
+    Broken(message(admin_queue=build.direct("OS:a\\b")), (Violation.ADMIN_QUEUE_WITHOUT_ACK,)),
+    Broken(message(admin_queue=build.direct("OS:a\\b"), ack_flags=1), ()),
+    Broken(message(response_queue=build.SAME_AS_ADMIN), (Violation.RESPONSE_HOST_UNKNOWN,)),
+    Broken(
+        message(response_queue=build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST)),
+        (Violation.RESPONSE_HOST_UNKNOWN,),
+    ),
+    Broken(message(sequence=(1, 0, 0)), (Violation.SEQUENCE_NUMBER_ZERO, Violation.PREVIOUS_NOT_BELOW_NUMBER)),
+    Broken(message(sequence=(1, 4, 4)), (Violation.PREVIOUS_NOT_BELOW_NUMBER,)),
+    Broken(message(sequence=(1, 0xFFFFFFFF, 0xFFFFFFFE)), ()),
+    Broken(message(security=build.Security()), (Violation.SECURITY_EMPTY,)),
+    Broken(message(security=build.Security(sender_id=SID, flags=0)), (Violation.SENDER_ID_TYPE,)),
+    Broken(message(security=build.Security(sender_id=SID, flags=3)), (Violation.SENDER_ID_TYPE,)),
+    Broken(message(security=build.Security(sender_id=SID, flags=0x0111)), (Violation.RECEIVER_BITS_SET,)),
+    Broken(message(label="x" * 250), (Violation.LABEL_TOO_LONG,)),
+    Broken(message(label="x" * 249), ()),
+    Broken(message(message_class=0x0200), (Violation.MESSAGE_CLASS_ILLEGAL,)),
+    Broken(
+        patched(message(body=b"12345"), len(message(body=b"12345")) - 28, "I", 0), (Violation.ALLOCATION_BELOW_BODY,)
+    ),
+    Broken(patched(message(debug=True), len(message(debug=True)) - 4, "H", 2), (Violation.DEBUG_QUEUE_TYPE_UNDEFINED,)),
+    Broken(message(session=build.session_header(window_size=0)), (Violation.WINDOW_SIZE_ZERO,)),
+    Broken(resized(message() + b"more"), (Violation.TRAILING_BYTES,)),
+    Broken(
+        build.order_ack(RECEIVER, sender=SENDER, message_id=1, sequence_id=1, number=5, previous=3),
+        (Violation.ORDER_ACK_PREVIOUS,),
+    ),
+    Broken(
+        build.final_ack(
+            RECEIVER,
+            sender=SENDER,
+            message_id=1,
+            sequence_id=1,
+            number=5,
+            previous=3,
+            acknowledged_message_id=7,
+            message_class=0x4001,
+        ),
+        (Violation.FINAL_ACK_CLASS_UNKNOWN,),
+    ),
+    Broken(build.establish_connection(SENDER, operating_system=0x0311), (Violation.OPERATING_SYSTEM_RESERVED,)),
+    Broken(
+        build.connection_parameters(recoverable_ack_timeout_ms=499, ack_timeout_ms=120_001),
+        (Violation.RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE, Violation.ACK_TIMEOUT_OUT_OF_RANGE),
+    ),
+)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: ",".join(broken.violations))
+def test_a_broken_rule_is_named(broken: Broken) -> None:
+    for row in agree([kept(broken.packet), stored(broken.packet)]):
+        assert isinstance(row, dict)
+        assert row["violations"] == [violation.value for violation in broken.violations]
+
+
+def test_every_violation_has_a_rule_and_a_packet_that_breaks_it() -> None:
+    ruled = {violation for rules in OF_TABLE.values() for violation in rules}
+    assert set(Violation) == ruled | {Violation.TRAILING_BYTES, Violation.ALLOCATION_NOT_SENT}
+    shown = {violation for broken in BROKEN for violation in broken.violations}
+    assert set(Violation) == shown | {Violation.ALLOCATION_NOT_SENT}
+
+
+def test_a_body_is_found_after_its_message_size_when_the_allocated_size_was_not_sent() -> None:
+    packet = build.user_message(SENDER, message_id=1, label="L", body=b"12345678", debug_queue=RECEIVER)
+    allocation = packet.index(struct.pack("<II", 8, 8)) + 4
+    short = patched(packet, allocation, "I", 12)
+    (row,) = agree([stored(short)])
+    assert isinstance(row, dict)
+    assert row["debug_queue"] == str(RECEIVER)
+    assert row["violations"] == [Violation.ALLOCATION_NOT_SENT.value]
+    sent = build.user_message(SENDER, message_id=1, body=b"12345678", allocation_body_size=12, debug_queue=RECEIVER)
+    assert decoded(sent)["debug_queue"] == str(RECEIVER)
+    assert decoded(sent)["violations"] == []
+
+
+def test_the_second_half_of_a_soap_header_may_follow_without_alignment() -> None:
+    header, body = build.utf16("ab"), build.utf16("c")  # 6 bytes: two of alignment when there is any
+    soap = struct.pack("<HHI", 0x0320, 0, 3) + header + struct.pack("<HHI", 0x0384, 0, 2) + body
+    packet = build.user_message(SENDER, message_id=1, soap=("", ""))
+    tight = resized(packet[:-24] + build.padded(soap))
+    (row,) = agree([kept(tight)])
+    assert isinstance(row, dict)
+    assert (row["soap_header"], row["soap_body"], row["violations"]) == ("ab", "c", [])
+
+
+def test_a_part_of_a_multi_queue_format_header_may_be_left_out() -> None:
+    lists = build.MultiQueueFormat(response=(build.distribution_list(GUIDS[0]),), signature=b"\x64" * 0x64)
+    packet = build.user_message(SENDER, message_id=1, multi_queue_format=lists)
+    at = len(packet) - len(bytes(lists))
+    (row,) = agree([kept(resized(packet[:at] + packet[at + 12 :]))])  # no destination list
+    assert isinstance(row, dict)
+    assert row["multi_destination_queues"] is None
+    assert row["multi_admin_queues"] == []
+    assert row["multi_response_queues"] == [f"DL={GUIDS[0]}"]
+    assert row["multi_queue_signature_size"] == 100
+
+
+def test_a_session_header_is_found_after_packet_size_and_inside_it() -> None:
+    session = build.session_header(ack_sequence_number=77)
+    packet = build.user_message(SENDER, message_id=1, session=session)
+    assert decoded(packet)["ack_sequence_number"] == 77
+    assert decoded(resized(packet))["ack_sequence_number"] == 77
+    assert decoded(patched(EXAMPLES["D"], 8, "I", 20)) == {"packet_type": PacketType.SESSION_ACK}
+    agree([kept(resized(packet)), stored(resized(packet)), kept(patched(EXAMPLES["D"], 8, "I", 20))])
+
+
+def test_a_direct_name_needs_no_terminator_and_loses_its_prefix() -> None:
+    bare = build.QueueName(QueueType.DIRECT, "OS:a\\b".encode("utf-16-le"))
+    for queue in (bare, build.direct("direct=OS:a\\b"), build.direct("OS:a\\b\0garbage")):
+        packet = build.user_message(SENDER, message_id=1, destination=queue)
+        (row,) = agree([kept(packet)])
+        assert isinstance(row, dict)
+        assert row["destination_queue"] == "DIRECT=OS:a\\b"
+
+
+@pytest.mark.parametrize(
+    ("packet_type", "changes"),
+    [
+        (PacketType.ORDER_ACK, {}),
+        (PacketType.ORDER_ACK, {"destination": build.direct(ORDER_QUEUE.lower())}),
+        (PacketType.ORDER_ACK, {"session": build.session_header()}),
+        (PacketType.FINAL_ACK, {"message_class": 0x4000}),
+        (PacketType.FINAL_ACK, {"message_class": 0x8005}),
+        (PacketType.USER_MESSAGE, {"label": "QM Ordering Ac"}),
+        (PacketType.USER_MESSAGE, {"body": bytes(35)}),
+        (PacketType.USER_MESSAGE, {"destination": build.private(5)}),
+        (PacketType.USER_MESSAGE, {"destination": build.direct("OS:a\\b")}),
+        (PacketType.USER_MESSAGE, {"message_class": 0}),
+        (PacketType.USER_MESSAGE, {"message_class": 0x0003}),
+        (PacketType.ADMINISTRATION, {"message_class": 0x4000, "label": "x"}),
+        (PacketType.ADMINISTRATION, {"message_class": 0x8002, "destination": build.private(5)}),
+        (PacketType.ADMINISTRATION, {"message_class": 2}),
+        (PacketType.ADMINISTRATION, {"message_class": 1}),
+    ],
+)
+def test_acknowledgments_are_told_by_queue_label_class_and_size(
+    packet_type: PacketType, changes: dict[str, Any]
+) -> None:
+    arguments: dict[str, Any] = {
+        "message_id": 1,
+        "destination": build.private(4),
+        "queue_manager_address": SENDER,
+        "label": "QM Ordering Ack",
+        "body": bytes(36),
+        "message_class": 0xFF,
+    } | changes
+    packet = build.user_message(RECEIVER, **arguments)
+    (row,) = agree([kept(packet)])
+    assert isinstance(row, dict)
+    assert row["packet_type"] is packet_type
+
+
+@pytest.mark.parametrize(
+    ("admin", "response", "expected"),
+    [
+        (build.NO_QUEUE, build.NO_QUEUE, None),
+        (build.NO_QUEUE, build.SAME_AS_ADMIN, None),
+        (build.direct("OS:a\\b"), build.SAME_AS_ADMIN, "DIRECT=OS:a\\b"),
+        (build.NO_QUEUE, build.private(1, on=QueueType.PRIVATE_ON_SOURCE), f"PRIVATE={SENDER}\\00000001"),
+        (build.NO_QUEUE, build.private(0xABCDEF01), f"PRIVATE={RECEIVER}\\abcdef01"),
+        (build.NO_QUEUE, build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST), None),
+        (
+            build.private(9, on=QueueType.PRIVATE_ON_SOURCE),
+            build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST),
+            f"PRIVATE={SENDER}\\00000001",
+        ),
+        (build.private(9), build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST), f"PRIVATE={RECEIVER}\\00000001"),
+        (
+            build.private_on(GUIDS[3], 9),
+            build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST),
+            f"PRIVATE={GUIDS[3]}\\00000001",
+        ),
+        (build.NO_QUEUE, build.public(GUIDS[2]), f"PUBLIC={GUIDS[2]}"),
+        (build.NO_QUEUE, build.private_on(GUIDS[4], 2), f"PRIVATE={GUIDS[4]}\\00000002"),
+    ],
+)
+def test_a_response_queue_is_named_by_its_type(
+    admin: build.QueueName, response: build.QueueName, expected: str | None
+) -> None:
+    packet = build.user_message(
+        SENDER,
+        message_id=1,
+        destination=build.private(7),
+        queue_manager_address=RECEIVER,
+        admin_queue=admin,
+        response_queue=response,
+    )
+    (row,) = agree([kept(packet)])
+    assert isinstance(row, dict)
+    assert row["response_queue"] == expected
+
+
+def test_every_field_of_every_header_is_a_column() -> None:
+    tables = {column.name: column for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
+    parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
+    for header in wire.HEADERS:
+        if header not in parts:
+            assert {column.name for column in header_columns(header)} <= set(tables)
+    assert all(column.comment for column in tables.values())
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_batches_have_the_schema_of_their_table(count: int) -> None:
+    packets = batch([kept(BUILT[name]) for name in "ABCDE"] * count)
+    for decode, table in ((messages, MESSAGES), (acks, ACKS), (handshakes, HANDSHAKES)):
+        rows = decode(packets)
+        assert rows.schema == arrow_schema(table)
+        assert rows.num_rows == count * sum(table is each for each in (MESSAGES, MESSAGES, ACKS, HANDSHAKES))
+        rows.validate(full=True)
+    assert explain(packets).num_rows == 0
+
+
+def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> None:
+    assert guid_texts(
+        np.frombuffer(b"".join(guid.bytes_le for guid in GUIDS), np.uint8).reshape(-1, 16)
+    ).to_pylist() == [str(guid) for guid in GUIDS]
+    assert names.sender_id_text(1, SID) == "S-1-5-21-1-2-3-1000"
+    assert names.sender_id_text(1, SID[:-1]) is None
+    assert names.sender_id_text(1, b"\x02" + SID[1:]) is None
+    assert names.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
+    assert names.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
+    assert names.provider(b"\x01") == (None, None)
+
+
+def test_an_odd_byte_in_a_label_is_replaced_and_text_beyond_ascii_is_kept() -> None:
+    packets = [build.user_message(SENDER, message_id=1, label=label) for label in ("grüße 😀", "plain", "")]
+    lone = bytearray(build.user_message(SENDER, message_id=1, label="A"))
+    lone[-3] = 0xD8
+    rows = agree([kept(packet) for packet in (*packets, bytes(lone), build.user_message(SENDER, message_id=1))])
+    assert [row["label"] for row in rows if isinstance(row, dict)] == ["grüße 😀", "plain", "", "�", None]
