@@ -28,6 +28,13 @@ class CaptureStatus(StrEnum):
     UNREADABLE = "unreadable"
 
 
+class Bodies(StrEnum):
+    """What `packets` keeps of message bodies."""
+
+    DROP = "drop"
+    KEEP = "keep"
+
+
 class CaptureReason(StrEnum):
     """Faults of a capture file (stage `capture`)."""
 
@@ -119,6 +126,8 @@ CAPTURES = Table(
         Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
         Column("reason", STRING, "Code of the first fault; null when the status is ok."),
         Column("packet_count", LONG, "Captured records read, as a packet counter would say.", nullable=False),
+        Column("segment_count", LONG, "Records that are segments from or to an MSMQ port.", nullable=False),
+        Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
         Column("ingested_at", TIMESTAMP, "When this row was written, UTC.", nullable=False),
@@ -150,6 +159,17 @@ STREAMS = Table(
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Time of the first segment with data, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last segment with data, UTC."),
+    ),
+)
+
+CONNECTION_CAPTURES = Table(
+    "connection_captures",
+    "Which captures hold segments between which endpoints: what has to be read again when more of them is captured.",
+    ("endpoints", "capture_id"),
+    (
+        Column("endpoints", STRING, "Addresses and ports of both sides, the lower first.", nullable=False),
+        Column("packed", BINARY, "The same: for each side 16 bytes of address and 2 of port.", nullable=False),
+        Column("capture_id", STRING, "A capture that holds segments between them.", nullable=False),
     ),
 )
 

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
 SURVEY = Table(
@@ -28,7 +28,7 @@ SURVEY = Table(
 
 SEGMENTS = Table(
     "segments",
-    "One row per TCP segment; and rows for what else a split held: faults, rejected frames, the count of its records.",
+    "One row per TCP segment; and rows for what else a split held: faults, rejected frames, a count of other traffic.",
     ("connection", "capture", "frame"),
     (
         Column("connection", BINARY, "Both endpoints, the lower one first; for other rows the split.", nullable=False),
@@ -45,8 +45,7 @@ SEGMENTS = Table(
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),
         Column("offset", LONG, "Of a fault: byte of the file."),
-        Column("records", LONG, "Of a split: its records."),
-        Column("segments", LONG, "Of a split: its records that are MSMQ segments."),
+        Column("others", LONG, "Of a split: its records of other traffic."),
     ),
 )
 
@@ -66,7 +65,8 @@ ASSEMBLED = StructType(
         StructField("gap", _row(STREAM_GAPS)),
         StructField("packet", _row(PACKETS)),
         StructField("quarantine", _row(QUARANTINE)),
-        StructField("counts", StructType([StructField(n, LONG) for n in ("capture", "records", "segments")])),
+        StructField("held", _row(CONNECTION_CAPTURES)),
+        StructField("counts", StructType([StructField(n, LONG) for n in ("capture", "segments", "others")])),
     ]
 )
-"""One row per stream, gap, packet, quarantined run or split; the other structs are null."""
+"""One row per stream, gap, packet, quarantined run connection and capture, or count; the other structs are null."""

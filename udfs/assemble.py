@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,15 +64,17 @@ class _Out:
     def __init__(self, options: IngestOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._rows: dict[str, list[dict[str, Any]]] = {"stream": [], "gap": [], "quarantine": [], "counts": []}
+        self._rows: dict[str, list[dict[str, Any]]] = {
+            kind: [] for kind in ("stream", "gap", "quarantine", "held", "counts")
+        }
         self._framed: list[tuple[str, Framed, _Arrivals]] = []
         self._bytes = 0
 
     def pass_on(self, rows: pa.Table) -> None:
         """Take the rows of a split that are no segments."""
         for row in rows.to_pylist():
-            if row["records"] is not None:
-                self._rows["counts"].append({name: row[name] for name in ("capture", "records", "segments")})
+            if row["others"] is not None:
+                self._rows["counts"].append({"capture": row["capture"], "segments": 0, "others": row["others"]})
             else:
                 self._rows["quarantine"].append(
                     {name: row[name] for name in ("stage", "reason", "detail", "capture", "length")}
@@ -83,6 +86,10 @@ class _Out:
         endpoints = rows.column("connection")[0].as_py()
         segments = list(_segments(rows))
         arrivals = _Arrivals(rows)
+        low, high = (_printed(*_endpoint(endpoints[at : at + 18])) for at in (0, 18))
+        for capture, count in zip(*np.unique(arrivals.capture, return_counts=True), strict=True):
+            self._rows["held"].append({"endpoints": f"{low}-{high}", "packed": endpoints, "capture": int(capture)})
+            self._rows["counts"].append({"capture": int(capture), "segments": int(count), "others": 0})
         found, outside = connections(segments)
         for index in outside:
             self._reject(index, TcpReason.OUTSIDE_WINDOW, None, segments, arrivals)
@@ -241,8 +248,8 @@ def _segments(rows: pa.Table) -> Iterator[Segment]:
         at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
         view = memoryview(data or b"")
         columns = [batch.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
-        for i, values in enumerate(zip(*columns, strict=True)):
-            yield Segment(*values, view[at[i] : at[i + 1]])
+        payloads = (view[start:end] for start, end in pairwise(at))
+        yield from map(Segment, *columns, payloads)
 
 
 def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
@@ -260,7 +267,7 @@ def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
 def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
     a, b = (_endpoint(endpoints[at : at + 18]) for at in (0, 18))
     (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
-    low, high = (f"{ip}:{port}" if ":" not in ip else f"[{ip}]:{port}" for ip, port in (a, b))
+    low, high = _printed(*a), _printed(*b)
     source, target = (high, low) if from_b else (low, high)
     return {
         "stream_id": f"{source}>{target}#{instance}",
@@ -270,6 +277,10 @@ def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
         "dst_ip": dst,
         "dst_port": dst_port,
     }
+
+
+def _printed(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def _endpoint(packed: bytes) -> tuple[str, int]:

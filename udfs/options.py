@@ -1,13 +1,13 @@
 """What the passes of ingest can be told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from udfs.tcp import Overlap
 
-Batches = Iterator[pa.RecordBatch]
+Batches = Iterable[pa.RecordBatch]
 Pass = Callable[[Batches], Batches]
 """A pass goes to `DataFrame.mapInArrow`; it keeps no state between calls."""
 

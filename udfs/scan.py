@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from schemas.ingest import Compression, FrameReason, Stage
 from udfs.arrow import fixed_binary, slices
-from udfs.frames import Rejected, segments
+from udfs.frames import Rejected, Segments, segments
 from udfs.options import Batches, IngestOptions, Pass
 from udfs.records import BLOCK_BYTES, NO_TIME, Block, Cursor, read_blocks
 from udfs.storage import open_source
@@ -29,22 +29,18 @@ def _scan_split(split: dict[str, Any], options: IngestOptions, schema: pa.Schema
     cursor = Cursor.from_json(split["cursor"])
     source = open_source(split["uri"], Compression(split["compression"]), cursor.offset)
     key = {"connection": f"{split['capture']}:{cursor.offset}".encode(), "capture": split["capture"]}
-    records = taken = 0
+    others = 0
     for block in read_blocks(source, cursor, split["stop"], min(BLOCK_BYTES, options.split_bytes)):
-        rows, others = _scan_block(block, options, key, schema)
-        records += len(block.records.start)
-        taken += rows.num_rows
-        yield rows
-        if others:
-            yield pa.RecordBatch.from_pylist(others, schema)
-    yield pa.RecordBatch.from_pylist([key | {"frame": 0, "records": records, "segments": taken}], schema)
+        found, rejected = segments(block.records, options.ports)
+        others += len(block.records.start) - len(found.frame) - len(rejected.frame)
+        yield _segment_rows(block, found, split["capture"], schema)
+        faults = [key | row for row in _faults(block, rejected, options.quarantine_raw_bytes)]
+        if faults:
+            yield pa.RecordBatch.from_pylist(faults, schema)
+    yield pa.RecordBatch.from_pylist([key | {"frame": 0, "others": others}], schema)
 
 
-def _scan_block(
-    block: Block, options: IngestOptions, key: dict[str, Any], schema: pa.Schema
-) -> tuple[pa.RecordBatch, list[dict[str, Any]]]:
-    buffer = block.records.buffer
-    found, rejected = segments(block.records, options.ports)
+def _segment_rows(block: Block, found: Segments, capture: int, schema: pa.Schema) -> pa.RecordBatch:
     low, high = found.endpoints[:, :18], found.endpoints[:, 18:]
     differ = (low != high).argmax(axis=1)
     rows = np.arange(len(differ))
@@ -52,7 +48,7 @@ def _scan_block(
     connection = np.where(from_b[:, None], np.concatenate([high, low], axis=1), found.endpoints)
     columns = {
         "connection": fixed_binary(connection),
-        "capture": pa.repeat(pa.scalar(key["capture"], pa.int64()), len(rows)),
+        "capture": pa.repeat(pa.scalar(capture, pa.int64()), len(rows)),
         "frame": pa.array(found.frame),
         "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
         "from_b": pa.array(from_b),
@@ -60,21 +56,17 @@ def _scan_block(
         "ack": pa.array(found.ack),
         "flags": pa.array(found.flags.astype(np.int32)),
         "length": pa.array(found.length),
-        "payload": slices(buffer, found.payload, found.captured),
+        "payload": slices(block.records.buffer, found.payload, found.captured),
     }
-    others: list[dict[str, Any]] = []
-    if block.fault is not None:
-        others.append(
-            key
-            | {"frame": 0, "stage": Stage.CAPTURE, "payload": block.fault.raw[: options.quarantine_raw_bytes]}
-            | {name: getattr(block.fault, name) for name in ("reason", "detail", "offset", "length")}
-        )
-    others += [key | row for row in _rejected(block, rejected, options.quarantine_raw_bytes)]
     arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema), others
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _rejected(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+    if (fault := block.fault) is not None:
+        yield {"frame": 0, "stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
+            name: getattr(fault, name) for name in ("reason", "detail", "offset", "length")
+        }
     link_types = block.records.link_type[rejected.frame - block.records.first_frame]
     columns = (rejected.frame, rejected.start, rejected.captured, link_types)
     for (frame, start, captured, link_type), reason in zip(

@@ -1,0 +1,32 @@
+"""The console script `msmq-replay COMMAND …`."""
+
+import sys
+from collections.abc import Sequence
+
+from jobs import command, decode, ingest, nightly, replay
+
+COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
+USAGE = """usage: msmq-replay COMMAND [options]
+
+  nightly   ingest, decode and replay in order
+  ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
+  decode    packets into messages, acks, handshakes
+  replay    messages into verdicts, sequences, sessions, transactions, findings
+
+msmq-replay COMMAND --help shows the options."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; returns the exit code."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if name in ("-h", "--help"):
+        print(USAGE)  # noqa: T201 - the result
+        return 0
+    if name not in COMMANDS:
+        print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
+        return 2
+    return command.main(name, COMMANDS[name].run, rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Options: `conf/base.toml`, then the file of --config, then the command line."""
+
+import argparse
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Self
+
+from jobs.errors import UsageError
+from schemas.ingest import Bodies
+from schemas.replay import Reading, Scope, Verdict
+from udfs.options import IngestOptions
+from udfs.tcp import Overlap
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "bodies": tuple(Bodies),
+    "overlap": tuple(Overlap),
+    "reading": tuple(Reading),
+    "scope": tuple(Scope),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every option of every command; units and reasons are in `conf/base.toml`."""
+
+    captures: tuple[str, ...]
+    warehouse: str
+    catalog_schema: str
+    json: bool
+    fail_on: tuple[str, ...]
+    bodies: str
+    overlap: str
+    ports: tuple[int, ...]
+    split_bytes: int
+    quarantine_raw_bytes: int
+    reading: str
+    scope: str
+    out: str
+    seed: int
+    messages: int
+
+    @classmethod
+    def load(cls, given: Mapping[str, Any], file: str | None) -> Self:
+        """The options with those `given` on the command line on top.
+
+        Raises:
+            UsageError: the file cannot be read, or an option is unknown or has a value it cannot have.
+        """
+        values = _flat(tomllib.loads(files("conf").joinpath("base.toml").read_text()))
+        if file is not None:
+            values |= _known(_flat(_read(file)), values, file)
+        values |= {name: value for name, value in given.items() if name in values and value is not None}
+        return cls(**{name: _checked(name, value) for name, value in values.items()})
+
+    @property
+    def ingest(self) -> IngestOptions:
+        """What the passes of ingest are told."""
+        return IngestOptions(
+            ports=self.ports,
+            overlap=Overlap(self.overlap),
+            keep_bodies=self.bodies == Bodies.KEEP,
+            split_bytes=self.split_bytes,
+            quarantine_raw_bytes=self.quarantine_raw_bytes,
+        )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of every command; no default here, so that what is given can be told from what is not."""
+    add = parser.add_argument
+    add("--captures", action="append", metavar="URI", help="file, folder or glob of captures; repeatable")
+    add("--warehouse", metavar="URI", help="folder of the Delta tables")
+    add("--catalog-schema", metavar="CATALOG.SCHEMA", help="registered tables in place of a folder")
+    add("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
+    add("--json", action="store_true", default=None, help="print the summary as one JSON object")
+    add("--bodies", choices=_CHOICES["bodies"], help="drop (default) or keep message bodies in packets.raw")
+    add("--reading", choices=_CHOICES["reading"], help="reading of [MS-MQQB] 3.1.5.8.6; default conformant")
+    add("--scope", choices=_CHOICES["scope"], help="what one replayed state belongs to; default auto")
+    add("--overlap", choices=_CHOICES["overlap"], help="whose bytes win where TCP segments differ; default first")
+    add("--ports", metavar="PORTS", help="TCP ports that carry MSMQ, comma separated; default 1801")
+    add("--fail-on", metavar="VERDICTS", help="exit 3 when one of these verdicts was found, comma separated")
+    add("--out", metavar="PATH", help="report: the HTML file; simulate: the folder")
+    add("--seed", type=int, help="simulate: the same seed makes the same traffic")
+    add("--messages", type=int, help="simulate: transactional messages")
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(file).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of all sections together; no key stands in two of them."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    return flat
+
+
+def _known(values: dict[str, Any], base: Mapping[str, Any], file: str) -> dict[str, Any]:
+    unknown = sorted(values.keys() - base.keys())
+    if unknown:
+        raise UsageError(f"The configuration {file} has unknown options: {', '.join(unknown)}.")
+    return values
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value in its type."""
+    expected = {field.name: field.type for field in fields(Config)}[name]
+    if name == "ports":
+        return tuple(_port(part) for part in (value.split(",") if isinstance(value, str) else value))
+    if name == "fail_on":
+        chosen = tuple(part.strip() for part in (value.split(",") if isinstance(value, str) else value))
+        return tuple(_one_of(name, part, tuple(Verdict)) for part in chosen if part)
+    if name in _CHOICES:
+        return _one_of(name, value, _CHOICES[name])
+    if name == "captures":
+        return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
+    if not isinstance(value, expected) or (expected is int and (isinstance(value, bool) or value < 0)):  # type: ignore[arg-type]
+        raise UsageError(f"The option {name} cannot be {value!r}.")
+    return value
+
+
+def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    if value not in choices:
+        raise UsageError(f"The option {name} cannot be {value!r}: choose from {', '.join(choices)}.")
+    return value
+
+
+def _port(text: Any) -> int:
+    try:
+        port = int(text)
+    except (TypeError, ValueError):
+        port = -1
+    if not 0 < port < 1 << 16:
+        raise UsageError(f"{text!r} is no TCP port.")
+    return port

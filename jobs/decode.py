@@ -1,0 +1,43 @@
+"""Packets into messages, acks and handshakes; what cannot be decoded into quarantine."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+from jobs import command
+from jobs.command import Summary, progress
+from jobs.config import Config
+from jobs.summary import decode_summary
+from jobs.transforms import books
+from jobs.transforms.decode import decoded_rows, undecodable_rows
+from jobs.warehouse import Warehouse
+from schemas.ingest import BOOKS, PACKETS, QUARANTINE, Law, Stage
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+
+_TABLES = (MESSAGES, ACKS, HANDSHAKES)
+
+
+def run(spark: SparkSession, config: Config) -> Summary:
+    """Decode the packets, unless that was done for this version of them; returns the summary."""
+    warehouse = Warehouse.of(spark, config)
+    warehouse.require(PACKETS, "ingest")
+    for table in _TABLES:
+        warehouse.create(table)
+    origin = {"packets": warehouse.version(PACKETS)}
+    if warehouse.derived_from(HANDSHAKES) == origin:
+        progress("decode: nothing new")
+        return decode_summary(warehouse)
+    packets = warehouse.read(PACKETS)
+    undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
+    warehouse.replace(QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'")
+    for table in _TABLES:
+        # The last of the tables says that all of them are done.
+        warehouse.replace(table, decoded_rows(packets, table), derived_from=origin)
+        progress(f"decode: wrote {table.name}")
+    rows = books.packet_books(packets, [warehouse.read(table) for table in _TABLES], warehouse.read(QUARANTINE))
+    warehouse.replace(BOOKS, rows, f"law = '{Law.PACKETS}'")
+    return decode_summary(warehouse)
+
+
+if __name__ == "__main__":
+    sys.exit(command.main("decode", run, sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""Messages into verdicts, and verdicts into sequences, sessions, transactions and findings."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+from jobs import command
+from jobs.command import Summary, progress
+from jobs.config import Config
+from jobs.summary import replay_summary
+from jobs.warehouse import Origin, Warehouse
+from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
+
+_SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
+_TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
+
+
+def run(spark: SparkSession, config: Config) -> Summary:
+    """Replay all sessions, unless that was done for these versions and options; returns the summary."""
+    warehouse = Warehouse.of(spark, config)
+    warehouse.require(MESSAGES, "decode")
+    for table in _TABLES:
+        warehouse.create(table)
+    origin: Origin = {table.name: warehouse.version(table) for table in _SOURCES}
+    origin |= {"reading": config.reading, "scope": config.scope}
+    if warehouse.derived_from(FINDINGS) == origin:
+        progress("replay: nothing new")
+        return replay_summary(warehouse)
+    return replay_summary(warehouse)
+
+
+if __name__ == "__main__":
+    sys.exit(command.main("replay", run, sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""The Spark session of a job: the platform's own, or one with Delta on this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from jobs.errors import JobError
+
+_OLDEST_JAVA = 17
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def spark_defaults() -> dict[str, str]:
+    """The settings of `conf/spark-defaults.conf`."""
+    lines = files("conf").joinpath("spark-defaults.conf").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
+def open_session(application: str) -> SparkSession:
+    """The active session (Databricks, notebooks), a Connect client where SPARK_REMOTE says so, or a new session.
+
+    Raises:
+        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(application)
+    if "SPARK_REMOTE" in os.environ:
+        return builder.getOrCreate()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # no spark-submit has started the JVM
+        _require_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
+    for key, value in spark_defaults().items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        message = (
+            "Spark could not start: most often Delta Lake's jars could not be fetched. The first start needs a Maven "
+            "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
+        )
+        raise JobError(message) from error
+    except Exception as error:
+        if _DELTA_CATALOG not in str(error):
+            raise
+        raise JobError(_no_delta()) from error
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _no_delta() -> str:
+    package = spark_defaults()["spark.jars.packages"]
+    return f"Spark was started without Delta Lake: add --packages {package} to spark-submit."
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    cure = f"install Java {_OLDEST_JAVA} or set JAVA_HOME to it"
+    if java is None:
+        raise JobError(f"Java was not found: {cure}.")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        found = f"is version {version[1]}" if version else "does not run"
+        raise JobError(f"The Java at {java} {found}: {cure}.")

@@ -1,0 +1,52 @@
+"""What a run found, from the tables."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.warehouse import Warehouse
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
+from schemas.messages import ACKS, MESSAGES
+from schemas.replay import FINDINGS, VERDICTS
+
+
+def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Captures by status, packets by type, quarantine by reason, books."""
+    return {
+        "captures": _counts(warehouse.read(CAPTURES), "status"),
+        "packets": _counts(warehouse.read(PACKETS), "packet_type"),
+        "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
+        "books": _books(warehouse.read(BOOKS)),
+    }
+
+
+def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Messages, transactional messages and acks; quarantine by reason, books."""
+    messages = warehouse.read(MESSAGES)
+    every, transactional = messages.agg(F.count("*"), F.count_if("transactional")).collect()[0]
+    return {
+        "messages": every,
+        "transactional_messages": transactional,
+        "acks": _counts(warehouse.read(ACKS), "ack_type"),
+        "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
+        "books": _books(warehouse.read(BOOKS)),
+    }
+
+
+def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Verdicts and findings by kind."""
+    return {
+        "verdicts": _counts(warehouse.read(VERDICTS), "verdict"),
+        "findings": _counts(warehouse.read(FINDINGS), "kind"),
+    }
+
+
+def _counts(rows: DataFrame, column: str) -> dict[str, int]:
+    """Rows by the values of an enumerated column, of which there are few."""
+    return {row[0]: row[1] for row in rows.groupBy(column).count().orderBy(F.desc("count"), column).collect()}
+
+
+def _books(books: DataFrame) -> dict[str, int]:
+    laws, unbalanced = books.agg(F.count("*"), F.count_if(~F.col("balanced"))).collect()[0]
+    return {"balanced": laws - unbalanced, "unbalanced": unbalanced}

@@ -1,0 +1,31 @@
+"""From packets to what is in them."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from schemas.ingest import PacketType, Stage
+from schemas.messages import TABLE_OF
+from schemas.table import Table
+from udfs import columns
+
+
+def decoded_rows(packets: DataFrame, table: Table) -> DataFrame:
+    """Rows of `table` (messages, acks or handshakes), one per packet of a type that belongs there."""
+    types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
+    return columns.decoded(packets.where(F.col("packet_type").isin(types)), table)
+
+
+def undecodable_rows(packets: DataFrame, raw_kept: int) -> DataFrame:
+    """Rows of QUARANTINE, one per packet that the documents do not let us decode."""
+    unknown = columns.explained(packets.where(F.col("packet_type") == PacketType.UNKNOWN.value))
+    return unknown.select(
+        F.lit(Stage.DECODE.value).alias("stage"),
+        "reason",
+        "detail",
+        "capture_id",
+        "stream_id",
+        F.col("last_frame").alias("frame_number"),
+        "stream_offset",
+        F.col("size").alias("length"),
+        F.substring("raw", 1, raw_kept).alias("raw"),
+    )

@@ -1,0 +1,57 @@
+"""The passes and decoders as Spark sees them: DataFrame in, DataFrame out, through Arrow."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.staging import ASSEMBLED, SEGMENTS, SURVEY
+from schemas.table import Table
+from udfs import decode
+from udfs.assemble import assemble_connections
+from udfs.options import Batches, IngestOptions, Pass
+from udfs.scan import scan
+from udfs.survey import survey
+
+_DECODERS = {MESSAGES.name: decode.messages, ACKS.name: decode.acks, HANDSHAKES.name: decode.handshakes}
+
+
+def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
+    """One row of SURVEY per row (uri) of `files`."""
+    return files.mapInArrow(survey(options, to_arrow_schema(SURVEY.spark)), SURVEY.spark)
+
+
+def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of SEGMENTS in `splits` (capture, uri, compression, cursor, stop)."""
+    return splits.mapInArrow(scan(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+
+
+def assembled(segments: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
+    ordered = segments.repartition("connection").sortWithinPartitions("connection", "capture", "frame")
+    schemas = to_arrow_schema(SEGMENTS.spark), to_arrow_schema(ASSEMBLED)
+    return ordered.mapInArrow(assemble_connections(options, *schemas), ASSEMBLED)
+
+
+def decoded(packets: DataFrame, table: Table) -> DataFrame:
+    """The rows of messages, acks or handshakes in `packets`, which are all of its types."""
+    return packets.mapInArrow(_each(_DECODERS[table.name]), table.spark)
+
+
+def explained(packets: DataFrame) -> DataFrame:
+    """The rows of `packets` that cannot be decoded, with `reason` and `detail`."""
+    schema = StructType(
+        [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
+    )
+    return packets.mapInArrow(_each(decode.explain), schema)
+
+
+def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield decoder(batch)
+
+    return run
