@@ -23,8 +23,8 @@ from udfs import names
 from udfs.arrow import fixed_binary
 from udfs.gather import Bools, Ints, Packets, binary, encoded
 from udfs.headers import DTYPES
-from udfs.outline import PACKET_TYPES, Outline, outline
-from udfs.packet import Walk, row
+from udfs.outline import PACKET_TYPES, Outline, outline_and_walks
+from udfs.packet import row
 from udfs.rules import OF_TABLE
 
 _ARROW = {
@@ -57,6 +57,7 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
         wire.CONNECTION_PARAMETERS_HEADER,
     ),
 }
+_CARRIED = [column.name for column in CARRIED]
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
@@ -69,30 +70,23 @@ _DIGITS = [place for place in range(36) if place not in _DASHES]
 
 
 def messages(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `messages` that a batch of `packets` holds."""
-    return _rows(packets, MESSAGES)
+    """The rows of `messages` that a batch of `packets` holds, in its order."""
+    return Decoded(packets).rows(MESSAGES)
 
 
 def acks(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `acks` that a batch of `packets` holds."""
-    return _rows(packets, ACKS)
+    """The rows of `acks` that a batch of `packets` holds, in its order."""
+    return Decoded(packets).rows(ACKS)
 
 
 def handshakes(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `handshakes` that a batch of `packets` holds."""
-    return _rows(packets, HANDSHAKES)
+    """The rows of `handshakes` that a batch of `packets` holds, in its order."""
+    return Decoded(packets).rows(HANDSHAKES)
 
 
 def explain(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch of `packets` that cannot be decoded, with `reason` and `detail`."""
-    bytes_of = _stored(packets)
-    undecodable = np.flatnonzero(outline(bytes_of)["fault"]).tolist()
-    errors = [Walk.over(*bytes_of.one(index)).error for index in undecodable]
-    return (
-        packets.take(pa.array(undecodable, pa.int64()))
-        .append_column("reason", pa.array([error and error.fault.value for error in errors], pa.string()))
-        .append_column("detail", pa.array([error and error.detail for error in errors], pa.string()))
-    )
+    """The rows of a batch of `packets` that cannot be decoded, with their `reason` and `detail`."""
+    return Decoded(packets).undecodable()
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -100,35 +94,46 @@ def arrow_schema(table: Table) -> pa.Schema:
     return pa.schema([pa.field(c.name, _ARROW[c.type.simpleString()], c.nullable) for c in table])
 
 
-def _stored(packets: pa.RecordBatch) -> Packets:
-    return Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
+class Decoded:
+    """A batch of `packets` once its headers are found: its rows in each table, and those that are in none."""
 
+    def __init__(self, packets: pa.RecordBatch) -> None:
+        self.packets = packets
+        self.stored = Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
+        self.lines, self.walks = outline_and_walks(self.stored)
 
-def _rows(packets: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-    """The rows of one table, in the packets' order."""
-    bytes_of = _stored(packets)
-    lines = outline(bytes_of)
-    of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
-    wanted = of_table[lines["packet_type"]] & (lines["fault"] == 0)
-    fast = np.flatnonzero(wanted & ~lines["scalar"])
-    slow = np.flatnonzero(wanted & lines["scalar"])
-    schema = arrow_schema(table)
-    decoded = pa.schema([field for field in schema if field.name not in {column.name for column in CARRIED}])
-    built = _Columns(bytes_of.take(fast), lines[fast], table).arrays if len(fast) else {}
-    walked = [row(Walk.over(*bytes_of.one(index))) for index in slow.tolist()]
-    parts = (
-        pa.RecordBatch.from_arrays([built.get(f.name, pa.nulls(len(fast), f.type)) for f in decoded], schema=decoded),
-        pa.RecordBatch.from_pylist(walked, decoded),
-    )
-    rows = np.concatenate((fast, slow))
-    order = pa.array(np.argsort(rows))
-    carried = packets.select([column.name for column in CARRIED]).take(pa.array(np.sort(rows)))
-    values = pa.Table.from_batches(parts).combine_chunks().take(order) if len(slow) else parts[0]
-    arrays = [(carried if f.name in carried.schema.names else values)[f.name] for f in schema]
-    arrays = [array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array for array in arrays]
-    return pa.RecordBatch.from_arrays(
-        [array.cast(f.type) for array, f in zip(arrays, schema, strict=True)], schema=schema
-    )
+    def rows(self, table: Table) -> pa.RecordBatch:
+        """The rows of one table, in the packets' order."""
+        of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
+        wanted = of_table[self.lines["packet_type"]] & (self.lines["fault"] == 0)
+        fast = np.flatnonzero(wanted & ~self.lines["scalar"])
+        slow = np.flatnonzero(wanted & self.lines["scalar"])
+        schema = arrow_schema(table)
+        decoded = pa.schema([field for field in schema if field.name not in _CARRIED])
+        built = _Columns(self.stored.take(fast), self.lines[fast], table).arrays if len(fast) else {}
+        arrays = [built.get(field.name, pa.nulls(len(fast), field.type)) for field in decoded]
+        values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
+        if len(slow):
+            walked = pa.RecordBatch.from_pylist([row(self.walks[index]) for index in slow.tolist()], decoded)
+            order = np.argsort(np.concatenate((fast, slow)))
+            values = pa.concat_batches((values, walked)).take(pa.array(order))
+        carried = self.packets.select(_CARRIED).take(pa.array(np.flatnonzero(wanted)))
+        return pa.RecordBatch.from_arrays(
+            [
+                carried[field.name].cast(field.type) if field.name in _CARRIED else values[field.name]
+                for field in schema
+            ],
+            schema=schema,
+        )
+
+    def undecodable(self) -> pa.RecordBatch:
+        """The packets that cannot be decoded, with `reason`, a code, and `detail`, a sentence with the offset."""
+        errors = {index: walk.error for index, walk in self.walks.items() if walk.error}
+        return (
+            self.packets.take(pa.array(errors, pa.int64()))
+            .append_column("reason", pa.array([error.fault.value for error in errors.values()], pa.string()))
+            .append_column("detail", pa.array([error.detail for error in errors.values()], pa.string()))
+        )
 
 
 def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:

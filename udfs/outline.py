@@ -53,6 +53,11 @@ _INTERNAL: dict[InternalType, tuple[PacketType, Header]] = {
 
 def outline(packets: Packets) -> Outline:
     """Type, fault and header offsets of every packet, and where raw and trailer divide when its body is dropped."""
+    return outline_and_walks(packets)[0]
+
+
+def outline_and_walks(packets: Packets) -> tuple[Outline, dict[int, Walk]]:
+    """The outline, and the walks of the rows that were handed to `udfs.packet`."""
     result = np.full(len(packets), -1, OUTLINE)
     for name in ("packet_type", "fault", "scalar", "fault_offset"):
         result[name] = 0
@@ -63,16 +68,17 @@ def outline(packets: Packets) -> Outline:
     sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
     internal = flag(base, "internal")
     taken = np.zeros(len(packets), np.bool_)
-    for rows, walk in (
+    for rows, take in (
         (np.flatnonzero(sound & internal), _internal),
         (np.flatnonzero(sound & ~internal), _user_shaped),
     ):
         part = result[rows]
-        taken[rows] = walk(packets.take(rows), base[rows], part)
+        taken[rows] = take(packets.take(rows), base[rows], part)
         result[rows] = part
-    for row in np.flatnonzero(~taken).tolist():
-        result[row] = _scalar(Walk.over(*packets.one(row)))
-    return result
+    walks = {row: Walk.over(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
+    for row, walk in walks.items():
+        result[row] = _scalar(walk)
+    return result, walks
 
 
 def _scalar(walk: Walk) -> tuple[int | bool, ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, CARRIED, HANDSHAKES, TABLE_OF, AckType, HandshakeType
+from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, TABLE_OF, AckType, HandshakeType
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs import names, rules
@@ -21,6 +21,10 @@ _GUID = wire.GUID_SIZE
 _SESSION = wire.SESSION_HEADER.size
 _NULL_GUID = names.guid_text(bytes(_GUID))
 _HEADERS = {header.name: header for header in wire.HEADERS}
+_DECODED = {
+    table.name: [name for name in table.names if name not in {column.name for column in CARRIED}]
+    for table in (MESSAGES, ACKS, HANDSHAKES)
+}
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
     SectionId.ADMINISTRATION: "multi_admin_queues",
@@ -426,5 +430,4 @@ def row(walk: Walk) -> dict[str, Any]:
         values["handshake_type"] = HandshakeType(walk.packet_type)
     broken |= {violation for violation, rule in rules.OF_TABLE[table.name].items() if rule(ints)}
     values["violations"] = [violation.value for violation in Violation if violation in broken]
-    carried = {column.name for column in CARRIED}
-    return {"packet_type": walk.packet_type} | {name: values.get(name) for name in table.names if name not in carried}
+    return {"packet_type": walk.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}

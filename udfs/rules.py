@@ -19,7 +19,6 @@ RESERVED: dict[str, int] = {
     for field in header.fields
     if field.bits and field.column
 }
-_PRIVATE_TYPES = (QueueType.PRIVATE_ON_SOURCE, QueueType.PRIVATE_ON_DESTINATION, QueueType.PRIVATE)
 _KNOWN_CLASSES = sorted(wire.MESSAGE_CLASS_NAMES)
 _MAX_HOP_COUNT = 0x1D
 _MAX_LABEL_LENGTH = 250
@@ -41,7 +40,8 @@ def _outside(value: Any, limits: tuple[int, int]) -> Any:
 
 
 def _address_expected(c: Columns) -> Any:
-    return np.isin(c["destination_queue_type"], (QueueType.PRIVATE_ON_DESTINATION, QueueType.PUBLIC))
+    kind = c["destination_queue_type"]
+    return (kind == QueueType.PRIVATE_ON_DESTINATION) | (kind == QueueType.PUBLIC)
 
 
 def _admin_host_unknown(c: Columns) -> Any:
