@@ -8,10 +8,11 @@ from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
+from jobs.transforms.replay import verdicts
 from jobs.warehouse import Origin, Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 
 _SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
 _TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
@@ -28,6 +29,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     if warehouse.derived_from(FINDINGS) == origin:
         progress("replay: nothing new")
         return replay_summary(warehouse)
+    sources = [warehouse.read(table) for table in _SOURCES]
+    rows = verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope))
+    warehouse.replace(VERDICTS, rows)
+    progress("replay: wrote verdicts")
     return replay_summary(warehouse)
 
 

@@ -1,6 +1,24 @@
 """Every table of a warehouse, in the order the data goes through them."""
 
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import BOOKS, CAPTURES, CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
-TABLES: tuple[Table, ...] = (CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS)
+TABLES: tuple[Table, ...] = (
+    CAPTURES,
+    CONNECTION_CAPTURES,
+    STREAMS,
+    STREAM_GAPS,
+    PACKETS,
+    QUARANTINE,
+    MESSAGES,
+    ACKS,
+    HANDSHAKES,
+    VERDICTS,
+    SEQUENCES,
+    SESSIONS,
+    TRANSACTIONS,
+    FINDINGS,
+    BOOKS,
+)

@@ -1,0 +1,36 @@
+PYTHON ?= python3
+BIN := .venv/bin
+OUT := out
+
+help:  ## show this list (the default, so that a bare make changes nothing)
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 8
+
+$(BIN)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Python 3.11 or later is needed: install it, or name it with make PYTHON=…'; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev --editable .
+	touch $@
+
+run: $(BIN)/.installed  ## install, then read the repository's captures and simulated ones into Delta tables
+	$(BIN)/msmq-replay simulate --out $(OUT)/captures
+	$(BIN)/msmq-replay nightly --captures 'tests/captures/*.pcap*' --captures $(OUT)/captures --warehouse $(OUT)/warehouse
+
+test: $(BIN)/.installed  ## lint, types, import contract, tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench: $(BIN)/.installed  ## time ingest, decode and replay on a simulated capture; MB=… sets its size
+	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100)
+
+zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
+	$(BIN)/python -m jobs.archive dist/msmq_replay.zip
+
+clean:  ## remove everything that was made
+	rm -rf .venv $(OUT) dist
+
+.PHONY: help run test bench zip clean

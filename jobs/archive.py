@@ -1,0 +1,23 @@
+"""The packages as one zip for `spark-submit --py-files`: a wheel given there fails in the workers."""
+
+import sys
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+_PACKAGES = ("schemas", "udfs", "jobs", "conf")
+_KINDS = (".py", ".toml", ".conf")
+
+
+def write_archive(path: Path) -> None:
+    """Write the packages and their data to a zip; the same content makes the same file list, in order."""
+    root = Path(__file__).parents[1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for file in sorted((root / package).rglob("*")):
+                if file.suffix in _KINDS:
+                    archive.write(file, file.relative_to(root))
+
+
+if __name__ == "__main__":
+    write_archive(Path(sys.argv[1]))

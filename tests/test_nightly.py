@@ -1,0 +1,207 @@
+"""Whole captures through the whole job, on a local Spark with Delta."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs import command, ingest, nightly
+from jobs.command import Summary
+from jobs.config import Config
+from jobs.errors import UsageError
+from schemas.tables import TABLES
+
+CAPTURES = Path(__file__).parent / "captures"
+Nightly = Callable[..., Summary]
+
+
+def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
+    given = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
+    return Config.load(given | options, None)
+
+
+def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:
+    """A table's rows as delta-rs reads them, in an order of their own."""
+    read = DeltaTable(str(warehouse / table)).to_pyarrow_table().to_pylist()
+    kept = [{name: value for name, value in row.items() if name not in without} for row in read]
+    return sorted(kept, key=repr)
+
+
+def all_rows(warehouse: Path) -> dict[str, list[dict[str, Any]]]:
+    return {table.name: rows(warehouse, table.name, without=("ingested_at", "uri")) for table in TABLES}
+
+
+def truth_of(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of verdicts in the form of a truth file."""
+    before = verdict["incoming_tx_sequence_id"]
+    return {
+        "id": str(verdict["tx_sequence_id"]),
+        "no": verdict["tx_sequence_number"],
+        "prev": verdict["previous_tx_sequence_number"],
+        "accepted": verdict["accepted"],
+        "verdict": verdict["verdict"],
+        "reason": verdict["reason"],
+        "gap": verdict["gap_size"],
+        "reject": verdict["reject_count"],
+        "before": before if before is None else [str(before), verdict["incoming_tx_sequence_number"]],
+        "mid": int(verdict["message_id"].rpartition("\\")[2]),
+    }
+
+
+def assert_truth(warehouse: Path, truth: Path) -> None:
+    verdicts = sorted(rows(warehouse, "verdicts"), key=lambda row: row["replay_order"])
+    scopes = json.loads(truth.read_text())
+    for scope in scopes:
+        found = [
+            truth_of(row)
+            for row in verdicts
+            if row["source_queue_manager"] == scope["source_queue_manager"]
+            and row["destination_queue"] == scope.get("destination_queue", row["destination_queue"])
+        ]
+        assert found == scope["rows"]
+    assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
+
+
+@pytest.fixture(scope="module")
+def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+    warehouse = tmp_path_factory.mktemp("orders") / "ware house"
+    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
+
+
+@pytest.fixture(scope="module")
+def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    warehouse = tmp_path_factory.mktemp("branches")
+    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
+    return warehouse
+
+
+def test_every_verdict_of_one_capture_is_the_truth(orders: tuple[Path, Summary]) -> None:
+    assert_truth(orders[0], CAPTURES / "orders.truth.json")
+
+
+def test_every_verdict_of_a_ring_buffer_is_the_truth(branches: Path) -> None:
+    assert_truth(branches, CAPTURES / "branches.truth.json")
+
+
+def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
+    _, summary = orders
+    assert summary["captures"] == {"ok": 1}
+    assert summary["transactional_messages"] == 131
+    assert summary["acks"] == {"order_ack": 24}
+    assert summary["verdicts"]["in_order"] == 50
+    assert summary["quarantine"] == {}
+    assert summary["books"] == {"balanced": 1 + 12 + 12, "unbalanced": 0}
+
+
+def test_the_same_captures_again_change_nothing(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    warehouse, summary = orders
+    before = {table.name: DeltaTable(str(warehouse / table.name)).version() for table in TABLES}
+    again = nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
+    assert {table.name: DeltaTable(str(warehouse / table.name)).version() for table in TABLES} == before
+    assert again == summary
+
+
+def test_delta_rs_and_duckdb_read_every_table(orders: tuple[Path, Summary]) -> None:
+    for table in TABLES:
+        read = DeltaTable(str(orders[0] / table.name))
+        assert [field.name for field in read.schema().fields] == table.names
+        dataset = read.to_pyarrow_dataset()
+        counted = duckdb.sql("SELECT count(*) FROM dataset").fetchone()
+        assert counted == (dataset.count_rows(),)
+
+
+def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    for table in TABLES:
+        name = f"delta.`{orders[0] / table.name}`"
+        described = {row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE {name}").collect()}
+        assert {column.name: column.comment for column in table} == described
+        assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["description"] == table.comment
+
+
+@pytest.mark.parametrize("order", [(2, 0, 1), (0, 1, 2)])
+def test_captures_one_at_a_time_in_any_order_end_as_together(
+    spark: SparkSession, branches: Path, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    for number in order:
+        nightly.run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz"))
+    assert all_rows(tmp_path) == all_rows(branches)
+
+
+def test_odd_files_are_data_and_the_run_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    night = tmp_path / "night"
+    night.mkdir()
+    whole = (CAPTURES / "orders.pcapng").read_bytes()
+    (night / "a_cut.pcapng").write_bytes(whole[:200_001])
+    (night / "b_empty.pcap").write_bytes(b"")
+    (night / "c_text.pcap").write_text("<html>404 not found</html>")
+    (night / "d_whole.pcapng").write_bytes(whole)
+    (night / "e_again.pcapng").write_bytes(whole)
+    warehouse = tmp_path / "warehouse"
+    summary = ingest.run(spark, config(warehouse, night))
+    captures = {row["uri"].rpartition("/")[2]: row for row in rows(warehouse, "captures")}
+    assert {name: (row["status"], row["reason"]) for name, row in captures.items()} == {
+        "a_cut.pcapng": ("partial", "truncated_block"),
+        "b_empty.pcap": ("unreadable", "empty_file"),
+        "c_text.pcap": ("unreadable", "bad_magic"),
+        "d_whole.pcapng": ("ok", None),
+    }
+    quarantined = sorted((row["stage"], row["reason"]) for row in rows(warehouse, "quarantine"))
+    assert quarantined == [("capture", "bad_magic"), ("capture", "empty_file"), ("capture", "truncated_block")]
+    assert summary["books"]["unbalanced"] == 0
+
+
+def test_a_folder_without_captures_is_an_empty_night(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "captures").mkdir()
+    summary = nightly.run(spark, config(tmp_path / "warehouse", tmp_path / "captures"))
+    assert summary["captures"] == {}
+    assert summary["messages"] == 0
+
+
+def test_what_is_not_there_is_wrong_use(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="There is no"):
+        ingest.run(spark, config(tmp_path, tmp_path / "missing.pcap"))
+    with pytest.raises(UsageError, match="Nothing matches"):
+        ingest.run(spark, config(tmp_path, tmp_path / "*.pcap"))
+    with pytest.raises(UsageError, match="run msmq-replay ingest first"):
+        nightly.decode.run(spark, config(tmp_path / "nowhere"))
+
+
+def test_exit_codes_and_json(
+    spark: SparkSession, orders: tuple[Path, Summary], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark  # the command takes the active session
+    arguments = ["--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(orders[0]), "--json"]
+    assert command.main("nightly", nightly.run, arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.items() >= orders[1].items()
+    assert command.main("nightly", nightly.run, [*arguments, "--fail-on", "duplicate,unknown"]) == 3
+    assert command.main("nightly", nightly.run, arguments[:2]) == 2
+    assert command.main("nightly", nightly.run, [*arguments, "--fail-on", "nonsense"]) == 2
+
+
+def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path) -> None:
+    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", bodies="keep"))
+    for table in TABLES:
+        if table.name != "packets":
+            assert rows(tmp_path, table.name) == rows(orders[0], table.name)
+    sizes = [(len(row["raw"]), row["size"]) for row in rows(tmp_path, "packets")]
+    assert all(raw == size for raw, size in sizes)
+
+
+def test_splits_do_not_show(spark: SparkSession, branches: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "captures"
+    plain.mkdir()
+    for packed in sorted(CAPTURES.glob("branches_*.pcap.gz")):
+        with __import__("gzip").open(packed) as source, (plain / packed.stem).open("wb") as target:
+            shutil.copyfileobj(source, target)
+    nightly.run(spark, config(tmp_path / "warehouse", plain, split_bytes=50_000))
+    hashed = ("ingested_at", "uri", "capture_id", "size_bytes", "compression")
+    for table in TABLES:
+        of_plain, of_packed = (rows(place, table.name, without=hashed) for place in (tmp_path / "warehouse", branches))
+        assert of_plain == of_packed
