@@ -118,7 +118,7 @@ class Framer:
     def _search(self, window: "_Window", at: int) -> tuple[int, bool]:
         """Where from `at` on the stream is in step again, and True; or the place before which it is not, and False."""
         due = self._due if self._due is not None else at
-        if at < due < window.end:
+        if self._due is not None and at <= due < window.end:
             if not window.decides(due):
                 return at, False
             if window.start == at and window.plausible(due):
@@ -128,7 +128,8 @@ class Framer:
                 return header, False
             if window.trustworthy(header, chained=header < due):
                 return header, True
-        return (window.end if window.ended else max(at, window.end - HEADER)), False
+        # What begins further on may end behind what is in memory, and was not in `headers`.
+        return (window.end if window.ended else max(at, window.end - _LOOKAHEAD + 1)), False
 
     def _lose(self, window: "_Window", at: int, reason: FramingReason) -> None:
         index = at - window.base
