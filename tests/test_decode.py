@@ -536,6 +536,16 @@ def test_a_part_of_a_multi_queue_format_header_may_be_left_out() -> None:
     assert row["multi_queue_signature_size"] == 100
 
 
+def test_a_list_of_many_names_is_read_in_linear_time() -> None:
+    lists = build.MultiQueueFormat(destination=(build.direct(""),))
+    packet = build.user_message(SENDER, message_id=1, multi_queue_format=lists)
+    at = packet.index(bytes(lists))
+    count = 250_000
+    many = packet[: at + 12] + packet[at + 12 : at + 16] * count + packet[at + 16 :]
+    many = resized(patched(patched(many, at, "I", 12 + 4 * count), at + 8, "I", count))
+    assert decoded(many)["multi_destination_queues"] == ["DIRECT="] * count
+
+
 def test_a_session_header_is_found_after_packet_size_and_inside_it() -> None:
     session = build.session_header(ack_sequence_number=77)
     packet = build.user_message(SENDER, message_id=1, session=session)

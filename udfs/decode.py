@@ -352,10 +352,10 @@ class _Columns:
         self.arrays["sender_id"] = texts
         *others, size = (ints[name] for name in wire.SECURITY_SIZES)
         provider = sender_id + sum((each + 3) & ~3 for each in others)
-        rows = np.flatnonzero(size >= _PROVIDER_TYPE.itemsize)
-        content = self._slices(rows, provider, size)
-        self.arrays["provider_name"] = self._distinct(rows, content, lambda data: names.provider(data)[1])
         present = size >= _PROVIDER_TYPE.itemsize
+        rows = np.flatnonzero(present)
+        contents = self._slices(rows, provider, size)
+        self.arrays["provider_name"] = self._distinct(rows, contents, lambda data: names.provider(data)[1])
         kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
         self.arrays["provider_type"] = _nullable(kind.astype(np.int64), present)
 

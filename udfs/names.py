@@ -116,9 +116,9 @@ def provider(data: bytes) -> tuple[int | None, str | None]:
     return int.from_bytes(data[:4], "little"), text(data[4:])
 
 
-def terminated_size(data: bytes) -> int:
-    """Bytes of the UTF-16LE string that the data begins with, terminator included; all of them when it has none."""
-    for offset in range(0, len(data) - 1, 2):
-        if not (data[offset] or data[offset + 1]):
-            return offset + 2
-    return len(data) & ~1
+def terminated_size(data: bytes, start: int) -> int:
+    """Bytes of the UTF-16LE string at `start`, terminator included; all that follow when it has none."""
+    end = data.find(b"\0\0", start)
+    while end >= 0 and (end - start) % 2:
+        end = data.find(b"\0\0", end + 1)
+    return end + 2 - start if end >= 0 else (len(data) - start) & ~1

@@ -30,6 +30,7 @@ _LISTS = {
     SectionId.ADMINISTRATION: "multi_admin_queues",
     SectionId.RESPONSE: "multi_response_queues",
 }
+_FORMAT_TYPES = frozenset(FormatType)
 _ELEMENT_SIZES = {FormatType.PUBLIC: 16, FormatType.PRIVATE: 20, FormatType.DISTRIBUTION_LIST: 16}
 
 
@@ -354,28 +355,28 @@ class Walk:
 
     def _elements(self, offset: int, end: int, count: int) -> list[str]:
         """The format names of a FormatNameList that ends at `end`."""
+        data = self._take(offset, end - offset, Fault.SECTION_BEYOND_PACKET, "FormatNameList")
         elements: list[str] = []
-        for _ in range(count):
-            start, offset = offset, offset + 2
-            if offset > end:
-                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {len(elements) + 1} of {count} is not there")
-            number = int.from_bytes(self._take(start, 2, Fault.SECTION_BEYOND_PACKET, "FormatType"), "little")
-            if number not in FormatType.__members__.values():
-                raise _Stop(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {number}")
-            kind = FormatType(number)
+        place = 0
+        for number in range(1, count + 1):
+            start = offset + place
+            code = int.from_bytes(data[place : place + 2], "little")
+            if place + 2 > len(data):
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} of {count} is not there")
+            if code not in _FORMAT_TYPES:
+                raise _Stop(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {code}")
+            kind = FormatType(code)
             if kind is FormatType.DIRECT:
-                rest = self._take(offset, end - offset, Fault.SECTION_BEYOND_PACKET, "a direct format name")
-                size = names.terminated_size(rest)
+                place, size = place + 2, names.terminated_size(data, place + 2)
             else:
-                offset, size = r4(offset), _ELEMENT_SIZES[kind]
-            if offset + size > end:
-                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {len(elements) + 1} does not fit its list")
-            content = self._take(offset, size, Fault.SECTION_BEYOND_PACKET, "a format name")
+                place, size = r4(place + 2), _ELEMENT_SIZES[kind]
+            if place + size > len(data):
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
             try:
-                elements.append(names.element_name(kind, content))
+                elements.append(names.element_name(kind, data[place : place + size]))
             except UnicodeDecodeError as error:
                 raise _Stop(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
-            offset += size
+            place += size
         return elements
 
     def _classify(self, properties: Any, destination_type: int, destination: bytes) -> PacketType:
