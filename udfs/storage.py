@@ -2,6 +2,8 @@
 
 import hashlib
 import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -10,7 +12,10 @@ from pyarrow import fs
 from schemas.ingest import CaptureReason, Compression
 
 _CHUNK = 1 << 20
-_MAGICS = {b"\x1f\x8b": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
+_PIECE = 1 << 14
+"""Bytes that are expanded at once: at most 1,032 times as many come out [RFC 1951]."""
+_GZIP = b"\x1f\x8b"
+_MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 EXPANSION_LIMIT = 250
 """Bytes out for one byte in, above which a compressed file is taken for a bomb (measured over the whole file)."""
 
@@ -54,71 +59,102 @@ class _Plain:
 
 
 class _Expanded:
-    """A gzip or zstd file, expanded as it is read; what expands before a fault is kept."""
+    """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is kept.
 
-    def __init__(self, file: pa.NativeFile, compression: Compression, offset: int) -> None:
+    It expands in pieces of its own, so that neither content nor fault depends on how much is asked for at once.
+    """
+
+    def __init__(self, open_file: Callable[[], pa.NativeFile], compression: Compression, offset: int) -> None:
         self.fault: CaptureReason | None = None
-        self._file = file
-        self._gzip = compression is Compression.GZIP
-        self._stream = None if self._gzip else pa.CompressedInputStream(file, "zstd")
-        self._inflate = zlib.decompressobj(wbits=31)
-        self._input = b""
-        self._read_in = 0
-        self._read_out = 0
+        self._open = open_file
+        self._file = open_file()
+        self._pieces = self._limited(self._gunzip() if compression is Compression.GZIP else self._unzstd())
+        self._rest = memoryview(b"")
         while offset > 0 and (skipped := self.read(min(offset, _CHUNK))):
             offset -= len(skipped)
 
     def read(self, size: int) -> bytes:
-        if self.fault is not None:
-            return b""
-        data = self._read_gzip(size) if self._gzip else self._read_zstd(size)
-        self._read_out += len(data)
-        if self._read_out > EXPANSION_LIMIT * max(self._read_in, _CHUNK):
-            self.fault = CaptureReason.EXPANSION_LIMIT
-            return b""
-        return data
-
-    def _read_zstd(self, size: int) -> bytes:
-        assert self._stream is not None  # noqa: S101 - made in __init__ for every zstd file
-        try:
-            data: bytes = self._stream.read(size)
-        except OSError:
-            self.fault = CaptureReason.CORRUPT_COMPRESSION
-            return b""
-        self._read_in = self._file.tell()
-        return data
-
-    def _read_gzip(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        wanted = size
-        while wanted > 0:
-            if self._inflate.eof:
-                self._input = self._inflate.unused_data or self._file.read(_CHUNK)
-                if not self._input.startswith(b"\x1f\x8b"):
-                    break  # the end, or padding behind the last member
-                self._inflate = zlib.decompressobj(wbits=31)
-            elif not self._input:
-                self._input = self._file.read(_CHUNK)
-                if not self._input:
-                    self.fault = CaptureReason.TRUNCATED_COMPRESSION
+        parts: list[memoryview] = []
+        while size > 0:
+            if not self._rest:
+                self._rest = memoryview(next(self._pieces, b""))
+                if not self._rest:
                     break
-            self._read_in = self._file.tell()
-            try:
-                part = self._inflate.decompress(self._input, wanted)
-            except zlib.error:
-                self.fault = CaptureReason.CORRUPT_COMPRESSION
-                break
-            self._input = self._inflate.unconsumed_tail
-            parts.append(part)
-            wanted -= len(part)
+            parts.append(self._rest[:size])
+            self._rest = self._rest[size:]
+            size -= len(parts[-1])
         return b"".join(parts)
+
+    def _limited(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        expanded, size = 0, self._file.size()
+        for piece in filter(None, pieces):
+            expanded += len(piece)
+            if expanded > EXPANSION_LIMIT * max(size, _CHUNK):
+                self.fault = CaptureReason.EXPANSION_LIMIT
+                return
+            yield piece
+
+    def _gunzip(self) -> Iterator[bytes]:
+        """The members of a gzip file [RFC 1952]; zeros behind a member are padding."""
+        inflate = zlib.decompressobj(wbits=31)
+        data = b""
+        while True:
+            if inflate.eof:
+                data = data.lstrip(b"\0")
+            if len(data) < len(_GZIP):
+                more = self._file.read(_PIECE)
+                data += more
+                if not more:
+                    break
+            elif inflate.eof and not data.startswith(_GZIP):
+                self.fault = CaptureReason.CORRUPT_COMPRESSION
+                return
+            else:
+                inflate = zlib.decompressobj(wbits=31) if inflate.eof else inflate
+                before = inflate.copy()
+                try:
+                    yield inflate.decompress(data)
+                except zlib.error:
+                    yield from self._until_fault(before.decompress(data[i : i + 1]) for i in range(len(data)))
+                    return
+                data = inflate.unused_data
+        if data or not inflate.eof:
+            self.fault = CaptureReason.TRUNCATED_COMPRESSION
+
+    def _unzstd(self) -> Iterator[bytes]:
+        stream = pa.CompressedInputStream(self._file, "zstd")
+        whole = 0
+        while True:
+            try:
+                piece: bytes = stream.read(_PIECE)
+            except OSError:
+                break
+            if not piece:
+                return
+            whole += len(piece)
+            yield piece
+        # The failing call may have expanded something: expand again up to there, then byte by byte.
+        stream = pa.CompressedInputStream(self._open(), "zstd")
+        while whole > 0:
+            whole -= len(stream.read(min(whole, _PIECE)))
+        yield from self._until_fault(iter(lambda: stream.read(1), b""))
+
+    def _until_fault(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces before the one that cannot be expanded."""
+        try:
+            yield from pieces
+        except (OSError, zlib.error) as error:
+            cut = "runcated" in str(error)
+            self.fault = CaptureReason.TRUNCATED_COMPRESSION if cut else CaptureReason.CORRUPT_COMPRESSION
 
 
 def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:
     """The bytes of a capture from `offset` of its expanded content on."""
     filesystem, path = locate(uri)
-    file = filesystem.open_input_file(path)
-    return _Plain(file, offset) if compression is Compression.NONE else _Expanded(file, compression, offset)
+    open_file = partial(filesystem.open_input_file, path)
+    if compression is Compression.NONE:
+        return _Plain(open_file(), offset)
+    return _Expanded(open_file, compression, offset)
 
 
 def compression_of(uri: str) -> Compression:

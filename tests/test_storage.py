@@ -1,0 +1,110 @@
+"""Packed captures: what expands is kept, whatever comes after it, and however much is asked for at once."""
+
+import gzip
+import random
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import wiretap
+
+from schemas.ingest import CaptureReason, Compression
+from udfs import storage
+from udfs.storage import compression_of, open_source
+
+
+def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
+    """What a packed file expands to, read in odd sizes; the same in every size."""
+    path.write_bytes(data)
+    kind = compression_of(str(path))
+    results = []
+    for size in (5_000, 1 << 16, 8 << 20):
+        source = open_source(str(path), kind)
+        results.append((b"".join(iter(lambda: source.read(size), b"")), source.fault))  # noqa: B023 - used at once
+    assert results[0] == results[1] == results[2]
+    content, fault = results[0]
+    if len(content) > 10:
+        again = open_source(str(path), kind, 10)
+        assert again.read(5) == content[10:15]
+    return content, fault, kind
+
+
+CONTENT = wiretap.pcap(wiretap.records(random.Random(2).randbytes(700) for _ in range(400)))
+
+
+def zstd(data: bytes) -> bytes:
+    out: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return out
+
+
+def test_fault_24_packed(tmp_path: Path) -> None:
+    assert packed(tmp_path / "a", gzip.compress(CONTENT)) == (CONTENT, None, Compression.GZIP)
+    assert packed(tmp_path / "b", zstd(CONTENT)) == (CONTENT, None, Compression.ZSTD)
+    assert packed(tmp_path / "c", CONTENT) == (CONTENT, None, Compression.NONE)
+    several = b"".join(gzip.compress(CONTENT[at : at + 9000]) for at in range(0, len(CONTENT), 9000))
+    assert packed(tmp_path / "d", several + bytes(512)) == (CONTENT, None, Compression.GZIP)
+    assert packed(tmp_path / "e", zstd(CONTENT[:9000]) + zstd(CONTENT[9000:])) == (CONTENT, None, Compression.ZSTD)
+
+
+@pytest.mark.parametrize("kept", [0.999, 0.5, 0.1])
+def test_fault_24_packed_and_cut(kept: float, tmp_path: Path) -> None:
+    """What expands is kept: nearly all that the kept bytes held."""
+    for data in (gzip.compress(CONTENT), zstd(CONTENT)):
+        content, fault, _ = packed(tmp_path / "cut", data[: int(len(data) * kept)])
+        assert fault in {CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION}
+        assert content == CONTENT[: len(content)]
+        assert len(content) > len(CONTENT) * kept - 140_000
+
+
+@pytest.mark.parametrize("place", [0.999, 0.5])
+def test_fault_24_packed_and_damaged(place: float, tmp_path: Path) -> None:
+    for data in (gzip.compress(CONTENT), zstd(CONTENT)):
+        at = int(len(data) * place)
+        content, fault, _ = packed(
+            tmp_path / "bad", data[:at] + bytes(b ^ 0x5A for b in data[at : at + 40]) + data[at + 40 :]
+        )
+        if fault is None:  # bytes that no check covers
+            continue
+        assert fault is CaptureReason.CORRUPT_COMPRESSION
+        assert len(content) > len(CONTENT) * place - 140_000
+
+
+def test_fault_24_packed_and_more_behind(tmp_path: Path) -> None:
+    content, fault, _ = packed(tmp_path / "more", gzip.compress(CONTENT) + b"not gzip")
+    assert (content, fault) == (CONTENT, CaptureReason.CORRUPT_COMPRESSION)
+
+
+def test_fault_24_member_across_a_chunk(tmp_path: Path) -> None:
+    """A second member is found wherever its first byte lies in what is read at once."""
+    first = random.Random(3).randbytes((1 << 20) - 200)
+    for shift in range(400):
+        size = len(gzip.compress(first + bytes(shift), compresslevel=0))
+        if size == (1 << 20) - 1:
+            break
+    else:
+        pytest.fail("no size fits")
+    data = gzip.compress(first + bytes(shift), compresslevel=0) + gzip.compress(CONTENT)
+    assert packed(tmp_path / "two", data)[:2] == (first + bytes(shift) + CONTENT, None)
+
+
+def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "EXPANSION_LIMIT", 20)
+    for data in (gzip.compress(bytes(60 << 20)), zstd(bytes(60 << 20))):
+        (tmp_path / "bomb").write_bytes(data)
+        kind = compression_of(str(tmp_path / "bomb"))
+        lengths = []
+        for size in (1 << 16, 8 << 20):
+            source = open_source(str(tmp_path / "bomb"), kind)
+            lengths.append(sum(len(part) for part in iter(lambda: source.read(size), b"")))  # noqa: B023 - used at once
+            assert source.fault is CaptureReason.EXPANSION_LIMIT
+        assert lengths[0] == lengths[1] <= 20 << 20
+
+
+def test_many_small_members_in_linear_time(tmp_path: Path) -> None:
+    data = gzip.compress(b"") * 100_000
+    (tmp_path / "members").write_bytes(data)
+    began = time.process_time()
+    source = open_source(str(tmp_path / "members"), Compression.GZIP)
+    assert source.read(100) == b""
+    assert time.process_time() - began < 5
