@@ -15,7 +15,7 @@ $(BIN)/.installed: pyproject.toml
 
 run: $(BIN)/.installed  ## install, then read the repository's captures and simulated ones into Delta tables
 	$(BIN)/msmq-replay simulate --out $(OUT)/captures
-	$(BIN)/msmq-replay nightly --captures 'tests/captures/*.pcap*' --captures $(OUT)/captures --warehouse $(OUT)/warehouse
+	$(BIN)/msmq-replay nightly --captures 'tests/captures/*.pcap*' --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
 
 test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/ruff check

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, nightly, replay
+from jobs import command, decode, ingest, nightly, replay, simulate
 
 COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
 USAGE = """usage: msmq-replay COMMAND [options]
@@ -12,6 +12,7 @@ USAGE = """usage: msmq-replay COMMAND [options]
   ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
   decode    packets into messages, acks, handshakes
   replay    messages into verdicts, sequences, sessions, transactions, findings
+  simulate  captures of simulated queue managers, with the truth beside them
 
 msmq-replay COMMAND --help shows the options."""
 
@@ -22,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help"):
         print(USAGE)  # noqa: T201 - the result
         return 0
+    if name == "simulate":
+        return command.main_alone(name, simulate.run, rest)
     if name not in COMMANDS:
         print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
         return 2

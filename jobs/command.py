@@ -15,6 +15,7 @@ from jobs.session import open_session
 
 Summary = dict[str, Any]
 Run = Callable[[SparkSession, Config], Summary]
+RunAlone = Callable[[Config], Summary]
 FAIL_ON_MATCHED = 3
 
 
@@ -24,14 +25,23 @@ def progress(message: str) -> None:
 
 
 def main(name: str, run: Run, arguments: Sequence[str]) -> int:
-    """Run one command; returns its exit code (contract: 0 done, 1 failed, 2 wrong use, 3 --fail-on matched)."""
+    """Run one command on Spark; returns its exit code: 0 done, 1 failed, 2 wrong use, 3 --fail-on matched."""
+
+    def on_spark(config: Config) -> Summary:
+        return run(open_session(f"msmq-replay {name}"), config)
+
+    return main_alone(name, on_spark, arguments)
+
+
+def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
+    """Run one command that needs no Spark; returns its exit code."""
     parser = argparse.ArgumentParser(f"msmq-replay {name}", allow_abbrev=False)
     add_options(parser)
     options = vars(parser.parse_args(arguments))
     began = time.monotonic()
     try:
         config = Config.load(options, options["config"])
-        summary = run(open_session(f"msmq-replay {name}"), config)
+        summary = run(config)
     except JobError as error:
         print(f"msmq-replay {name}: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code

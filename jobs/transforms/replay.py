@@ -7,7 +7,7 @@ highest `hi` before a message. A *record* lies above M. While no record was refu
 So windows replay all but the runs from a hole to the next cut, and `fold` walks those.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.evidence import with_evidence
@@ -30,6 +30,11 @@ from udfs.acceptance import STATE, fold
 KEY = ["stream_id", "stream_offset"]
 BEFORE = (Window.unboundedPreceding, -1)
 SO_FAR = (Window.unboundedPreceding, Window.currentRow)
+
+
+def in_scope() -> WindowSpec:
+    """A scope in replay order: streams merged by the running maximum of the clock along each."""
+    return Window.partitionBy("scope_key").orderBy("clock", "first_ns", *KEY)
 
 
 def contract(table: Table) -> list[Column]:
@@ -149,26 +154,26 @@ def in_replay_order(timeline: DataFrame) -> DataFrame:
     within its stream. A further connection that was caught in mid-stream starts behind a missing run.
     """
     on_stream = Window.partitionBy("scope_key", "stream_id").orderBy("stream_offset")
-    in_scope = Window.partitionBy("scope_key").orderBy("clock", "first_ns", *KEY).rowsBetween(*SO_FAR)
+    so_far = in_scope().rowsBetween(*SO_FAR)
     is_message = F.col("previous").isNotNull()
     return (
-        timeline.select(
+        timeline.repartition("scope_key")  # once for all windows of a scope
+        .select(
             "*",
             F.max(F.coalesce("captured_ns", "first_ns")).over(on_stream.rowsBetween(*SO_FAR)).alias("clock"),
             F.lag("missing").over(on_stream).alias("missing_already"),
         )
-        .withColumn("replay_order", F.count_if(is_message).over(in_scope))
-        .withColumn("caught", is_message & F.col("missing_already").isNull() & F.col("mid_stream"))
-        .withColumn(
-            "missing",
-            F.sum(
-                F.col("missing")
-                - F.coalesce("missing_already", F.lit(0))
-                + (F.col("caught") & (F.col("replay_order") > 1)).cast("long")
-            ).over(in_scope),
+        .withColumn("added", F.col("missing") - F.coalesce("missing_already", F.lit(0)))
+        .withColumn("caught", F.when(is_message, F.col("missing_already").isNull() & F.col("mid_stream")).cast("int"))
+        .select(
+            "*",
+            F.count_if(is_message).over(so_far).alias("replay_order"),
+            F.sum("added").over(so_far).alias("added_so_far"),
+            (F.sum("caught").over(so_far) - F.first("caught", ignorenulls=True).over(so_far)).alias("caught_later"),
         )
+        .withColumn("missing", F.col("added_so_far") + F.coalesce("caught_later", F.lit(0)))
         .where(F.col("sequence").isNotNull())
-        .drop("clock", "missing_already", "caught", "first_ns", "mid_stream")
+        .drop("missing_already", "added", "added_so_far", "caught", "caught_later", "mid_stream")
     )
 
 
@@ -181,19 +186,17 @@ def _above(sequence: str, number: str) -> Column:
 
 def moving(timeline: DataFrame) -> DataFrame:
     """States before, as the letter of 3.1.5.8.6 has it: every message sets the state."""
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
     return timeline.select(
         "*",
-        *(F.lag(name.removeprefix("state_")).over(in_scope).alias(name) for name in STATE),
+        *(F.lag(name.removeprefix("state_")).over(in_scope()).alias(name) for name in STATE),
     )
 
 
 def holding(timeline: DataFrame) -> DataFrame:
     """States before, where only an accepted message sets the state, or one across missing bytes."""
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
     # Of equal numbers the first set the state: the one with the fewest missing runs before it.
     highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(
-        in_scope.rowsBetween(*BEFORE)
+        in_scope().rowsBetween(*BEFORE)
     )
     record = F.col("state_number").isNull() | _above("sequence", "number")
     hole = (
@@ -203,10 +206,9 @@ def holding(timeline: DataFrame) -> DataFrame:
         & (F.col("missing") == F.col("state_missing"))
     )
     cut = record & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
-    order = F.col("replay_order")
+    in_run = Window.partitionBy("scope_key", "run").orderBy("replay_order")
     marked = (
-        timeline.withColumn("highest", highest)
-        .withColumn("missing_before", F.lag("missing").over(in_scope))
+        timeline.select("*", highest.alias("highest"), F.lag("missing").over(in_scope()).alias("missing_before"))
         .select(
             "*",
             F.col("highest.sequence").alias("state_sequence"),
@@ -214,15 +216,18 @@ def holding(timeline: DataFrame) -> DataFrame:
             (-F.col("highest.fewest")).alias("state_missing"),
         )
         .withColumn("hole", F.coalesce(hole, F.lit(False)))
-        .withColumn("last_hole", F.max(F.when(F.col("hole"), order)).over(in_scope.rowsBetween(*BEFORE)))
-        .withColumn("last_cut", F.max(F.when(cut, order)).over(in_scope.rowsBetween(*BEFORE)))
-        .withColumn("open", F.coalesce(F.col("last_hole") > F.coalesce("last_cut", F.lit(0)), F.lit(False)))
+        .withColumn("cut", cut)
+        .withColumn("run", F.max(F.when(F.col("cut"), F.col("replay_order"))).over(in_scope().rowsBetween(*BEFORE)))
+        .drop("highest", "missing_before", "cut")
+        .repartition("scope_key", "run")  # one shuffle that both branches below read; it splits a large scope
+        .withColumn("open", F.coalesce(F.max("hole").over(in_run.rowsBetween(*BEFORE)), F.lit(False)))
         .withColumn("opens", F.col("hole") & ~F.col("open"))
-        .drop("highest", "missing_before", "last_cut", "last_hole")
     )
     in_doubt = F.col("hole") | F.col("open")
-    walked = marked.where(in_doubt).repartition("scope_key").sortWithinPartitions("scope_key", "replay_order")
-    return marked.where(~in_doubt).unionByName(walked.mapInArrow(fold, walked.schema)).drop("hole", "open", "opens")
+    walked = marked.where(in_doubt).sortWithinPartitions("scope_key", "run", "replay_order")
+    return (
+        marked.where(~in_doubt).unionByName(walked.mapInArrow(fold, walked.schema)).drop("hole", "run", "open", "opens")
+    )
 
 
 def with_verdict(states: DataFrame) -> DataFrame:

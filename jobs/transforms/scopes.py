@@ -74,17 +74,14 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
         messages.where("transactional")
         .groupBy("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
         .agg(
-            F.min(
-                F.struct(
-                    "stream_offset",
-                    F.col("captured_ns").alias("ns"),
-                    signed(F.col("tx_sequence_id")).alias("sequence"),
-                )
-            ).alias("first")
+            F.min("stream_offset").alias("offset"),
+            F.min_by("captured_ns", "stream_offset").alias("ns"),
+            F.min_by(signed(F.col("tx_sequence_id")), "stream_offset").alias("sequence"),
         )
+        .withColumn("first", F.struct("offset", "ns", "sequence"))
         .join(ends, "stream_id")
         .where(~passes_through())
-        .drop("queue_manager_address")
+        .drop("queue_manager_address", "offset", "ns", "sequence")
     )
 
 

@@ -1,0 +1,22 @@
+"""Captures of simulated queue managers, with the truth beside them."""
+
+import sys
+
+from jobs import command
+from jobs.command import Summary, progress
+from jobs.config import Config
+from jobs.errors import UsageError
+from udfs.simulation import simulate
+
+
+def run(config: Config) -> Summary:
+    """Write captures and truth.json to the folder --out; returns the summary."""
+    if not config.out:
+        raise UsageError("Say where the captures go: --out FOLDER.")
+    progress(f"simulate: {config.messages} messages, seed {config.seed}")
+    simulate(config.out, config.seed, config.messages)
+    return {"folder": config.out, "seed": config.seed, "messages": config.messages}
+
+
+if __name__ == "__main__":
+    sys.exit(command.main_alone("simulate", run, sys.argv[1:]))
