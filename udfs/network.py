@@ -99,10 +99,10 @@ class RingBuffer:
     def write(self, time_ns: int, frame: bytes) -> None:
         """Append a record."""
         self._tick = tick = max(time_ns // self._unit_ns, self._tick + 1)
-        if self._file is None or self._room < len(frame):
-            self._file = self._next_file(time_ns)
-        self._room -= 16 + len(frame)
         seconds, fraction = divmod(tick, SECOND // self._unit_ns)
+        if self._file is None or self._room < len(frame):
+            self._file = self._next_file(seconds)
+        self._room -= 16 + len(frame)
         self._file.write(self._record(seconds, fraction, len(frame), len(frame)) + frame)
 
     def close(self) -> None:
@@ -111,9 +111,9 @@ class RingBuffer:
             self._file.close()
             self._file = None
 
-    def _next_file(self, time_ns: int) -> BinaryIO:
+    def _next_file(self, seconds: int) -> BinaryIO:
         self.close()
-        name = f"{self._prefix}_{self._files:05}_{datetime.fromtimestamp(time_ns // SECOND, UTC):%Y%m%d%H%M%S}.pcap"
+        name = f"{self._prefix}_{self._files:05}_{datetime.fromtimestamp(seconds, UTC):%Y%m%d%H%M%S}.pcap"
         self._files += 1
         self._room = self._file_bytes
         file = (self._folder / name).open("wb", buffering=1 << 20)

@@ -539,7 +539,7 @@ BRANCHES = (
     Branch((_PRIVATE, _PRIVATE)),
     Branch(behind_nat=True),
     Branch(behind_nat=True),
-    Branch((_PRIVATE,), sent_before=0xFFFFFFE0, timestamp=0x8000_0000),
+    Branch((_PRIVATE,), sent_before=0xFFFFFFF8, timestamp=0x8000_0000),
     Branch((_PRIVATE,), sent_before=7, order_ack_first=True),
     Branch((_PRIVATE,), timestamp=0xFFFF_0000, sequence_ordinal=0xC000_0000, message_ordinal=0x8000_0000),
     Branch((_PRIVATE,), ip_version=6, behind_nat=True, isn_near_wrap=True, sequence_ordinal=0x7FFF_FFF0),
@@ -643,15 +643,17 @@ class Sender:
         """Send the messages of a transaction, faults and all; returns the fault."""
         world = self.world
         stream = world.rng.choice(self._streams)
-        room = _LAST_NUMBER - stream.number - 1  # one may expire
-        if room < 1:
+        room = _LAST_NUMBER - stream.number
+        if not room:
             if not stream.unacknowledged:
                 stream.begin_sequence()
             return None
         fault = world.faults.strike()
-        if fault is Fault.EXPIRED:
+        if fault is Fault.EXPIRED and room > 1:
             stream.number += 1
-        count = min(world.rng.choice(_TRANSACTION_SIZES), self._quota, room)
+            room -= 1
+        smallest = 2 if fault is Fault.POSTPONED else 1
+        count = min(max(world.rng.choice(_TRANSACTION_SIZES), smallest), self._quota, room)
         self._quota -= count
         is_quiet = not stream.unacknowledged
         sent = self._transaction(stream, count)
