@@ -482,11 +482,11 @@ class Stream:
 
     def _acknowledged(self, sequence_id: int, number: int) -> None:
         """Let go of what an OrderAck covers; when nothing is left a new sequence begins."""
-        if sequence_id != self.sequence_id or not self.unacknowledged:
+        if sequence_id != self.sequence_id or not self.unacknowledged or self.unacknowledged[0].number > number:
             return
-        self._resends = 0
         while self.unacknowledged and self.unacknowledged[0].number <= number:
             self.unacknowledged.popleft()
+        self._resends = 0
         if self.unacknowledged:
             self.expect_order_ack()
         else:
@@ -555,7 +555,7 @@ class Sender:
         self.world = world
         self.branch = branch = BRANCHES[index % len(BRANCHES)]
         self.guid = UUID(int=rng.getrandbits(128), version=4)
-        self.receiver = world.receivers[index % len(world.receivers)]
+        self.receiver = world.receivers[index // 2 % len(world.receivers)]
         self.session: Session | None = None
         self._quota = quota
         self._timestamp, self._sequence_ordinal = branch.timestamp, branch.sequence_ordinal - 1

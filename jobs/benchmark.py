@@ -1,0 +1,127 @@
+"""Measure the pipeline on simulated traffic: `python -m jobs.benchmark --megabytes 500`.
+
+CPU time is that of all processes of the run (Python, JVM, Python workers), read from /proc: the figures of a stage are
+what it costs, not how long it takes on so many cores. tshark, where it is installed, reads the same file.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from jobs import decode, ingest, replay
+from jobs.config import Config
+from jobs.errors import JobError, UsageError
+from jobs.session import open_session
+from udfs.simulation import CAPTURE_PREFIX, simulate
+
+_APPLICATION = "msmq-replay benchmark"
+_SEED = 1
+_BODY = 1_000  # bytes of a message's body
+_BYTES_PER_MESSAGE = 1_470  # of the capture, with such a body, everything on the wire counted
+_DISORDER = 0.001
+_ONE_FILE = 1 << 62
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Cost(NamedTuple):
+    """What a stage took, in seconds."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process, of its descendants, and of those of them that have ended."""
+    children: dict[int, list[int]] = defaultdict(list)
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended since, and its parent counts it
+        pid = int(path.parent.name)
+        children[int(fields[1])].append(pid)
+        ticks[pid] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    total, family = 0, [os.getpid()]
+    while family:
+        pid = family.pop()
+        total += ticks[pid]
+        family += children[pid]
+    return total * _TICK_S
+
+
+def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
+    """What it costs to do this."""
+    wall, cpu = time.monotonic(), cpu_seconds()
+    work(*arguments)
+    return Cost(time.monotonic() - wall, cpu_seconds() - cpu)
+
+
+def benchmark(folder: Path, megabytes: int) -> str:
+    """A Markdown table of what every stage costs on a capture of about so many MB, made in the folder.
+
+    Raises:
+        UsageError: the folder holds tables, which would leave nothing to do.
+    """
+    warehouse = folder / "warehouse"
+    if warehouse.exists():
+        raise UsageError(f"{warehouse} exists: name a folder without tables.")
+    messages = max(megabytes * 1_000_000 // _BYTES_PER_MESSAGE, 1)
+    traffic = partial(simulate, bodies=(_BODY, _BODY), disorder=_DISORDER, file_bytes=_ONE_FILE)
+    simulation = measured(traffic, str(folder), _SEED, messages)
+    (capture,) = folder.glob(f"{CAPTURE_PREFIX}_*.pcap")
+    config = Config.load({"captures": [str(capture)], "warehouse": str(warehouse)}, None)
+    start = measured(open_session, _APPLICATION)
+    spark = open_session(_APPLICATION)
+    runs = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
+    stages = {name: measured(run, spark, config) for name, run in runs.items()}
+    pipeline = Cost(*map(sum, zip(*stages.values(), strict=True)))
+    costs = {"simulate": simulation, "Spark's start": start} | stages | {"ingest, decode, replay": pipeline}
+    if tshark := shutil.which("tshark"):
+        read_quietly = partial(subprocess.run, check=True, stderr=subprocess.DEVNULL)
+        costs["tshark -q"] = measured(read_quietly, [tshark, "-r", str(capture), "-q"])
+    size = capture.stat().st_size / 1e6
+    lines = [
+        f"{size:.0f} MB, {messages} transactional messages, {os.cpu_count()} cores.",
+        "",
+        "| stage | wall s | CPU s | MB per core-second | messages per core-second |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for name, (wall_s, cpu_s) in costs.items():
+        rates = "| |" if name == "Spark's start" else f"{size / cpu_s:.1f} | {messages / cpu_s:.0f} |"
+        lines.append(f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {rates}")
+    if tshark:
+        ratio = costs["tshark -q"].cpu_s / pipeline.cpu_s
+        lines += ["", f"The pipeline does {ratio:.2f} times as many MB per core-second as tshark."]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run the benchmark; returns the exit code."""
+    parser = argparse.ArgumentParser("python -m jobs.benchmark", allow_abbrev=False)
+    parser.add_argument("--megabytes", type=int, required=True, help="size of the capture")
+    parser.add_argument("--keep", metavar="FOLDER", help="make capture and tables here, and leave them")
+    options = parser.parse_args()
+    try:
+        if options.keep:
+            print(benchmark(Path(options.keep), options.megabytes))  # noqa: T201 - the result
+        else:
+            with TemporaryDirectory() as folder:
+                print(benchmark(Path(folder), options.megabytes))  # noqa: T201 - the result
+    except JobError as error:
+        print(f"benchmark: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
