@@ -18,15 +18,21 @@ _TABLES = (MESSAGES, ACKS, HANDSHAKES)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Decode the packets, unless that was done for this version of them; returns the summary."""
+    """Decode the packets; returns the summary."""
     warehouse = Warehouse.of(spark, config)
+    step(warehouse, config)
+    return decode_summary(warehouse)
+
+
+def step(warehouse: Warehouse, config: Config) -> None:
+    """Decode the packets, unless that was done for this version of them."""
     warehouse.require(PACKETS, "ingest")
     for table in _TABLES:
         warehouse.create(table)
     origin = {"packets": warehouse.version(PACKETS)}
     if warehouse.derived_from(HANDSHAKES) == origin:
         progress("decode: nothing new")
-        return decode_summary(warehouse)
+        return
     packets = warehouse.read(PACKETS)
     undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
     warehouse.replace(QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'")
@@ -36,7 +42,6 @@ def run(spark: SparkSession, config: Config) -> Summary:
         progress(f"decode: wrote {table.name}")
     rows = books.packet_books(packets, [warehouse.read(table) for table in _TABLES], warehouse.read(QUARANTINE))
     warehouse.replace(BOOKS, rows, f"law = '{Law.PACKETS}'")
-    return decode_summary(warehouse)
 
 
 if __name__ == "__main__":

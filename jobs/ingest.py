@@ -38,19 +38,24 @@ _MOST_TASKS = 10_000
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Read the captures that are new; returns the summary."""
-    files = capture_files(config.captures)
     warehouse = Warehouse.of(spark, config)
-    for table in _TABLES:
-        warehouse.create(table)
-    progress(f"ingest: {len(files)} files to look at")
-    if files and _take_in(spark, warehouse, files, config.ingest):
-        _balance(warehouse)
+    step(warehouse, config)
     return ingest_summary(warehouse)
 
 
-def _take_in(spark: SparkSession, warehouse: Warehouse, files: list[str], options: IngestOptions) -> bool:
+def step(warehouse: Warehouse, config: Config) -> None:
+    """Read the captures that are new."""
+    files = capture_files(config.captures)
+    for table in _TABLES:
+        warehouse.create(table)
+    progress(f"ingest: {len(files)} files to look at")
+    if files and _take_in(warehouse, files, config.ingest):
+        _balance(warehouse)
+
+
+def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> bool:
     """Ingest what is new in the files; returns whether anything was."""
-    survey = _survey(spark, files, options)
+    survey = _survey(warehouse.spark, files, options)
     new = ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))).persist()
     count, size = new.agg(F.count("*"), F.coalesce(F.sum("size_bytes"), F.lit(0))).collect()[0]
     if not count:
@@ -61,7 +66,7 @@ def _take_in(spark: SparkSession, warehouse: Warehouse, files: list[str], option
     rows = columns.assembled(_scan(captures, options), options).persist(StorageLevel.DISK_ONLY)
     shared = _shared_endpoints(warehouse, rows, new).persist()
     if not shared.isEmpty():
-        captures, segments = _with_earlier(spark, warehouse, new, shared, options)
+        captures, segments = _with_earlier(warehouse, new, shared, options)
         rows.unpersist()
         rows = columns.assembled(segments, options).persist(StorageLevel.DISK_ONLY)
     _publish(warehouse, rows, captures, new)
@@ -86,13 +91,14 @@ def _publish(warehouse: Warehouse, rows: DataFrame, captures: DataFrame, new: Da
     held = ingest.held_rows(rows, captures)
     warehouse.merge(CONNECTION_CAPTURES, held)
     stale = ingest.stale_streams(warehouse.read(STREAMS), held).persist()
+    any_stale = not stale.isEmpty()
     for table, table_rows in (
         (STREAM_GAPS, ingest.gap_rows(rows)),
         (PACKETS, ingest.packet_rows(rows, captures)),
         (QUARANTINE, ingest.quarantine_rows(rows, captures, new)),
         (STREAMS, ingest.stream_rows(rows)),
     ):
-        if not stale.isEmpty():
+        if any_stale:
             warehouse.delete(table, stale)
         warehouse.merge(table, table_rows)
         progress(f"ingest: wrote {table.name}")
@@ -108,13 +114,13 @@ def _shared_endpoints(warehouse: Warehouse, rows: DataFrame, new: DataFrame) -> 
 
 
 def _with_earlier(
-    spark: SparkSession, warehouse: Warehouse, new: DataFrame, shared: DataFrame, options: IngestOptions
+    warehouse: Warehouse, new: DataFrame, shared: DataFrame, options: IngestOptions
 ) -> tuple[DataFrame, DataFrame]:
     """The new captures and those the shared connections began in, and the segments of both that are needed."""
     needed = warehouse.read(CAPTURES).join(shared.select("capture_id").distinct(), "capture_id", "left_semi")
     files = [row["uri"] for row in needed.select("uri").collect()]
     progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-    earlier = ingest.unchanged(_survey(spark, files, options), needed)
+    earlier = ingest.unchanged(_survey(warehouse.spark, files, options), needed)
     if earlier.count() < len(files):
         lost = needed.join(earlier, "capture_id", "left_anti").select("uri").limit(3).collect()
         names = ", ".join(row["uri"] for row in lost)

@@ -7,11 +7,16 @@ from pyspark.sql import SparkSession
 from jobs import command, decode, ingest, replay
 from jobs.command import Summary
 from jobs.config import Config
+from jobs.summary import summary
+from jobs.warehouse import Warehouse
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """One night; returns the summaries of its steps in one."""
-    return ingest.run(spark, config) | decode.run(spark, config) | replay.run(spark, config)
+    """One night; returns what it left."""
+    warehouse = Warehouse.of(spark, config)
+    for step in (ingest.step, decode.step, replay.step):
+        step(warehouse, config)
+    return summary(warehouse)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,14 @@ _TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Replay all sessions, unless that was done for these versions and options; returns the summary."""
+    """Replay all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
+    step(warehouse, config)
+    return replay_summary(warehouse)
+
+
+def step(warehouse: Warehouse, config: Config) -> None:
+    """Replay all sessions, unless that was done for these versions and options."""
     warehouse.require(MESSAGES, "decode")
     for table in _TABLES:
         warehouse.create(table)
@@ -28,12 +34,11 @@ def run(spark: SparkSession, config: Config) -> Summary:
     origin |= {"reading": config.reading, "scope": config.scope}
     if warehouse.derived_from(FINDINGS) == origin:
         progress("replay: nothing new")
-        return replay_summary(warehouse)
+        return
     sources = [warehouse.read(table) for table in _SOURCES]
     rows = verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope))
     warehouse.replace(VERDICTS, rows)
     progress("replay: wrote verdicts")
-    return replay_summary(warehouse)
 
 
 if __name__ == "__main__":

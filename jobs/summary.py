@@ -42,6 +42,12 @@ def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
     }
 
 
+def summary(warehouse: Warehouse) -> dict[str, Any]:
+    """All of these."""
+    first = {"captures": _counts(warehouse.read(CAPTURES), "status")}
+    return first | decode_summary(warehouse) | replay_summary(warehouse)
+
+
 def _counts(rows: DataFrame, column: str) -> dict[str, int]:
     """Rows by the values of an enumerated column, of which there are few."""
     return {row[0]: row[1] for row in rows.groupBy(column).count().orderBy(F.desc("count"), column).collect()}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.config import Config
@@ -87,20 +87,27 @@ class Warehouse:
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true", derived_from: Origin | None = None) -> None:
         """Replace the rows that fulfil `where` in one commit, which says what the new ones were derived from."""
-        writer = conform(rows, table).write.format("delta").mode("overwrite")
+        writer = conform(rows, table).write.mode("overwrite")
         if where != "true":
             writer = writer.option("replaceWhere", where)
         if derived_from is not None:
             writer = writer.option("userMetadata", json.dumps(derived_from, sort_keys=True))
+        self._write(table, writer)
+
+    def _write(self, table: Table, writer: DataFrameWriter) -> None:
         if self.catalog_schema:
-            writer.saveAsTable(self.name(table))
+            writer.format("delta").saveAsTable(self.name(table))
         else:
-            writer.save(self.location(table.name))
+            writer.format("delta").save(self.location(table.name))
 
     def merge(self, table: Table, rows: DataFrame) -> None:
         """Put rows in by key in one commit; those already there, by key, stay as they are."""
+        rows = conform(rows, table)
+        if self.read(table).isEmpty():
+            self._write(table, rows.write.mode("append"))
+            return
         same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
-        conform(rows, table).createOrReplaceTempView("merged_rows")
+        rows.createOrReplaceTempView("merged_rows")
         self.spark.sql(f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same} WHEN NOT MATCHED THEN INSERT *")
 
     def delete(self, table: Table, keys: DataFrame) -> None:
