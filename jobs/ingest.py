@@ -69,7 +69,7 @@ def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> 
         captures, segments = _with_earlier(warehouse, new, shared, options)
         rows.unpersist()
         rows = columns.assembled(segments, options).persist(StorageLevel.DISK_ONLY)
-    _publish(warehouse, rows, captures, new)
+    _publish(warehouse, rows, captures, captures.join(new.select("capture_id"), "capture_id", "left_semi"))
     for cached in (rows, shared, new, survey):
         cached.unpersist()
     return True
