@@ -30,7 +30,7 @@ def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compre
     return content, fault, kind
 
 
-CONTENT = wiretap.pcap(wiretap.records(random.Random(2).randbytes(700) for _ in range(400)))
+CONTENT = wiretap.pcap(wiretap.records(map(random.Random(2).randbytes, range(100, 1500, 3))))
 
 
 def zstd(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -25,11 +25,11 @@ BLOCK_BYTES = 8 << 20
 _RECORD_LIMIT = 1 << 20  # libpcap stops at 262,144; offloaded super-segments are seen up to 512 KiB
 _BLOCK_LIMIT = 16 << 20
 _MIN_BLOCK = 12
+_AFTER_LOSS = 8  # records to go on with after a fault: the way to the next is not walked in vain
 _CHAIN = 3  # headers that must follow one another before a searched-for record is believed
-_LOOKAHEAD = (_CHAIN + 1) * _RECORD_LIMIT
 _SMALLEST_FRAME = 14
 _DAY_S = 86_400
-_WINDOW = 1 << 16
+_FIRST_WINDOW, _LAST_WINDOW = 1 << 7, 1 << 16
 _BILLION = 1_000_000_000
 _RAW_KEPT = 4096
 _PCAP_MAGICS = {  # first four bytes: byte order, ns for one unit of the fraction, bytes of a record header
@@ -42,9 +42,9 @@ _PCAP_MAGICS = {  # first four bytes: byte order, ns for one unit of the fractio
 }
 _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 _FILE_MAGICS = (*_PCAP_MAGICS, _PCAPNG_MAGIC)
-_PCAP_HEADER = 24
+_PCAP_HEADER, _SECTION_HEADER = 24, 28
 _SHB, _IDB, _OPB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
-_KNOWN_BLOCKS = {_SHB, _IDB, _OPB, _SPB, 4, 5, _EPB, 9, 10, 0xBAD, 0x40000BAD}
+_KNOWN_BLOCKS = (_IDB, _OPB, _SPB, 4, 5, _EPB, 9, 10, 0xBAD, 0x40000BAD)
 _BYTE_ORDER_MAGIC = 0x1A2B3C4D
 
 
@@ -125,7 +125,7 @@ class _Chain(NamedTuple):
 
 def open_capture(source: Source) -> Cursor | Fault:
     """The cursor before the first record, or why this is no capture that can be read."""
-    head = source.read(_PCAP_HEADER)
+    head = source.read(_SECTION_HEADER)
     if not head:
         return Fault(CaptureReason.EMPTY_FILE, "The file holds no bytes.", 0, 0)
     if head[:4] in _PCAP_MAGICS:
@@ -133,15 +133,15 @@ def open_capture(source: Source) -> Cursor | Fault:
             detail = f"The file ends after {len(head)} of the 24 bytes of a pcap file header."
             return Fault(CaptureReason.TRUNCATED_FILE_HEADER, detail, 0, len(head), head)
         pcap_order, unit_ns, header_size = _PCAP_MAGICS[head[:4]]
-        snap_length, network = struct.unpack(pcap_order + "II", head[16:])
+        snap_length, network = struct.unpack_from(pcap_order + "II", head, 16)
         # Above the low 16 bits lie the length of a frame check sequence and reserved bits.
         interface = Interface(network & 0xFFFF, snap_length, _BILLION // unit_ns, 0)
         return Cursor(CaptureFormat.PCAP, _PCAP_HEADER, 0, pcap_order, header_size, (interface,))
     if head[:4] == _PCAPNG_MAGIC:
         order = _section_order(head, 0)
-        if order is None:
+        if order is None or len(head) < _SECTION_HEADER:
             detail = "The file ends in, or does not continue, a pcapng Section Header Block."
-            reason = CaptureReason.TRUNCATED_FILE_HEADER if len(head) < _PCAP_HEADER else CaptureReason.BAD_MAGIC
+            reason = CaptureReason.TRUNCATED_FILE_HEADER if len(head) < _SECTION_HEADER else CaptureReason.BAD_MAGIC
             return Fault(reason, detail, 0, len(head), head)
         return Cursor(CaptureFormat.PCAPNG, 0, 0, order, 0, ())
     if any(magic.startswith(head) for magic in _FILE_MAGICS):
@@ -157,73 +157,90 @@ def read_blocks(
 
     `source` stands at `cursor.offset`. Memory: a few times `block_bytes`, and of a record's length.
     """
-    chain_of = _pcap_chain if cursor.format is CaptureFormat.PCAP else _pcapng_chain
-    data = b""
-    wanted = block_bytes
-    ended = False
+    window = _Window(source, block_bytes)
+    most = _AFTER_LOSS
     while stop is None or cursor.offset < stop:
-        if not ended:
-            chunk = source.read(wanted)
-            ended = not chunk
-            data += chunk
-        chain = chain_of(data, cursor, ended)
+        if cursor.format is CaptureFormat.PCAP:
+            chain = _pcap_chain(window.data, cursor, window.ended, most)
+        else:
+            chain = _pcapng_chain(window.data, cursor, window.ended)
+        if not chain.end and not chain.lost:
+            if window.ended:
+                break
+            window.extend()
+            continue
+        for fault in chain.unknown:
+            if stop is None or fault.offset < stop:
+                yield Block(_records(window.data, [], cursor.frame), fault, cursor)
         rows = [row for row in chain.rows if stop is None or cursor.offset + row[0] < stop]
-        lost_at = cursor.offset + chain.end
         after = replace(
             cursor,
-            offset=lost_at,
+            offset=cursor.offset + chain.end,
             frame=cursor.frame + len(rows),
             byte_order=chain.byte_order,
             interfaces=chain.interfaces,
         )
-        for fault in chain.unknown:
-            yield Block(_records(data, [], cursor.frame), fault, cursor)
         if rows:
-            yield Block(_records(data, rows, cursor.frame), None, after)
-        # A record longer than a block needs to see more.
-        wanted = block_bytes if chain.end else 2 * wanted
-        data = data[chain.end :]
+            yield Block(_records(window.data[: chain.end], rows, cursor.frame), None, after)
+        window.drop(chain.end)
         cursor = after
-        if ended and not data:
-            break
-        if chain.lost and (stop is None or lost_at < stop):
-            fault, data, ended = _search(source, data, cursor, block_bytes, ended)
-            cursor = replace(cursor, offset=lost_at + fault.length)
-            yield Block(_records(b"", [], cursor.frame), fault, cursor)
-    if ended and source.fault is not None:
+        most = _AFTER_LOSS if chain.lost else 2 * most
+        if chain.lost and (stop is None or cursor.offset < stop):
+            fault = _search(window, cursor)
+            cursor = replace(cursor, offset=cursor.offset + fault.length)
+            yield Block(_records(window.data[:0], [], cursor.frame), fault, cursor)
+    if window.ended and source.fault is not None:
         detail = f"The compressed file breaks off ({source.fault}); {cursor.offset} bytes could be expanded."
-        yield Block(_records(b"", [], cursor.frame), Fault(source.fault, detail, cursor.offset, 0), cursor)
+        yield Block(_records(window.data[:0], [], cursor.frame), Fault(source.fault, detail, cursor.offset, 0), cursor)
 
 
-def _records(data: bytes, rows: list[tuple[int, int, int, int, int, int]], frame: int) -> Records:
+class _Window:
+    """The part of a file that is in memory. Each byte is copied a bounded number of times, whatever is dropped."""
+
+    def __init__(self, source: Source, block_bytes: int) -> None:
+        self.data = memoryview(b"")
+        self.ended = False
+        self._source = source
+        self._block_bytes = block_bytes
+
+    def extend(self) -> None:
+        """Take in at least as much again as there is."""
+        chunk = self._source.read(max(self._block_bytes, len(self.data)))
+        self.ended = not chunk
+        self.data = memoryview(b"".join((self.data, chunk)))
+
+    def drop(self, size: int) -> None:
+        """Let go of the first bytes."""
+        self.data = self.data[size:]
+
+
+def _records(data: memoryview, rows: list[tuple[int, int, int, int, int, int]], frame: int) -> Records:
     _, start, captured, original, time_ns, link_type = np.array(rows, np.int64).reshape(-1, 6).T
     return Records(np.frombuffer(data, np.uint8), start, captured, original, time_ns, link_type, frame + 1)
 
 
-def _search(source: Source, data: bytes, cursor: Cursor, block_bytes: int, ended: bool) -> tuple[Fault, bytes, bool]:
-    """Look past what is no record; returns the fault, the bytes from the next record on, and whether they are the last.
+def _search(window: _Window, cursor: Cursor) -> Fault:
+    """Look past what is no record, and let it go.
 
     A second file behind the first (both joined by `cat`) may have another byte order and link type: it is not read.
     """
     find = _find_pcap if cursor.format is CaptureFormat.PCAP else _find_pcapng
-    head = data[:_RAW_KEPT]
+    while len(window.data) < _RAW_KEPT and not window.ended:
+        window.extend()
+    head = bytes(window.data[:_RAW_KEPT])
     joined = head[:4] in _FILE_MAGICS and cursor.format is CaptureFormat.PCAP
-    at = cursor
-    begin = 1
+    length, begin = 0, 1
     while True:
-        found, reached = (None, len(data)) if joined else find(data, begin, at, ended)
-        at = replace(at, offset=at.offset + reached)
-        data = data[reached:]
-        if found is not None or (ended and not data):
+        found, reached = (None, len(window.data)) if joined else find(window.data, begin, cursor, window.ended)
+        length += reached
+        window.drop(reached)
+        if found is not None or window.ended:
             break
-        chunk = source.read(block_bytes)
-        ended = not chunk
-        data += chunk
+        window.extend()
         begin = 0
-    length = at.offset - cursor.offset
     reason, sentence = _why_lost(head, length, cursor, found=found is not None)
     detail = f"{sentence} at byte {cursor.offset}; {length} bytes are in no record."
-    return Fault(reason, detail, cursor.offset, length, head[:length]), data, ended
+    return Fault(reason, detail, cursor.offset, length, head[:length])
 
 
 def _why_lost(head: bytes, length: int, cursor: Cursor, *, found: bool) -> tuple[CaptureReason, str]:
@@ -246,74 +263,73 @@ def _why_lost(head: bytes, length: int, cursor: Cursor, *, found: bool) -> tuple
 # --- pcap: records follow one another with nothing to mark where one begins -------------------------------------------
 
 
-def _captured(data: bytes, at: int, cursor: Cursor) -> int:
+def _captured(data: bytes | memoryview, at: int, cursor: Cursor) -> int:
     """The length that the record header (or, 12 less, the block header) at `at` announces."""
     length: int = struct.unpack_from(cursor.byte_order + "I", data, at + 8)[0]
     return length
 
 
-def _pcap_chain(data: bytes, cursor: Cursor, ended: bool) -> _Chain:
-    """Follow the announced lengths, as far as each record is vouched for by its own header or its successor's.
+def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int) -> _Chain:
+    """Follow the announced lengths, as far as each record is vouched for; at most `most` records.
 
-    A header vouches for itself when its lengths and its fraction of a second make sense (`_sensible`). A record whose
-    successor cannot be one is believed only if no record is found inside it. So a decision about a record needs the
-    next two; the last two wait, and what is decided does not depend on where a buffer ends.
+    A header vouches for itself when its lengths and its fraction of a second make sense (`_sensible`), and for the one
+    before it; two that do not may vouch for each other (`_akin`). A record whose successor is not believed is believed
+    only if no record is found inside it. So a decision about a record looks at the next two, and the last two wait:
+    it does not depend on where a buffer ends or a task began.
     """
     size, header = len(data), cursor.header_size
     length_at = struct.Struct(cursor.byte_order + "I").unpack_from
     heads: list[int] = []
     at = 0
-    while at + header <= size:
+    lost = joined = False  # joined: another capture file begins here
+    while at + header <= size and len(heads) < most:
+        joined = data[at : at + 4] in _FILE_MAGICS
         captured = length_at(data, at + 8)[0]
-        end = at + header + captured
-        if captured > _RECORD_LIMIT or end > size:
+        lost = joined or captured > _RECORD_LIMIT
+        if lost or at + header + captured > size:
             break
         heads.append(at)
-        at = end
-    joined = next((i for i, head in enumerate(heads) if data[head : head + 4] in _FILE_MAGICS), None)
-    if joined is not None:
-        return _Chain(
-            _pcap_rows(data, heads[:joined], cursor), heads[joined], True, cursor.byte_order, cursor.interfaces, []
-        )
-    visible = at + header <= size
-    lost = visible and _captured(data, at, cursor) > _RECORD_LIMIT
+        at += header + captured
+    full = len(heads) == most
+    whole = ended and at == size  # the end of the file vouches for the record before it, and so does another's magic
+    visible = at + header <= size and not joined
     known = np.array([*heads, at] if visible else heads, np.int64)
-    firm = _sensible(data, known, cursor)
-    if ended and at == size and len(firm):
-        firm[-1] = True  # the end of the file vouches for the record before it
-    doubtful = np.flatnonzero(~(firm[:-1] | firm[1:])) if len(firm) > 1 else known[:0]
+    fields = _fields(data, known, cursor)
+    firm = _sensible(fields, cursor)
+    vouched = np.append(firm[:-1] | firm[1:] | _akin(fields, cursor), firm[-1:] | whole | joined)[: len(heads)]
+    if not visible and not whole and not joined and not ended:
+        vouched[-1:] = True  # its successor is not known yet
+    doubtful = np.flatnonzero(~vouched)
     if len(doubtful):
-        lost = True
+        lost = look_inside = True
         at = heads[doubtful[0]]
         del heads[doubtful[0] :]
-    if not lost and not ended:
+    elif not lost and (full or not ended):
+        look_inside = False
         at = heads[-2] if len(heads) > 1 else 0
         del heads[-2:]
-    elif lost and heads:
-        before = heads[-1]
-        inside, reached = _find_pcap(
-            data[: at + _LOOKAHEAD], before + header, cursor, ended or len(data) > at + _LOOKAHEAD
-        )
-        if inside is None and reached < at:  # the search needs more bytes to decide
-            at = before
-            lost = False
-            heads.pop()
-        elif inside is not None and inside < at:
-            at = before
-            heads.pop()
-    lost = lost or (ended and at < size)
+    else:
+        lost = not whole
+        look_inside = visible and not firm[-1]
+    if look_inside and heads:
+        inside, decided = _find_pcap(data, heads[-1] + 1, cursor, ended, at)
+        if inside is not None or decided < at:
+            at = heads.pop()
+            lost = inside is not None  # else the search needs to see more
     return _Chain(_pcap_rows(data, heads, cursor), at, lost, cursor.byte_order, cursor.interfaces, [])
 
 
-def _fields(data: bytes, heads: NDArray[np.int64], cursor: Cursor) -> NDArray[np.int64]:
+def _fields(data: memoryview, heads: NDArray[np.int64], cursor: Cursor) -> NDArray[np.int64]:
     """Seconds, fraction, captured and original length of the record headers: one row for each of the four."""
-    words = np.frombuffer(data, np.uint8)[heads[:, None] + np.arange(16)].view(cursor.byte_order + "u4")
-    fields: NDArray[np.int64] = words.astype(np.int64).T
+    layout = np.dtype(cursor.byte_order + "u4")
+    everywhere = np.ndarray((max(len(data) - 15, 0), 4), layout, data, strides=(1, 4))  # overlapping
+    fields: NDArray[np.int64] = everywhere[heads].astype(np.int64).T
     return fields
 
 
-def _sensible(data: bytes, heads: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
-    seconds, fraction, captured, original = _fields(data, heads, cursor)
+def _sensible(fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
+    """Whether the headers with these fields make sense, each by itself."""
+    seconds, fraction, captured, original = fields
     sensible: NDArray[np.bool_] = (
         (captured <= original)
         & (original <= _RECORD_LIMIT)  # four bytes further on, captured and original length stand for one another
@@ -323,7 +339,19 @@ def _sensible(data: bytes, heads: NDArray[np.int64], cursor: Cursor) -> NDArray[
     return sensible
 
 
-def _pcap_rows(data: bytes, heads: list[int], cursor: Cursor) -> list[tuple[int, int, int, int, int, int]]:
+def _akin(fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
+    """Whether each header and the next make sense together, though their original lengths do not.
+
+    Some writers leave the original length out. Four bytes further on, seconds are fractions, and so too few.
+    """
+    seconds, fraction, captured, _ = fields
+    units = cursor.interfaces[0].units_per_second
+    fit = (fraction < units) & (seconds >= units) & (captured > 0) & (captured <= _RECORD_LIMIT)
+    akin: NDArray[np.bool_] = fit[:-1] & fit[1:] & (np.abs(np.diff(seconds)) <= _DAY_S)
+    return akin
+
+
+def _pcap_rows(data: memoryview, heads: list[int], cursor: Cursor) -> list[tuple[int, int, int, int, int, int]]:
     at = np.array(heads, np.int64)
     seconds, fraction, captured, original = _fields(data, at, cursor)
     interface = cursor.interfaces[0]
@@ -339,40 +367,57 @@ def _pcap_rows(data: bytes, heads: list[int], cursor: Cursor) -> list[tuple[int,
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _find_pcap(data: bytes, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
-    """Where, from `begin` on, sensible headers follow one another `_CHAIN` times or to the end of the file.
+def _find_pcap(
+    data: memoryview, begin: int, cursor: Cursor, ended: bool, until: int | None = None
+) -> tuple[int | None, int]:
+    """Where, from `begin` on and before `until`, headers follow one another `_CHAIN` times or to the end of the file.
 
     Returns that place twice, or None and the place before which there is none.
     """
     header, size = cursor.header_size, len(data)
-    for window in range(begin, max(size - header + 1, begin), _WINDOW):
-        heads = np.arange(window, min(window + _WINDOW, size - header + 1))
+    end = size if until is None else until
+    last = min(end, size - header + 1)
+    width = _FIRST_WINDOW
+    while begin < last:
+        starts = np.arange(begin, min(begin + width, last))
+        begin, width = int(starts[-1]) + 1, min(2 * width, _LAST_WINDOW)
+        fields = _fields(data, starts, cursor)
         # Zeros and small numbers look like empty records: what is searched for holds at least an Ethernet header.
-        solid = _sensible(data, heads, cursor) & (_fields(data, heads, cursor)[2] >= _SMALLEST_FRAME)
-        for at in heads[solid].tolist():
-            link, seconds = at, list[int]()
-            while len(seconds) < _CHAIN and link + header <= size:
-                if not _sensible(data, np.array([link]), cursor)[0]:
-                    break
-                seconds.append(int(_fields(data, np.array([link]), cursor)[0, 0]))
-                link += header + _captured(data, link, cursor)
-            whole = len(seconds) == _CHAIN or (ended and link == size)
-            if whole and max(seconds) - min(seconds) <= _DAY_S:
-                return at, at
-            if not ended and link + header > size and len(seconds) < _CHAIN:
-                return None, at
-    return None, size if ended else max(begin, size - header + 1)
+        good = _sensible(fields, cursor) & (fields[2] >= _SMALLEST_FRAME)
+        starts, fields = starts[good], fields[:, good]
+        links, earliest, latest = starts, fields[0], fields[0]
+        unseen = believed = starts[:0]
+        for _ in range(_CHAIN - 1):
+            links = links + header + fields[2]
+            beyond = links + header > size
+            if ended:
+                believed = np.append(believed, starts[links == size])
+            else:
+                unseen = np.append(unseen, starts[beyond])
+            starts, links, earliest, latest = (x[~beyond] for x in (starts, links, earliest, latest))
+            fields = _fields(data, links, cursor)
+            earliest, latest = np.minimum(earliest, fields[0]), np.maximum(latest, fields[0])
+            good = _sensible(fields, cursor) & (latest - earliest <= _DAY_S)
+            starts, links, earliest, latest = (x[good] for x in (starts, links, earliest, latest))
+            fields = fields[:, good]
+        found = min([*believed.tolist(), *starts[:1].tolist()], default=end)
+        unsure = min(unseen.tolist(), default=end)
+        if unsure < found:
+            return None, unsure
+        if found < end:
+            return found, found
+    return None, end if ended else min(end, max(begin, last))
 
 
 # --- pcapng: blocks that carry their length at both ends --------------------------------------------------------------
 
 
-def _section_order(data: bytes, at: int) -> str | None:
-    magic = data[at + 8 : at + 12]
+def _section_order(data: bytes | memoryview, at: int) -> str | None:
+    magic = bytes(data[at + 8 : at + 12])
     return {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}.get(magic)
 
 
-def _block_length(data: bytes, at: int, order: str) -> int | None:
+def _block_length(data: memoryview, at: int, order: str) -> int | None:
     """Length of the block at `at` when both ends of it agree; 0 when it goes on past the buffer; None when broken."""
     if at + _MIN_BLOCK > len(data):
         return 0
@@ -391,9 +436,9 @@ def _block_length(data: bytes, at: int, order: str) -> int | None:
     return length if trailer == length else None
 
 
-def _pcapng_chain(data: bytes, cursor: Cursor, ended: bool) -> _Chain:
+def _pcapng_chain(data: memoryview, cursor: Cursor, ended: bool) -> _Chain:
     """Follow the blocks; a block that is no record changes the state or is passed over."""
-    order, interfaces = cursor.byte_order, cursor.interfaces
+    order, found = cursor.byte_order, list(cursor.interfaces)
     rows: list[tuple[int, int, int, int, int, int]] = []
     unknown: list[Fault] = []
     at = 0
@@ -401,32 +446,32 @@ def _pcapng_chain(data: bytes, cursor: Cursor, ended: bool) -> _Chain:
         (kind,) = struct.unpack_from(order + "I", data, at)
         if kind == _SHB:
             order = _section_order(data, at) or order
-            interfaces = ()
+            found = []
         elif kind == _IDB:
-            interfaces = (*interfaces, _interface(data, at, length, order))
+            found.append(_interface(data, at, length, order))
         elif kind in (_EPB, _OPB, _SPB):
-            row = _packet_block(data, at, length, order, kind, interfaces)
+            row = _packet_block(data, at, length, order, kind, found)
             if row is not None:
                 rows.append(row)
             else:
                 detail = (
                     f"The packet block at byte {cursor.offset + at} names no interface of its section, or is too long."
                 )
-                raw = data[at : at + min(length, _RAW_KEPT)]
+                raw = bytes(data[at : at + min(length, _RAW_KEPT)])
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, cursor.offset + at, length, raw))
         at += length
     lost = length is None or (ended and at < len(data))
-    return _Chain(rows, at, lost, order, interfaces, unknown)
+    return _Chain(rows, at, lost, order, tuple(found), unknown)
 
 
-def _interface(data: bytes, at: int, length: int, order: str) -> Interface:
+def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
     """The Interface Description Block at `at`: link type, snap length, if_tsresol (9) and if_tsoffset (14)."""
     link_type, snap_length = struct.unpack_from(order + "HxxI", data, at + 8) if length >= 20 else (-1, 0)  # noqa: PLR2004
     units, offset_s = 1_000_000, 0
     option, end = at + 16, at + length - 4
     while option + 4 <= end:
         code, size = struct.unpack_from(order + "HH", data, option)
-        value = data[option + 4 : min(option + 4 + size, end)]
+        value = bytes(data[option + 4 : min(option + 4 + size, end)])
         if code == 0:
             break
         if code == 9 and value:  # noqa: PLR2004 - if_tsresol: a power of 10, or of 2 when the high bit is set
@@ -438,7 +483,7 @@ def _interface(data: bytes, at: int, length: int, order: str) -> Interface:
 
 
 def _packet_block(
-    data: bytes, at: int, length: int, order: str, kind: int, interfaces: tuple[Interface, ...]
+    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: Sequence[Interface]
 ) -> tuple[int, int, int, int, int, int] | None:
     """The record in an Enhanced, Simple or obsolete Packet Block; None when its interface or length is not known."""
     room = length - (16 if kind == _SPB else 32)
@@ -463,16 +508,24 @@ def _packet_block(
     return at, at + 28, captured, original, time_ns, interface.link_type
 
 
-def _find_pcapng(data: bytes, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
-    """Where, from `begin` on, a block of a known type has the same length at both ends; as `_find_pcap` returns it."""
-    begin += -(cursor.offset + begin) % 4
+def _find_pcapng(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
+    """Where, from `begin` on, a block of a known type has the same length at both ends; as `_find_pcap` returns it.
+
+    At any byte, for what was inserted or lost need not be a multiple of four.
+    """
     size = len(data)
-    words = np.frombuffer(data, cursor.byte_order + "u4", max(size - begin, 0) // 4, min(begin, size))
-    for index in np.flatnonzero(np.isin(words, list(_KNOWN_BLOCKS))).tolist():
-        at = begin + 4 * index
-        length = _block_length(data, at, cursor.byte_order)
-        if length:
-            return at, at
-        if length == 0 and not ended:
-            return None, at
-    return None, size if ended else min(size, max(begin, begin + 4 * len(words)))
+    last = size - _MIN_BLOCK + 1
+    width = _FIRST_WINDOW
+    while begin < last:
+        starts = np.arange(begin, min(begin + width, last))
+        begin, width = int(starts[-1]) + 1, min(2 * width, _LAST_WINDOW)
+        words = np.ndarray((last, 2), cursor.byte_order + "u4", data, strides=(1, 4))[starts]
+        possible = (words[:, 1] >= _MIN_BLOCK) & (words[:, 1] <= _BLOCK_LIMIT) & (words[:, 1] % 4 == 0)
+        possible = (words[:, 0] == _SHB) | (possible & np.isin(words[:, 0], _KNOWN_BLOCKS))
+        for at in starts[possible].tolist():
+            length = _block_length(data, at, cursor.byte_order)
+            if length:
+                return at, at
+            if length == 0 and not ended:
+                return None, at
+    return None, size if ended else min(size, max(begin, last))

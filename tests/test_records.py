@@ -1,0 +1,540 @@
+"""Reading captures: every format by itself, then any damage, at any block size and any split."""
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import pytest
+import wiretap
+from wiretap import (
+    BILLION,
+    NEW_YEAR,
+    Record,
+    block,
+    enhanced,
+    interface,
+    pcap,
+    pcap_header,
+    pcap_record,
+    pcapng,
+    section,
+)
+
+from schemas.ingest import CaptureFormat, CaptureReason
+from udfs.records import NO_TIME, Cursor, open_capture, read_blocks
+from udfs.storage import Fault
+
+SIZES = (5_000, 1 << 16, 8 << 20)
+DAY = NEW_YEAR * BILLION
+
+
+class Bytes:
+    """Bytes as a source."""
+
+    def __init__(self, data: bytes, offset: int = 0) -> None:
+        """Stand at the offset."""
+        self.fault: CaptureReason | None = None
+        self._data, self._at = data, offset
+
+    def read(self, size: int) -> bytes:
+        """Up to so many further bytes."""
+        part = self._data[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+
+class Read(NamedTuple):
+    """A record as it was read; `at` is the byte of the file where its data begins."""
+
+    at: int
+    data: bytes
+    original: int
+    time_ns: int
+    link: int
+    frame: int
+
+
+def start(data: bytes) -> Cursor:
+    cursor = open_capture(Bytes(data))
+    assert isinstance(cursor, Cursor)
+    return cursor
+
+
+def steps(
+    data: bytes, *, cursor: Cursor | None = None, stop: int | None = None, size: int = SIZES[-1]
+) -> Iterator[tuple[list[Read], Fault | None, Cursor]]:
+    cursor = cursor or start(data)
+    for part in read_blocks(Bytes(data, cursor.offset), cursor, stop, size):
+        found = part.records
+        base = part.after.offset - len(found.buffer)
+        columns = (found.start, found.captured, found.original, found.time_ns, found.link_type)
+        rows = [
+            Read(base + at, found.buffer[at : at + captured].tobytes(), original, time_ns, link, found.first_frame + i)
+            for i, (at, captured, original, time_ns, link) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True)
+            )
+        ]
+        yield rows, part.fault, part.after
+
+
+def read(
+    data: bytes, *, cursor: Cursor | None = None, stop: int | None = None, size: int = SIZES[-1]
+) -> tuple[list[Read], list[Fault]]:
+    """All records and all faults."""
+    records: list[Read] = []
+    found: list[Fault] = []
+    for rows, fault, _ in steps(data, cursor=cursor, stop=stop, size=size):
+        records += rows
+        found += [fault] if fault else []
+    return records, sorted(found, key=lambda fault: fault.offset)
+
+
+def places(found: list[Fault]) -> list[tuple[CaptureReason, int, int]]:
+    return [(fault.reason, fault.offset, fault.length) for fault in found]
+
+
+def unreadable(data: bytes) -> CaptureReason:
+    fault = open_capture(Bytes(data))
+    assert isinstance(fault, Fault)
+    assert fault.raw == data[: len(fault.raw)]
+    return fault.reason
+
+
+def passed_over(data: bytes, low: int, high: int) -> bool:
+    """Whether the bytes are pcapng blocks one after another, in either byte order."""
+    while low < high:
+        orders: tuple[Literal["little", "big"], ...] = ("little", "big")
+        lengths = {int.from_bytes(data[low + 4 : low + 8], order): order for order in orders}
+        fitting = [
+            length
+            for length, order in lengths.items()
+            if 12 <= length <= high - low and int.from_bytes(data[low + length - 4 : low + length], order) == length
+        ]
+        if not fitting:
+            return False
+        low += fitting[0]
+    return low == high
+
+
+def check(data: bytes, *, every_split: bool = False) -> tuple[list[Read], list[Fault]]:
+    """What is read, after holding it to the laws: whatever the block size, however split, no byte forgotten."""
+    records, found = read(data)
+    first = start(data)
+    for size in SIZES[:-1]:
+        cursors = [first]
+        other: tuple[list[Read], list[Fault]] = [], []
+        for rows, fault, after in steps(data, size=size):
+            other[0].extend(rows)
+            other[1].extend([fault] if fault else [])
+            cursors.append(after)
+        assert other[0] == records, f"records at blocks of {size}"
+        assert sorted(other[1], key=lambda fault: fault.offset) == found, f"faults at blocks of {size}"
+        places_to_cut = sorted({cursor.offset: cursor for cursor in cursors}.values(), key=lambda c: c.offset)
+        if not every_split:
+            places_to_cut = places_to_cut[:1] + places_to_cut[1:-1:3]
+        parts: tuple[list[Read], list[Fault]] = [], []
+        for low, high in pairwise([*places_to_cut, None]):
+            assert low is not None
+            restored = Cursor.from_json(low.to_json())
+            assert restored == low
+            part = read(data, cursor=restored, stop=high.offset if high else None)
+            parts[0].extend(part[0])
+            parts[1].extend(part[1])
+        assert parts[0] == records, f"records of splits at blocks of {size}"
+        assert parts[1] == found, f"faults of splits at blocks of {size}"
+    assert [record.frame for record in records] == list(range(1, len(records) + 1))
+    covered = [(fault.offset, fault.offset + fault.length) for fault in found]
+    if first.format is CaptureFormat.PCAP:
+        covered += [(record.at - first.header_size, record.at + len(record.data)) for record in records]
+        covered.sort()
+        edges = [first.offset, *(edge for pair in covered for edge in pair), len(data)]
+        assert edges[::2] == edges[1::2], "each byte is in one record or fault"
+    else:
+        covered += [(record.at, record.at + len(record.data)) for record in records]
+        covered.sort()
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(covered))
+        blocks = sorted((fault.offset, fault.offset + fault.length) for fault in found)
+        edges = [0, *(edge for pair in blocks for edge in pair), len(data)]
+        assert all(passed_over(data, low, high) for low, high in zip(edges[::2], edges[1::2], strict=True))
+    for fault in found:
+        assert fault.raw == data[fault.offset :][: min(fault.length, 4096)]
+        assert str(fault.offset) in fault.detail
+    return records, found
+
+
+def frames(rng: random.Random, count: int, *, smallest: int = 54, largest: int = 1514) -> list[Record]:
+    return wiretap.records(rng.randbytes(rng.randint(smallest, largest)) for _ in range(count))
+
+
+SOME = frames(random.Random(1), 12)
+BODIES = [record.data for record in SOME]
+
+
+# --- rows of the table of faults: pcap --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [1, 20, 53])
+def test_fault_01_last_record_cut_in_its_body(lost: int) -> None:
+    data = pcap(SOME)
+    records, found = check(data[:-lost])
+    assert [r.data for r in records] == BODIES[:-1]
+    size = 16 + len(BODIES[-1])
+    assert places(found) == [(CaptureReason.TRUNCATED_RECORD_BODY, len(data) - size, size - lost)]
+
+
+@pytest.mark.parametrize("kept", [1, 8, 15])
+def test_fault_02_last_record_cut_in_its_header(kept: int) -> None:
+    data = pcap(SOME)
+    cut = len(data) - len(BODIES[-1]) - 16
+    records, found = check(data[: cut + kept])
+    assert [r.data for r in records] == BODIES[:-1]
+    assert places(found) == [(CaptureReason.TRUNCATED_RECORD_HEADER, cut, kept)]
+
+
+@pytest.mark.parametrize("kept", [1, 3, 4, 23])
+@pytest.mark.parametrize("head", [pcap_header(), section()])
+def test_fault_03_file_header_cut(head: bytes, kept: int) -> None:
+    assert unreadable(head[:kept]) is CaptureReason.TRUNCATED_FILE_HEADER
+
+
+def test_fault_04_empty_file() -> None:
+    assert unreadable(b"") is CaptureReason.EMPTY_FILE
+
+
+@pytest.mark.parametrize("head", [pcap_header(), section(), section() + interface()])
+def test_fault_05_header_only(head: bytes) -> None:
+    assert check(head) == ([], [])
+
+
+@pytest.mark.parametrize("data", [b"<!DOCTYPE html><html></html>", b"text\n" * 9, bytes(100), b"\x0a\x0d\x0d\x0a" * 9])
+def test_fault_06_wrong_magic(data: bytes) -> None:
+    assert unreadable(data) is CaptureReason.BAD_MAGIC
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("ns", [False, True])
+@pytest.mark.parametrize("modified", [False, True])
+def test_faults_07_08_09_every_magic(order: str, ns: bool, modified: bool) -> None:
+    if ns and modified:
+        pytest.skip("no such format")
+    stamps = [DAY + 1_234_567, DAY + 999_999_999, (2**32 - 1) * BILLION]
+    content = [Record(record.data, stamp) for record, stamp in zip(SOME, stamps, strict=False)]
+    records, found = check(pcap(content, order=order, ns=ns, modified=modified))
+    assert found == []
+    assert [r.data for r in records] == BODIES[:3]
+    assert [r.time_ns for r in records] == (stamps if ns else [stamp // 1000 * 1000 for stamp in stamps])
+
+
+def test_fault_10_snaplen_cut() -> None:
+    content = [Record(record.data[:96], record.time_ns, len(record.data)) for record in SOME]
+    records, found = check(pcap(content, snap=96))
+    assert found == []
+    assert [(r.data, r.original) for r in records] == [(body[:96], len(body)) for body in BODIES]
+
+
+@pytest.mark.parametrize("offset", [0, 1_000_000_000])
+def test_fault_26_clocks(offset: int) -> None:
+    """Steps back, stands still, and passes 2^31 s: file order is kept."""
+    seconds = [5, 4, 4, 4, 2**31, 2**31 + 1, 2**32 - 1 - offset, 0, 7]
+    content = [Record(record.data, (second + offset) * BILLION) for record, second in zip(SOME, seconds, strict=False)]
+    records, found = check(pcap(content, ns=True))
+    assert found == []
+    assert [r.time_ns for r in records] == [r.time_ns for r in content]
+
+
+@pytest.mark.parametrize("length", [2**32 - 1, 2**31, 1 << 21, (1 << 20) + 1])
+def test_fault_29_absurd_length(length: int) -> None:
+    parts = [pcap_record(record) for record in SOME]
+    parts[5] = parts[5][:8] + struct.pack("<I", length) + parts[5][12:]
+    records, found = check(pcap_header() + b"".join(parts))
+    assert [r.data for r in records] == BODIES[:5] + BODIES[6:]
+    before = 24 + sum(map(len, parts[:5]))
+    assert places(found) == [(CaptureReason.BAD_RECORD_HEADER, before, len(parts[5]))]
+
+
+@pytest.mark.parametrize("which", [[4], [4, 5, 6], list(range(12))])
+@pytest.mark.parametrize("original", [0, 40])
+def test_fault_29_captured_more_than_there_was(which: list[int], original: int) -> None:
+    content = [r._replace(original=original) if i in which else r for i, r in enumerate(SOME)]
+    records, found = check(pcap(content))
+    assert [r.data for r in records] == BODIES
+    assert found == []
+
+
+@pytest.mark.parametrize("second", [pcap(SOME[6:]), pcap(SOME[6:], order=">"), pcapng(SOME[6:])])
+def test_fault_30_files_joined(second: bytes) -> None:
+    first = pcap(SOME[:6])
+    records, found = check(first + second)
+    assert [r.data for r in records] == BODIES[:6]
+    assert places(found) == [(CaptureReason.CONCATENATED_FILE, len(first), len(second))]
+
+
+def test_fault_30_sections_joined() -> None:
+    records, found = check(pcapng(SOME[:6]) + pcapng(SOME[6:], order=">"))
+    assert ([r.data for r in records], found) == (BODIES, [])
+
+
+def test_empty_records() -> None:
+    content = wiretap.records([b"", *BODIES, b"", b"", b"x"])
+    records, found = check(pcap(content))
+    assert ([r.data for r in records], found) == ([b"", *BODIES, b"", b"", b"x"], [])
+
+
+def test_tail_of_zeros() -> None:
+    """A file that its file system had allocated further than was written."""
+    data = pcap(SOME)
+    records, found = check(data + bytes(10_000))
+    assert [r.data for r in records] == BODIES
+    assert places(found) == [(CaptureReason.BAD_RECORD_HEADER, len(data), 10_000)]
+
+
+def test_capture_inside_a_capture() -> None:
+    """A file transfer of a capture: the records in the packets' bodies are no records."""
+    inner = pcap(SOME[:4])
+    outer = wiretap.records(
+        [BODIES[0], inner, *(inner[at : at + 1000] for at in range(0, len(inner), 1000)), BODIES[1]]
+    )
+    records, found = check(pcap(outer))
+    assert ([r.data for r in records], found) == ([record.data for record in outer], [])
+
+
+# --- rows of the table of faults: pcapng ------------------------------------------------------------------------------
+
+
+def test_fault_11_interfaces() -> None:
+    data = (
+        section()
+        + interface(resolution=9)
+        + interface(link=wiretap.SLL, resolution=0x80 | 20, offset=3600)
+        + enhanced(BODIES[0], DAY + 1)
+        + enhanced(BODIES[1], (NEW_YEAR << 20) + 1, number=1)
+        + interface(link=wiretap.RAW, resolution=3, offset=-5)
+        + enhanced(BODIES[2], NEW_YEAR * 1000 + 1, number=2)
+        + interface(link=wiretap.NULL, resolution=12)
+        + enhanced(BODIES[3], 10**18 + 1999, number=3)
+        + enhanced(BODIES[4], 2, number=0)
+        + interface(resolution=0)
+        + enhanced(BODIES[5], 77, number=4)
+    )
+    records, found = check(data, every_split=True)
+    assert found == []
+    assert [(r.data, r.time_ns, r.link) for r in records] == [
+        (BODIES[0], DAY + 1, wiretap.ETHERNET),
+        (BODIES[1], DAY + 3600 * BILLION + 953, wiretap.SLL),  # 2^-20 s, rounded down to ns
+        (BODIES[2], DAY - 5 * BILLION + 1_000_000, wiretap.RAW),
+        (BODIES[3], 10**15 + 1, wiretap.NULL),
+        (BODIES[4], 2, wiretap.ETHERNET),
+        (BODIES[5], 77 * BILLION, wiretap.ETHERNET),
+    ]
+
+
+def test_fault_11_times_beyond_what_nanoseconds_can_hold() -> None:
+    data = section() + interface(resolution=0) + enhanced(b"x" * 60, 2**60) + interface(resolution=255)
+    data += interface(resolution=127) + enhanced(b"y" * 60, 2**63, number=1) + enhanced(b"z" * 60, 5, number=2)
+    records, found = check(data)
+    assert found == []
+    assert [r.time_ns for r in records] == [NO_TIME, 0, 0]
+
+
+def test_fault_12_sections_of_both_byte_orders() -> None:
+    data = b"".join(pcapng(SOME[i : i + 3], order="<>"[i % 2]) for i in range(0, 12, 3))
+    records, found = check(data, every_split=True)
+    assert ([r.data for r in records], found) == (BODIES, [])
+
+
+@pytest.mark.parametrize("kept", [1, 4, 11, 12, 31, 40])
+def test_fault_13_last_block_cut(kept: int) -> None:
+    data = pcapng(SOME[:5])
+    records, found = check(data + enhanced(BODIES[5])[:kept])
+    assert [r.data for r in records] == BODIES[:5]
+    assert places(found) == [(CaptureReason.TRUNCATED_BLOCK, len(data), kept)]
+
+
+@pytest.mark.parametrize("length", [0, 4, 11, 13, 2**32 - 4, 2**32 - 1, (16 << 20) + 4, 12, 32, 100_000])
+def test_fault_14_block_length(length: int) -> None:
+    bad = enhanced(BODIES[5])
+    bad = bad[:4] + struct.pack("<I", length) + bad[8:]
+    data = pcapng(SOME[:5])
+    records, found = check(data + bad + b"".join(enhanced(body) for body in BODIES[6:]))
+    assert [r.data for r in records] == BODIES[:5] + BODIES[6:]
+    assert places(found) == [(CaptureReason.BAD_BLOCK, len(data), len(bad))]
+
+
+def test_fault_15_trailer_mismatch() -> None:
+    bad = enhanced(BODIES[5])[:-4] + struct.pack("<I", 64)
+    data = pcapng(SOME[:5])
+    records, found = check(data + bad + b"".join(enhanced(body) for body in BODIES[6:]))
+    assert [r.data for r in records] == BODIES[:5] + BODIES[6:]
+    assert places(found) == [(CaptureReason.BAD_BLOCK, len(data), len(bad))]
+
+
+def test_fault_15_unknown_interface() -> None:
+    head = section() + enhanced(BODIES[0]) + interface()
+    data = head + enhanced(BODIES[1]) + enhanced(BODIES[2], number=1) + wiretap.simple(BODIES[3])
+    records, found = check(data, every_split=True)
+    assert [r.data for r in records] == [BODIES[1], BODIES[3]]
+    first, second = len(enhanced(BODIES[0])), len(enhanced(BODIES[2]))
+    assert places(found) == [
+        (CaptureReason.UNKNOWN_INTERFACE, len(section()), first),
+        (CaptureReason.UNKNOWN_INTERFACE, len(head) + len(enhanced(BODIES[1])), second),
+    ]
+
+
+def test_fault_15_faults_of_many_blocks_are_told_once() -> None:
+    """However the file is split: a fault belongs to the split that holds it."""
+    content = b"".join(enhanced(body, number=i % 2) for i, body in enumerate(BODIES * 5))
+    records, found = check(section() + interface() + content, every_split=True)
+    assert (len(records), len(found)) == (30, 30)
+
+
+def test_fault_15_captured_length_beyond_its_block() -> None:
+    data = section() + interface() + enhanced(b"x" * 60, captured=64) + enhanced(b"y" * 60)
+    records, found = check(data)
+    assert [r.data for r in records] == [b"y" * 60]
+    assert places(found) == [(CaptureReason.UNKNOWN_INTERFACE, 48, 92)]
+
+
+def test_fault_16_other_blocks_options_simple_packets() -> None:
+    comment = wiretap.option(1, b"a comment") + wiretap.option(0, b"")
+    others = [block(kind, bytes(20)) for kind in (4, 5, 9, 10, 0xBAD, 0x40000BAD, 0x80000001, 7, 0)]
+    data = section(options=comment) + others[0] + interface(snap=100) + b"".join(others)
+    data += enhanced(BODIES[0][:61], 1, options=comment) + wiretap.simple(b"s" * 61) + others[3]
+    data += wiretap.simple(b"t" * 100, original=1500) + wiretap.obsolete(b"o" * 63, 5) + block(0x0A0D0D0B, b"")
+    records, found = check(data, every_split=True)
+    assert found == []
+    assert [(r.data, r.original, r.time_ns) for r in records] == [
+        (BODIES[0][:61], 61, 1000),
+        (b"s" * 61, 61, NO_TIME),
+        (b"t" * 100, 1500, NO_TIME),
+        (b"o" * 63, 63, 5000),
+    ]
+
+
+def test_fault_17_check_sequence_in_the_link_type() -> None:
+    records, _ = check(pcap(SOME, link=1 | 0x2400_0000))
+    assert {r.link for r in records} == {1}
+
+
+# --- any damage -------------------------------------------------------------------------------------------------------
+
+
+def damaged(rng: random.Random, parts: list[bytes], *, header: int) -> tuple[bytes, set[int]]:
+    """The parts with some of them damaged, far enough apart; and which."""
+    hurt: set[int] = set()
+    at = rng.randrange(1, 6)
+    while at < len(parts) - 4:
+        hurt.add(at)
+        at += rng.randrange(5, 25)
+    parts = list(parts)
+    for i in hurt:
+        part = bytearray(parts[i])
+        match rng.randrange(6):
+            case 0:  # bits of the header
+                for _ in range(rng.randrange(1, 9)):
+                    part[rng.randrange(header)] ^= 1 << rng.randrange(8)
+            case 1:  # its lengths
+                part[8 : min(header, 16)] = rng.randbytes(min(header, 16) - 8)
+            case 2:  # bytes are missing
+                begin = rng.randrange(len(part))
+                del part[begin : begin + rng.randrange(1, 700)]
+            case 3:  # bytes too many
+                begin = rng.randrange(len(part))
+                part[begin:begin] = rng.choice([rng.randbytes(rng.randrange(1, 900)), bytes(rng.randrange(1, 900))])
+            case 4:  # a run of zeros, as of a lost disk block
+                begin = rng.randrange(len(part))
+                part[begin : begin + 512] = bytes(len(part[begin : begin + 512]))
+            case 5:  # noise
+                part = bytearray(rng.randbytes(rng.randrange(1, 3000)))
+        parts[i] = bytes(part)
+    return b"".join(parts), hurt
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
+def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
+    """No record is lost that was not damaged, and no byte is forgotten."""
+    rng = random.Random(seed)
+    content = frames(rng, 60, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
+    order = rng.choice("<>")
+    if style == "pcapng":
+        parts = [enhanced(r.data, r.time_ns // 1000, order=order) for r in content]
+        head, header = section(order=order) + interface(order=order), 28
+    else:
+        modified = style == "modified"
+        parts = [pcap_record(r, order=order, modified=modified) for r in content]
+        head, header = pcap_header(order=order, modified=modified), 24 if modified else 16
+    data, hurt = damaged(rng, parts, header=header)
+    data = head + data
+    if rng.random() < 0.3:
+        data = data[: -rng.randrange(1, 60)]
+        hurt.add(len(parts) - 1)
+    records, _ = check(data, every_split=True)
+    found = {r.data for r in records}
+    assert [i for i, record in enumerate(content) if i not in hurt and record.data not in found] == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_fault_69_random_bytes_wrong(seed: int) -> None:
+    """At any density: no exception, and the laws hold."""
+    rng = random.Random(seed)
+    content = frames(rng, 150, smallest=14, largest=rng.choice([60, 400, 1514]))
+    data = bytearray(rng.choice([pcap(content), pcap(content, modified=True, order=">"), pcapng(content)]))
+    for _ in range(int(len(data) * rng.choice([0.0005, 0.005, 0.05, 0.3])) + 1):
+        data[rng.randrange(24, len(data))] = rng.choice([0, 0xFF, rng.randrange(256)])
+    check(bytes(data), every_split=True)
+
+
+WORD = struct.Struct("<I").pack
+GOOD = pcap_record(Record(b"g" * 20))
+LIE = struct.pack("<IIII", NEW_YEAR, 0, 20, 2**31)  # a header that does not vouch for itself
+HOSTILE = {
+    "zeros": bytes(4 << 20),
+    "noise": random.Random(0).randbytes(4 << 20),
+    "every word a length that leads astray": WORD(101) * (1 << 20),
+    "every word a length that leads on": WORD(100) * (1 << 20),
+    "long lengths": WORD(900_000) * (1 << 20),
+    "three good records and a lie": (3 * GOOD + LIE) * ((1 << 20) // 124),
+    "four good records and two lies": (4 * GOOD + 2 * (LIE + bytes(20))) * ((4 << 20) // 216),
+    "empty records": struct.pack("<IIII", NEW_YEAR, 0, 0, 0) * (1 << 18),
+    "only lies": (LIE + bytes(20)) * ((4 << 20) // 36),
+    "a long record and a lie": (pcap_record(Record(bytes(1 << 20))) + LIE * 9) * 4,
+    "headers of long records": struct.pack("<IIII", NEW_YEAR, 0, 1 << 20, 1 << 20) * (1 << 18),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("size", [1 << 16, 8 << 20])
+def test_time_is_linear_pcap(what: str, size: int) -> None:
+    data = pcap(SOME) + b"\xff" * 16 + HOSTILE[what]
+    began = time.process_time()
+    records, found = read(data, size=size)
+    assert time.process_time() - began < 5
+    assert [r.data for r in records[: len(SOME)]] == BODIES
+    assert sum(16 + len(r.data) for r in records) + sum(fault.length for fault in found) == len(data) - 24
+
+
+HOSTILE_BLOCKS = {
+    "zeros": bytes(4 << 20),
+    "noise": random.Random(0).randbytes(4 << 20),
+    "types": WORD(6) * (1 << 20),
+    "long blocks": (WORD(6) + WORD(15 << 20)) * (1 << 19),
+    "nested blocks": b"".join(WORD(6) + WORD((4 << 20) - 16 * i) for i in range(1 << 18)),
+    "sections": section() * ((4 << 20) // 28),
+    "interfaces": interface() * ((4 << 20) // 20),
+    "small blocks": block(5, b"") * ((4 << 20) // 12),
+    "packets of no interface": enhanced(b"", number=9**9) * ((1 << 20) // 32),
+    "small blocks and a lie": (block(5, b"") * 3 + WORD(6) * 3) * ((1 << 20) // 48),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE_BLOCKS)
+@pytest.mark.parametrize("size", [1 << 16, 8 << 20])
+def test_time_is_linear_pcapng(what: str, size: int) -> None:
+    data = pcapng(SOME) + HOSTILE_BLOCKS[what]
+    began = time.process_time()
+    records, _ = read(data, size=size)
+    assert time.process_time() - began < 5
+    assert [r.data for r in records[: len(SOME)]] == BODIES
