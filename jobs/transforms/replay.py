@@ -16,11 +16,10 @@ from jobs.transforms.scopes import (
     order_acks,
     passes_through,
     routes,
-    scope_key,
     signed,
     unsigned,
     with_ends,
-    with_replay_scope,
+    with_scope,
 )
 from schemas.ingest import Stage
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
@@ -54,14 +53,15 @@ def verdicts(
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination."""
-    ends = with_replay_scope(with_ends(streams, handshakes), messages, scope)
-    ways = routes(messages, ends).withColumn("scope_key", scope_key())
+    ends = with_ends(streams, handshakes)
+    ways = routes(messages, ends)
     answers = order_acks(acks, ends, ways)
+    scoped = with_scope(ways, messages, ends, scope)
     runs = missing_runs(stream_gaps, quarantine)
     timeline = in_replay_order(
-        arrivals(messages, runs, ends)
-        .unionByName(stream_ends(runs, ends, ways), allowMissingColumns=True)
-        .unionByName(opening_rows(initial_states(ways, answers)), allowMissingColumns=True)
+        with_scope(arrivals(messages, runs, ends), messages, ends, scope)
+        .unionByName(stream_ends(runs, ends, scoped), allowMissingColumns=True)
+        .unionByName(opening_rows(initial_states(scoped, answers)), allowMissingColumns=True)
     )
     states = moving(timeline) if reading is Reading.LITERAL else holding(timeline)
     replayed = with_evidence(with_verdict(states), answers)
@@ -95,10 +95,10 @@ def arrivals(messages: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame
         .join(ends, "stream_id")
         .where(~passes_through())
         .select(
-            scope_key().alias("scope_key"),
             "session_id",
             "receiver",
             "source_queue_manager",
+            "destination_queue",
             *KEY,
             "captured_ns",
             "first_ns",
@@ -173,7 +173,21 @@ def in_replay_order(timeline: DataFrame) -> DataFrame:
         )
         .withColumn("missing", F.col("added_so_far") + F.coalesce("caught_later", F.lit(0)))
         .where(F.col("sequence").isNotNull())
-        .drop("missing_already", "added", "added_so_far", "caught", "caught_later", "mid_stream")
+        .select(
+            "scope_key",
+            "clock",
+            "first_ns",
+            *KEY,
+            "session_id",
+            "receiver",
+            "source_queue_manager",
+            "captured_ns",
+            "sequence",
+            "number",
+            "previous",
+            "missing",
+            "replay_order",
+        )
     )
 
 

@@ -33,22 +33,18 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
     Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
     stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL).
     """
-    of_connection = (
-        handshakes.join(streams.select("stream_id", "connection_id", "from_initiator"), "stream_id")
-        .groupBy("connection_id")
-        .agg(
-            F.max(_guid("client_guid")).alias("client"),
-            F.coalesce(
-                F.max(F.when(~F.col("from_initiator"), _guid("server_guid"))),
-                F.max(_guid("server_guid")),
-            ).alias("server"),
-        )
+    named = handshakes.groupBy("stream_id").agg(
+        F.max(_guid("client_guid")).alias("client"), F.max(_guid("server_guid")).alias("server")
     )
+    both = Window.partitionBy("connection_id").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     initiator = F.col("from_initiator")
     sender_guid = F.when(initiator, F.col("client")).when(~initiator, F.col("server"))
     receiver_guid = F.when(initiator, F.col("server")).when(~initiator, F.col("client"))
+    response = F.when(~initiator, F.col("server"))
     return (
-        streams.join(of_connection, "connection_id", "left")
+        streams.join(named, "stream_id", "left")
+        .withColumn("server", F.coalesce(F.max(response).over(both), F.max("server").over(both)))
+        .withColumn("client", F.max("client").over(both))
         .select(
             "stream_id",
             "connection_id",
@@ -86,18 +82,15 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _auto(messages: DataFrame, ends: DataFrame) -> DataFrame:
-    """`session_id`, `replay_scope` for sessions where `session` and `queue` may differ.
+    """`session_id`, `replay_scope` of the senders with several queues: elsewhere `queue` finds no fewer.
 
-    Where no sender has two queues on a session, a queue's scope holds all that the session's does: `queue`
-    finds no fewer predecessors, and wins. Elsewhere a predecessor counts where its number was seen at all.
+    A predecessor is found where a message of the scope bears its number, whenever it came.
     """
     several = (
-        routes(messages, ends)
-        .groupBy("session_id", "source_queue_manager")
-        .agg(F.count_distinct("destination_queue").alias("queues"))
-        .where("queues > 1")
-        .select("source_queue_manager")
-        .distinct()
+        messages.where("transactional")
+        .groupBy("source_queue_manager")
+        .agg(F.min("destination_queue").alias("least"), F.max("destination_queue").alias("most"))
+        .where("least < most")
     )
     session = ("session_id", "source_queue_manager", "tx_sequence_id", "number")
     queue = ("source_queue_manager", "destination_queue", "tx_sequence_id", "number")
@@ -135,14 +128,16 @@ def _auto(messages: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def with_replay_scope(ends: DataFrame, messages: DataFrame, scope: Scope) -> DataFrame:
-    """Ends with `replay_scope`: `session`, `queue` or `connection`."""
-    if scope is not Scope.AUTO:
-        return ends.withColumn("replay_scope", F.lit(scope.value))
-    return ends.join(_auto(messages, ends), "session_id", "left").fillna(Scope.QUEUE.value, subset=["replay_scope"])
+def with_scope(rows: DataFrame, messages: DataFrame, ends: DataFrame, scope: Scope) -> DataFrame:
+    """Rows of a session and a sender with `replay_scope` (`session`, `queue` or `connection`) and `scope_key`."""
+    if scope is Scope.AUTO:
+        chosen = rows.join(_auto(messages, ends), "session_id", "left").fillna(Scope.QUEUE.value, ["replay_scope"])
+    else:
+        chosen = rows.withColumn("replay_scope", F.lit(scope.value))
+    return chosen.withColumn("scope_key", _scope_key())
 
 
-def scope_key() -> Column:
+def _scope_key() -> Column:
     """Readable key of a message's scope. A sequence is end to end, so that each names the original sender."""
     kind, source = F.col("replay_scope"), F.col("source_queue_manager")
     return (
@@ -159,25 +154,22 @@ def order_acks(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame
     either. An OrderAck in the direct form names no addressee: it is for the original senders of the messages
     that its session's other direction carried.
     """
-    ack = (
+    senders = routes.groupBy("session_id").agg(F.collect_set("source_queue_manager").alias("senders"))
+    named = _guid("queue_manager_address")
+    return (
         acks.where((F.col("ack_type") == AckType.ORDER_ACK.value) & F.col("captured_ns").isNotNull())
         .join(ends.select("stream_id", "sender", F.col("receiver").alias("addressee")), "stream_id")
+        .withColumn("session_id", F.concat_ws("->", "addressee", "sender"))
+        .join(senders, "session_id", "left")
+        .withColumn("addressees", F.when(named.isNotNull(), F.array(named)).otherwise(F.col("senders")))
+        .withColumn("receiver", F.explode(F.array_distinct(F.array("sender", "source_queue_manager"))))
         .select(
-            F.concat_ws("->", "addressee", "sender").alias("session_id"),
-            F.explode(F.array_distinct(F.array("sender", "source_queue_manager"))).alias("receiver"),
-            _guid("queue_manager_address").alias("named"),
+            "receiver",
+            F.explode("addressees").alias("source_queue_manager"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.col("captured_ns").alias("ns"),
         )
-    )
-    senders = routes.select("session_id", "source_queue_manager").distinct()
-    fields = ("receiver", "source_queue_manager", "sequence", "number", "ns")
-    return (
-        ack.where(F.col("named").isNotNull())
-        .withColumnRenamed("named", "source_queue_manager")
-        .select(*fields)
-        .unionByName(ack.where(F.col("named").isNull()).join(senders, "session_id").select(*fields))
     )
 
 

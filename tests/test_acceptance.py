@@ -1,0 +1,55 @@
+"""The acceptance rule and its fold, without Spark."""
+
+import pyarrow as pa
+import pytest
+
+from udfs.acceptance import STATE, Message, State, accept, after, fold
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted"),
+    [
+        ((7, 6, 5), True),  # the next number
+        ((7, 9, 5), True),  # 6 to 8 expired
+        ((7, 9, 0), True),  # nothing before it is left in the sender's table
+        ((7, 5, 4), False),  # sent again
+        ((7, 7, 6), False),  # 6 is missing
+        ((8, 1, 0), True),  # a new sequence
+        ((8, 3, 0), True),  # a new sequence of which 1 and 2 expired
+        ((8, 2, 1), False),  # a new sequence whose start was missed
+        ((6, 9, 0), False),  # an old sequence
+        ((7, 6, 8), False),  # a previous number above its own
+    ],
+)
+def test_rule(message: tuple[int, int, int], accepted: bool) -> None:
+    assert accept(State(7, 5, 0), Message(*message, missing=0)) is accepted
+
+
+def test_a_refused_message_moves_the_state_only_upwards_and_over_missing_bytes() -> None:
+    state = State(7, 5, 1)
+    assert after(state, Message(7, 9, 8, missing=1)) == state
+    assert after(state, Message(7, 9, 8, missing=2)) == State(7, 9, 2)
+    assert after(state, Message(7, 5, 4, missing=2)) == state
+
+
+def batch(rows: list[tuple[int, int, int, int, bool]]) -> pa.RecordBatch:
+    columns = {name: [row[i] for row in rows] for i, name in enumerate([*Message._fields, "opens"])}
+    opening = {name: pa.array([value] * len(rows), pa.int64()) for name, value in zip(STATE, (7, 5, 0), strict=True)}
+    return pa.RecordBatch.from_pydict(columns | opening)
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_fold_carries_the_state_over_batches_and_takes_it_anew_where_a_run_opens(cut: int) -> None:
+    rows = [
+        (7, 7, 6, 0, True),  # a hole at state 7, 5
+        (7, 6, 5, 0, False),
+        (7, 7, 6, 0, False),
+        (7, 9, 8, 0, True),  # the next run opens at 7, 5 again
+        (8, 1, 0, 0, False),
+    ]
+    states = [
+        state
+        for done in fold([batch(rows[:cut]), batch(rows[cut:])])
+        for state in zip(*(done[name].to_pylist() for name in STATE[:2]), strict=True)
+    ]
+    assert states == [(7, 5), (7, 5), (7, 6), (7, 5), (7, 5)]
