@@ -162,7 +162,7 @@ def _transport_layer(
         units = data[here + 1].astype(np.int64)
         size = np.where(protocol == _AUTHENTICATION_HEADER, (units + 2) * 4, (units + 1) * 8)
         protocol = np.where(more, data[here], protocol)
-        transport = np.where(more, transport + size, transport)
+        transport = np.where(more, np.minimum(transport + size, end), transport)
     in_fragment = np.where(protocol == _FRAGMENT_HEADER, data[np.where(v6, transport, 0)], protocol) == _TCP
     fragment = (v4 & ((_be16(data, at + 6) & 0x3FFF) != 0)) | (v6 & (protocol == _FRAGMENT_HEADER))
     protocol = np.where(fragment, np.where(in_fragment, _FRAGMENT, 0), protocol)
