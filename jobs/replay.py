@@ -8,7 +8,7 @@ from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
-from jobs.transforms.replay import verdicts
+from jobs.transforms import replay, summaries
 from jobs.warehouse import Origin, Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
@@ -35,10 +35,20 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if warehouse.derived_from(FINDINGS) == origin:
         progress("replay: nothing new")
         return
-    sources = [warehouse.read(table) for table in _SOURCES]
-    rows = verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope))
-    warehouse.replace(VERDICTS, rows)
+    messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in _SOURCES]
+    judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope))
+    warehouse.replace(VERDICTS, judged)
     progress("replay: wrote verdicts")
+    written = warehouse.read(VERDICTS)
+    for table, rows in (
+        (SEQUENCES, summaries.sequences(written)),
+        (SESSIONS, summaries.sessions(messages, streams, handshakes, written, scope=Scope(config.scope))),
+        (TRANSACTIONS, summaries.transactions(written)),
+        (FINDINGS, summaries.findings(written)),
+    ):
+        # The last of the tables says that all of them are done.
+        warehouse.replace(table, rows, derived_from=origin)
+        progress(f"replay: wrote {table.name}")
 
 
 if __name__ == "__main__":
