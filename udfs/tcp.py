@@ -55,6 +55,8 @@ class Direction:
     """Lowest position that this direction sent from."""
     end: int | None = None
     """Position behind the highest byte that was sent."""
+    held: int | None = None
+    """Position behind the highest byte that was captured."""
     fin: int | None = None
     acked: int | None = None
     data: list[tuple[int, int, int]] = field(default_factory=list)
@@ -93,8 +95,11 @@ class Connection:
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def accepts(self, segment: Segment) -> bool:
-        """Whether the sequence number fits what this direction has sent."""
-        side = self.sides[segment.from_b]
+        """Whether the sequence number fits what this direction has sent or, before that is known, what it answers."""
+        side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
+        if side.end is None and side.acked is None and segment.flags & ACK:
+            acked = other.place(segment.ack)
+            return other.near(acked) and (other.isn is None or acked > other.isn)
         return side.near(side.place(segment.seq))
 
     def take(self, segment: Segment, index: int) -> None:
@@ -110,8 +115,13 @@ class Connection:
             self.closed = True
             return
         end = position + segment.length
-        if segment.length and not (segment.length == 1 and end == side.end):  # a keep-alive repeats the last byte
+        first = None if side.isn is None else side.isn + 1
+        keep_alive = segment.length == 1 and end in (side.held, first)  # it repeats the last byte, or makes one up
+        if segment.length and not keep_alive:
             side.data.append((position, index, side.acked or 0))
+        if segment.payload:
+            held = position + len(segment.payload)
+            side.held = held if side.held is None else max(side.held, held)
         side.low = position if side.low is None else min(side.low, position)
         side.end = end if side.end is None else max(side.end, end)
         if segment.flags & FIN:
@@ -218,7 +228,7 @@ def assemble(side: Direction, segments: Sequence[Segment], overlap: Overlap) -> 
     if limit is not None:
         sent = min(max(sent, limit - base), limit - base)
     if side.acked is not None and (side.isn is not None or side.data):
-        sent = max(sent, side.acked - base - (limit is not None and side.acked > limit))
+        sent = max(sent, (side.acked if limit is None else min(side.acked, limit)) - base)
     orderly = all(parts[i][1] == parts[i + 1][0] for i in range(len(parts) - 1))
     pieces = [Piece(*part[:4]) for part in parts] if orderly else list(_settle(parts, overlap))
     conflict = not orderly and _conflict(parts, pieces, segments)

@@ -1,0 +1,440 @@
+"""TCP connections and their streams: what was sent comes back, whatever the capture did to it."""
+
+import random
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
+
+from schemas.ingest import TcpReason
+from udfs.tcp import Overlap, Segment, assemble, connections
+
+
+class Rebuilt(NamedTuple):
+    """One direction of a connection."""
+
+    data: bytes
+    gaps: list[tuple[int, int]]
+    conflict: bool
+    rejected: list[tuple[int, TcpReason]]
+    isn: int | None
+
+
+def segment(sent: Sent, *, captured: int | None = None) -> Segment:
+    payload = sent.payload if captured is None else sent.payload[:captured]
+    return Segment(sent.by_server, sent.seq % 2**32, sent.ack % 2**32, sent.flags, len(sent.payload), payload)
+
+
+def rebuild(
+    sent: Sequence[Sent | Segment], overlap: Overlap = Overlap.FIRST
+) -> tuple[list[tuple[Rebuilt, Rebuilt]], list[int]]:
+    """Client's and server's direction of every connection, and the segments in none."""
+    segments = [segment(s) if isinstance(s, Sent) else s for s in sent]
+    found, outside = connections(segments)
+    result = []
+    for connection in found:
+        sides = []
+        for side in connection.sides:
+            stream = assemble(side, segments, overlap)
+            data, at = b"", 0
+            holes = []
+            for piece in stream.pieces:
+                assert piece.start >= at, "pieces are in order and do not overlap"
+                assert piece.end > piece.start
+                if piece.start > at:
+                    holes.append((at, piece.start - at))
+                part = segments[piece.segment].payload[piece.skip : piece.skip + piece.end - piece.start]
+                assert len(part) == piece.end - piece.start
+                data += bytes(part)
+                at = piece.end
+            assert stream.gaps[: len(holes)] == holes
+            assert all(offset >= at and length > 0 for offset, length in stream.gaps[len(holes) :])
+            sides.append(Rebuilt(data, stream.gaps, stream.conflict, stream.rejected, stream.initial_seq))
+        result.append((sides[0], sides[1]))
+    return result, outside
+
+
+def one(sent: Sequence[Sent | Segment], overlap: Overlap = Overlap.FIRST) -> tuple[Rebuilt, Rebuilt]:
+    """The directions of the only connection; no segment is left over."""
+    found, outside = rebuild(sent, overlap)
+    assert (len(found), outside) == (1, [])
+    return found[0]
+
+
+def whole(data: bytes, isn: int | None) -> Rebuilt:
+    return Rebuilt(data, [], False, [], None if isn is None else isn % 2**32)
+
+
+def data(seq: int, payload: bytes, *, ack: int = 5001, flags: int = ACK) -> Sent:
+    return Sent(False, seq, ack, flags, payload)
+
+
+OPEN = handshake(1000, 5000)
+TEXT = bytes(range(256)) * 40
+ISNS = [0, 1000, 2**31 - 5, 2**31, 2**32 - 1, 2**32 - 5000]
+
+
+def shuffled(rng: random.Random, sent: list[Sent], distance: int) -> list[Sent]:
+    """Reordered, none by more than about so many places."""
+    order = sorted(range(len(sent)), key=lambda i: i + rng.random() * distance)
+    return [sent[i] for i in order]
+
+
+def repacketised(rng: random.Random, sent: list[Sent], request: bytes, response: bytes, isns: tuple[int, int]) -> None:
+    """Put retransmissions into the conversation, cut elsewhere than the first time, none before its first sending."""
+    for _ in range(rng.randrange(1, 8)):
+        by_server = rng.random() < 0.5
+        text, isn = (response, isns[1]) if by_server else (request, isns[0])
+        if text:
+            low = rng.randrange(len(text))
+            high = min(len(text), low + rng.randrange(1, 3000))
+            sent.insert(rng.randrange(4, len(sent)), Sent(by_server, isn + 1 + low, 0, 0, text[low:high]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_was_sent_comes_back(seed: int) -> None:
+    """Reordered, repeated, repacketised, near the wrap; in every overlap policy, for nothing conflicts."""
+    rng = random.Random(seed)
+    for _ in range(8):
+        isns = rng.choice(ISNS), rng.choice([*ISNS, rng.randrange(2**32)])
+        request, response = rng.randbytes(rng.randrange(9000)), rng.randbytes(rng.randrange(9000))
+        largest = rng.choice([1, 2, 50, 1460, 9000])
+        if largest < 50:
+            request, response = request[:300], response[:300]
+        sent = conversation(rng, request, response, client_isn=isns[0], server_isn=isns[1], largest=largest)
+        repacketised(rng, sent, request, response, isns)
+        sent = shuffled(rng, sent, rng.choice([0, 2, 8, 50]))
+        for _ in range(rng.choice([0, 3])):
+            sent.insert(rng.randrange(len(sent)), rng.choice(sent))
+        expected = whole(request, isns[0]), whole(response, isns[1])
+        for overlap in Overlap:
+            assert one(sent, overlap) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_lost_is_a_gap(seed: int) -> None:
+    """Exactly: bytes that the capture does not hold but an acknowledgment or later bytes prove."""
+    rng = random.Random(seed)
+    for _ in range(8):
+        isns = rng.choice(ISNS), rng.choice(ISNS)
+        texts = rng.randbytes(rng.randrange(1, 9000)), rng.randbytes(rng.randrange(1, 9000))
+        sent = conversation(rng, *texts, client_isn=isns[0], server_isn=isns[1], largest=rng.choice([50, 1460]))
+        lost = {i for i, s in enumerate(sent) if s.payload and rng.random() < 0.2}
+        kept = shuffled(rng, [s for i, s in enumerate(sent) if i not in lost], rng.choice([0, 4]))
+        sides = one(kept)
+        for by_server, (isn, text, side) in enumerate(zip(isns, texts, sides, strict=True)):
+            held = bytearray(len(text))
+            for s in kept:
+                if s.by_server == by_server and s.payload:
+                    at = (s.seq - isn - 1) % 2**32
+                    held[at : at + len(s.payload)] = b"\1" * len(s.payload)
+            gaps: list[tuple[int, int]] = []
+            for at, there in enumerate(held):
+                if not there and gaps and sum(gaps[-1]) == at:
+                    gaps[-1] = gaps[-1][0], gaps[-1][1] + 1
+                elif not there:
+                    gaps.append((at, 1))
+            expected = bytes(c for c, there in zip(text, held, strict=True) if there)
+            assert side == Rebuilt(expected, gaps, False, [], isn)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_fault_42_mid_stream(seed: int) -> None:
+    """Offset 0 is the lowest sequence number seen carrying data, even when it is seen late."""
+    rng = random.Random(seed)
+    isn = rng.choice(ISNS)
+    sent = conversation(rng, TEXT, TEXT, client_isn=isn, server_isn=9, largest=500, opened=False)
+    client, server = one(shuffled(rng, sent, rng.choice([0, 5])))
+    assert (client, server) == (whole(TEXT, None), whole(TEXT, None))
+
+
+# --- rows of the table of faults --------------------------------------------------------------------------------------
+
+
+def test_fault_34_identical_retransmission() -> None:
+    sent = [*OPEN, data(1001, b"abc"), data(1001, b"abc"), data(1004, b"def"), data(1004, b"def"), data(1001, b"abc")]
+    assert one(sent)[0] == whole(b"abcdef", 1000)
+
+
+def test_fault_35_repacketised_retransmission() -> None:
+    sent = [*OPEN, data(1001, b"abc"), data(1004, b"def"), data(1002, b"bcdefg"), data(1001, b"a")]
+    assert one(sent)[0] == whole(b"abcdefg", 1000)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "inside", "around", "before", "behind", "same_start_longer"),
+    [
+        (Overlap.FIRST, b"..aaaa..", b"bbaaaabb", b"bbaaaa..", b"..aaaabb", b"..aaaabb"),
+        (Overlap.WINDOWS, b"..aaaa..", b"bbbbbbbb", b"bbaaaa..", b"..aaaabb", b"..aaaabb"),
+        (Overlap.LINUX, b"..aaaa..", b"bbbbbbbb", b"bbbbaa..", b"..aaaabb", b"..bbbbbb"),
+        (Overlap.LAST, b"..abba..", b"bbbbbbbb", b"bbbbaa..", b"..aabbbb", b"..bbbbbb"),
+    ],
+)
+def test_fault_36_overlap_still_queued(
+    overlap: Overlap, inside: bytes, around: bytes, before: bytes, behind: bytes, same_start_longer: bytes
+) -> None:
+    """A first segment of four bytes behind a hole, and a second one over it."""
+    cases = [(3, 2, inside), (0, 8, around), (0, 4, before), (4, 4, behind), (2, 6, same_start_longer)]
+    for start, length, expected in cases:
+        sent = [*OPEN, data(1101 + 2, b"aaaa"), data(1101 + start, b"b" * length)]
+        client, _ = one(sent, overlap)
+        assert client.conflict
+        assert client.data == expected.strip(b".")
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_fault_37_overlap_already_acknowledged(overlap: Overlap) -> None:
+    sent = [*OPEN, data(1001, b"aaaa"), Sent(True, 5001, 1005, ACK), data(1001, b"bbbbbb")]
+    client, _ = one(sent, overlap)
+    assert (client.data, client.conflict) == (b"aaaabb", True)
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_fault_37_partly_acknowledged(overlap: Overlap) -> None:
+    sent = [*OPEN, data(1001, b"aaaa"), Sent(True, 5001, 1003, ACK), data(1001, b"bbbbbb")]
+    expected = {Overlap.LAST: b"aabbbb", Overlap.LINUX: b"aabbbb"}.get(overlap, b"aaaabb")
+    assert one(sent, overlap)[0].data == expected
+
+
+def test_fault_38_acknowledgment_before_the_data() -> None:
+    sent = [*OPEN, Sent(True, 5001, 1007, ACK), data(1004, b"def"), data(1001, b"abc")]
+    assert one(sent)[0] == whole(b"abcdef", 1000)
+
+
+@pytest.mark.parametrize("largest", [1, 2, 700])
+@pytest.mark.parametrize("seed", range(6))
+def test_fault_39_whole_file_backwards(largest: int, seed: int) -> None:
+    rng = random.Random(seed)
+    request, response = TEXT[: 300 * largest], TEXT[: 200 * largest]
+    isn = rng.choice(ISNS)
+    sent = conversation(rng, request, response, client_isn=isn, largest=largest)
+    assert one(sent[::-1]) == (whole(request, isn), whole(response, 5000))
+
+
+@pytest.mark.parametrize("isn", ISNS)
+def test_fault_43_sequence_wrap(isn: int) -> None:
+    sent = conversation(random.Random(1), TEXT, TEXT, client_isn=isn, server_isn=isn, largest=100)
+    assert one(sent) == (whole(TEXT, isn), whole(TEXT, isn))
+
+
+def test_fault_43_more_than_four_gib() -> None:
+    """Positions go on growing: the sequence numbers come round and each round is its own."""
+    step = 200 << 20
+    jumps = [
+        Segment(False, (1001 + i * step) % 2**32, 0, ACK, 4, b"%4d" % i) for i in range(60)
+    ]  # 12 GB, of which 4 bytes in every 200 MiB are held
+    found, outside = rebuild([*map(segment, OPEN), *jumps])
+    assert outside == []
+    client = found[0][0]
+    assert client.data == b"".join(b"%4d" % i for i in range(60))
+    assert client.gaps == [(i * step + 4, step - 4) for i in range(59)]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("second", [900, 1000 + 300, 1001, 3_000_000_000, 10**6])
+def test_fault_44_port_reuse(second: int, closed: bool) -> None:
+    """After FIN and without; a lower ISN, one inside the old range, one far off."""
+    rng = random.Random(second)
+    first = conversation(rng, TEXT[:600], TEXT[:500], largest=100, closed=closed)
+    again = conversation(rng, TEXT[600:], TEXT[500:], client_isn=second, server_isn=7_000, largest=100)
+    found, outside = rebuild(first + again)
+    assert outside == []
+    assert found == [
+        (whole(TEXT[:600], 1000), whole(TEXT[:500], 5000)),
+        (whole(TEXT[600:], second), whole(TEXT[500:], 7000)),
+    ]
+
+
+def test_fault_44_second_vantage_point() -> None:
+    """Two captures of three connections on one port, one after the other: every segment finds its connection."""
+    rng = random.Random(4)
+    texts = [rng.randbytes(700) for _ in range(6)]
+    parts = [
+        conversation(rng, texts[i], texts[i + 1], client_isn=isn, server_isn=isn + 77, largest=90)
+        for i, isn in ((0, 1000), (2, 1300), (4, 900))
+    ]
+    sent = [s for part in parts for s in part]
+    found, outside = rebuild(sent + sent)
+    assert outside == []
+    assert [(client.data, server.data) for client, server in found] == list(zip(texts[::2], texts[1::2], strict=True))
+    assert not any(side.gaps or side.conflict or side.rejected for pair in found for side in pair)
+
+
+def test_fault_44_reuse_without_any_syn() -> None:
+    first = conversation(random.Random(1), TEXT[:900], largest=90)
+    again = conversation(random.Random(1), TEXT[900:], client_isn=2**31, server_isn=2**30, largest=90, opened=False)
+    found, outside = rebuild(first + again)
+    assert outside == []
+    assert [client.data for client, _ in found] == [TEXT[:900], TEXT[900:]]
+
+
+def test_syn_from_nowhere_does_not_split_a_connection() -> None:
+    """A SYN that nothing follows: the data of both directions stay where they were."""
+    sent = conversation(random.Random(2), TEXT, TEXT, largest=200)
+    for by_server in (False, True):
+        stray = Sent(by_server, 2**31 + 12345, 0, SYN)
+        found, outside = rebuild([*sent[:20], stray, *sent[20:]])
+        assert outside == []
+        assert found[0] == (whole(TEXT, 1000), whole(TEXT, 5000))
+        assert [side.data for pair in found[1:] for side in pair] == [b"", b""]
+
+
+def test_fault_45_reset() -> None:
+    sent = [*OPEN, data(1001, b"abc"), Sent(True, 5001, 1004, RST | ACK)]
+    assert one(sent)[0] == whole(b"abc", 1000)
+
+
+@pytest.mark.parametrize("seq", [5001 + 2**31, 5001 + 2**20, 5001 - 2**20, 0])
+def test_fault_46_spoofed_reset(seq: int) -> None:
+    sent = conversation(random.Random(3), TEXT, TEXT, largest=300)
+    sent.insert(12, Sent(True, seq, 0, RST))
+    assert one(sent) == (whole(TEXT, 1000), whole(TEXT, 5000))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0", b"x"])
+def test_fault_47_keep_alive(garbage: bytes) -> None:
+    probe = data(1006, garbage)
+    answer = Sent(True, 5001, 1007, ACK)
+    sent = [*OPEN, data(1001, b"abcdef"), answer, probe, answer, probe, answer, data(1007, b"ghi")]
+    assert one(sent)[0] == whole(b"abcdefghi", 1000)
+    before_data = [*OPEN, data(1000, garbage), Sent(True, 5001, 1001, ACK), data(1001, b"abc")]
+    assert one(before_data)[0] == whole(b"abc", 1000)
+
+
+def test_fault_47_last_byte_after_its_end_is_no_keep_alive() -> None:
+    """A byte alone that arrives after the FIN or an empty segment behind it."""
+    for flags in (ACK, FIN | ACK):
+        sent = [*OPEN, data(1001, b"abc"), data(1005, b"", flags=flags), data(1004, b"d")]
+        assert one(sent)[0] == whole(b"abcd", 1000)
+
+
+@pytest.mark.parametrize("distance", [2**30, -(2**30), 2**31, 2**29])
+def test_fault_48_far_off_the_window(distance: int) -> None:
+    sent = conversation(random.Random(5), TEXT, TEXT, largest=300)
+    stray = data(1001 + distance, b"stray")
+    for at in (6, 20, len(sent) - 4):
+        found, outside = rebuild([*sent[:at], stray, *sent[at:]])
+        assert found == [(whole(TEXT, 1000), whole(TEXT, 5000))]
+        assert outside == [at]
+
+
+def test_fault_49_one_direction_only() -> None:
+    sent = conversation(random.Random(6), TEXT, TEXT, largest=300)
+    client, server = one([s for s in sent if not s.by_server])
+    assert client == whole(TEXT, 1000)
+    assert (server.data, server.isn) == (b"", None)
+
+
+def test_fault_49_acknowledgments_prove_missing_bytes() -> None:
+    sent = conversation(random.Random(6), TEXT, b"", largest=300, closed=False)
+    sent.append(Sent(True, 5001, 1001 + len(TEXT), ACK))
+    client, _ = one([s for s in sent if s.by_server or s.flags & SYN])
+    assert client == Rebuilt(b"", [(0, len(TEXT))], False, [], 1000)
+    client, _ = one([*OPEN, data(1001, b"abc"), Sent(True, 5001, 1010, ACK)])
+    assert client == Rebuilt(b"abc", [(3, 6)], False, [], 1000)
+
+
+def test_fault_49_acknowledged_end_is_no_gap() -> None:
+    """The FIN takes a sequence number and no byte; an acknowledgment beyond it proves nothing."""
+    sent = [*OPEN, data(1001, b"abc", flags=FIN | ACK), Sent(True, 5001, 1005, ACK), Sent(True, 5001, 1999, ACK)]
+    assert one(sent)[0] == whole(b"abc", 1000)
+
+
+def test_fault_50_data_on_the_syn() -> None:
+    sent = [Sent(False, 1000, 0, SYN, b"abc"), *OPEN[1:], data(1004, b"def")]
+    assert one(sent)[0] == whole(b"abcdef", 1000)
+
+
+def test_fault_50_syn_again() -> None:
+    sent = [OPEN[0], OPEN[0], OPEN[1], OPEN[1], OPEN[2], data(1001, b"abc"), OPEN[0], OPEN[1], data(1004, b"def")]
+    assert one(sent)[0] == whole(b"abcdef", 1000)
+
+
+def test_fault_50_fin_with_data_and_data_behind_it() -> None:
+    sent = [*OPEN, data(1001, b"abc"), data(1004, b"def", flags=FIN | ACK), data(1007, b"late"), data(1009, b"later")]
+    client, _ = one(sent)
+    assert client == Rebuilt(b"abcdef", [], False, [(5, TcpReason.AFTER_FIN), (6, TcpReason.AFTER_FIN)], 1000)
+
+
+def test_fault_50_data_before_the_syn() -> None:
+    client, _ = one([*OPEN, data(901, b"x" * 50), data(1001, b"abc")])
+    assert client == Rebuilt(b"abc", [], False, [(3, TcpReason.BEFORE_START)], 1000)
+
+
+def test_fault_51_one_byte_segments() -> None:
+    sent = conversation(random.Random(7), TEXT[:2000], TEXT[:1000], largest=1)
+    assert one(sent) == (whole(TEXT[:2000], 1000), whole(TEXT[:1000], 5000))
+
+
+def test_fault_52_window_probe_with_the_next_byte() -> None:
+    sent = [*OPEN, data(1001, b"abc"), data(1004, b"d"), data(1004, b"d"), data(1004, b"defg"), data(1008, b"h")]
+    assert one(sent)[0] == whole(b"abcdefgh", 1000)
+
+
+def test_fault_55_urgent_data_is_inline() -> None:
+    sent = [*OPEN, data(1001, b"abc"), data(1004, b"!", flags=ACK | URG | PSH), data(1005, b"def")]
+    assert one(sent)[0] == whole(b"abc!def", 1000)
+
+
+@pytest.mark.parametrize("captured", [0, 1, 40, 99])
+def test_fault_10_snaplen(captured: int) -> None:
+    sent = [segment(s) for s in OPEN]
+    sent += [segment(data(1001 + 100 * i, TEXT[100 * i : 100 * i + 100]), captured=captured) for i in range(3)]
+    client, _ = one(sent)
+    assert client.data == b"".join(TEXT[100 * i : 100 * i + captured] for i in range(3))
+    size = 100 - captured
+    gaps = [(100 * i + captured, size) for i in range(3)] if captured else [(0, 300)]
+    assert (client.gaps, client.rejected) == (gaps, [])
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_many_retransmissions_in_bounded_time(overlap: Overlap) -> None:
+    rng = random.Random(8)
+    text = rng.randbytes(400_000)
+    sent = [*OPEN, *(data(1001 + at, part) for at, part in pieces(rng, text, 200))]
+    sent += [data(1001 + at, part) for at, part in pieces(rng, text, 200)]
+    rng.shuffle(sent[3:])
+    began = time.process_time()
+    assert one(sent, overlap)[0] == whole(text, 1000)
+    assert time.process_time() - began < 3
+
+
+def test_many_connections_on_one_port_in_bounded_time() -> None:
+    sent = [s for i in range(20_000) for s in (Sent(False, i * 70_001, 0, SYN), data(i * 70_001 + 1, b"x"))]
+    began = time.process_time()
+    found, outside = rebuild(sent)
+    assert (len(found), outside) == (20_000, [])
+    assert time.process_time() - began < 5
+
+
+def test_goodbye_in_any_order() -> None:
+    rng = random.Random(9)
+    for _ in range(50):
+        ends = goodbye(1004, 5001)
+        rng.shuffle(ends)
+        assert one([*OPEN, *ends, data(1001, b"abc")])[0] == whole(b"abc", 1000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_segments_at_all(seed: int) -> None:
+    """No exception, no byte twice, each segment with data in a stream, rejected, or a repetition of what is there."""
+    rng = random.Random(seed)
+    base = rng.choice(ISNS)
+    sent = [
+        Segment(
+            rng.random() < 0.4,
+            (base + rng.choice([0, 1, rng.randrange(50), rng.randrange(5000), rng.randrange(2**32)])) % 2**32,
+            (base + rng.choice([0, rng.randrange(50), rng.randrange(2**32)])) % 2**32,
+            rng.choice([ACK, ACK, ACK, SYN, SYN | ACK, FIN | ACK, RST, 0, 0xFF, FIN | SYN | RST]),
+            (length := rng.choice([0, 1, 2, 20, 300])) + rng.choice([0, 0, 0, 100]),
+            rng.randbytes(length),
+        )
+        for _ in range(300)
+    ]
+    for overlap in Overlap:
+        found, outside = rebuild(sent, overlap)
+        assert len(set(outside)) == len(outside)
+        held = sum(len(side.data) for pair in found for side in pair)
+        assert held <= sum(len(s.payload) for s in sent)
