@@ -63,10 +63,9 @@ def captures(folder: Path) -> list[Path]:
 
 
 def records(capture: Path) -> Iterator[Records]:
-    source = open_source(str(capture), Compression.NONE)
-    cursor = open_capture(source)
+    cursor = open_capture(open_source(str(capture), Compression.NONE))
     assert isinstance(cursor, Cursor)
-    for block in read_blocks(source, cursor):
+    for block in read_blocks(open_source(str(capture), Compression.NONE, cursor.offset), cursor):
         assert block.fault is None
         yield block.records
 
