@@ -247,6 +247,19 @@ def test_fault_44_port_reuse(second: int, closed: bool) -> None:
     ]
 
 
+def test_fault_44_port_reuse_with_the_same_server_isn() -> None:
+    """What the server's SYN answers tells whose it is."""
+    first = conversation(random.Random(1), TEXT[:600], TEXT[:500], largest=100)
+    again = conversation(random.Random(2), TEXT[600:], TEXT[500:], client_isn=900, largest=100)
+    assert rebuild(first + again + first) == (
+        [
+            (whole(TEXT[:600], 1000), whole(TEXT[:500], 5000)),
+            (whole(TEXT[600:], 900), whole(TEXT[500:], 5000)),
+        ],
+        [],
+    )
+
+
 def test_fault_44_second_vantage_point() -> None:
     """Two captures of three connections on one port, one after the other: every segment finds its connection."""
     rng = random.Random(4)

@@ -141,7 +141,7 @@ def connections(segments: Sequence[Segment]) -> tuple[list[Connection], list[int
     connection; several in a row are another connection whose SYN was not captured.
     """
     found: list[Connection] = []
-    by_isn: dict[tuple[bool, int], Connection] = {}
+    by_syn: dict[tuple[bool, int, int | None], Connection] = {}
     current: Connection | None = None
     far: list[int] = []
     outside: list[int] = []
@@ -152,10 +152,11 @@ def connections(segments: Sequence[Segment]) -> tuple[list[Connection], list[int
 
     for index, segment in enumerate(segments):
         if segment.flags & SYN:
-            current = by_isn.get((segment.from_b, segment.seq)) or current
+            syn = segment.from_b, segment.seq, segment.ack if segment.flags & ACK else None
+            current = by_syn.get(syn) or current
             if current is None or not current.opens_with(segment):
                 current = another()
-            by_isn[segment.from_b, segment.seq] = current
+            by_syn[syn] = current
         elif current is None:
             current = another()
         elif not current.accepts(segment):

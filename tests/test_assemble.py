@@ -1,0 +1,393 @@
+"""Survey, scan and assemble over whole captures, without Spark: nothing is lost, nothing counted twice."""
+
+import random
+import struct
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+import wiretap
+from pyspark.sql.pandas.types import to_arrow_schema
+from wiretap import ACK, CLIENT, RST, SERVER, SYN, Record, Sent, conversation, ethernet, ipv4, msmq, pcap, pcapng, tcp
+
+from schemas import staging
+from udfs.assemble import assemble_connections
+from udfs.options import IngestOptions
+from udfs.records import Cursor
+from udfs.scan import scan
+from udfs.survey import survey
+
+SURVEY, SEGMENTS, ASSEMBLED = (
+    to_arrow_schema(schema) for schema in (staging.SURVEY.spark, staging.SEGMENTS.spark, staging.ASSEMBLED)
+)
+Row = dict[str, Any]
+
+
+class Ingested(NamedTuple):
+    """Every row that ingest makes of some captures."""
+
+    captures: list[Row]
+    streams: list[Row]
+    gaps: list[Row]
+    packets: list[Row]
+    quarantine: list[Row]
+    counts: Counter[str]
+
+    def framed(self, source: str = "10.0.0.1") -> list[bytes]:
+        """The packets that an address sent, in the order of the stream."""
+        ids = [row["stream_id"] for row in self.streams if row["src_ip"] == source]
+        return [row["raw"] for stream in ids for row in self.packets if row["stream_id"] == stream]
+
+    def reasons(self) -> list[tuple[str, str, int]]:
+        """Stage, code and length of what is in quarantine."""
+        return [(row["stage"], row["reason"], row["length"]) for row in self.quarantine]
+
+
+def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
+    """All three passes; segments go to `assemble` in batches of so many rows."""
+    names = pa.RecordBatch.from_pylist([{"uri": str(uri)} for uri in uris], pa.schema([("uri", pa.string())]))
+    captures = pa.Table.from_batches(survey(options, SURVEY)(iter([names])), SURVEY).to_pylist()
+    splits = [
+        {"capture": rank, "uri": row["uri"], "compression": row["compression"], "cursor": cursor, "stop": stop}
+        for rank, row in enumerate(captures)
+        for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
+    ]
+    segments = pa.Table.from_batches([], SEGMENTS)
+    if splits:
+        rows = pa.RecordBatch.from_pylist(
+            splits,
+            pa.schema(
+                [
+                    ("capture", pa.int64()),
+                    ("uri", pa.string()),
+                    ("compression", pa.string()),
+                    ("cursor", pa.string()),
+                    ("stop", pa.int64()),
+                ]
+            ),
+        )
+        segments = pa.Table.from_batches(scan(options, SEGMENTS)(iter([rows])), SEGMENTS)
+    keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
+    ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
+    out = assemble_connections(options, SEGMENTS, ASSEMBLED)(iter(ordered))
+    rows_out = pa.Table.from_batches(out, ASSEMBLED).to_pylist()
+    by_kind = {kind: [row[kind] for row in rows_out if row[kind] is not None] for kind in ASSEMBLED.names}
+    for row in rows_out:
+        assert sum(row[kind] is not None for kind in ASSEMBLED.names) == 1
+    counts: Counter[str] = Counter()
+    for row in by_kind["counts"]:
+        counts.update({"segments": row["segments"], "others": row["others"]})
+
+    def order(row: Row) -> tuple[Any, ...]:
+        names = ("stage", "capture", "stream_id", "stream_offset", "frame_number")
+        return tuple((row.get(name) is not None, row.get(name)) for name in names)
+
+    return Ingested(
+        captures,
+        sorted(by_kind["stream"], key=lambda row: str(row["stream_id"])),
+        sorted(by_kind["gap"], key=order),
+        sorted(by_kind["packet"], key=order),
+        sorted(by_kind["quarantine"], key=order),
+        counts,
+    )
+
+
+def offset(cursor: str) -> int:
+    return Cursor.from_json(cursor).offset
+
+
+WHOLE = IngestOptions(keep_bodies=True)
+
+
+def balance(found: Ingested) -> None:
+    """The laws of conservation."""
+    rejected = sum(row["stage"] == "frame" for row in found.quarantine)
+    records = sum(row["packet_count"] for row in found.captures)
+    assert records == found.counts["segments"] + found.counts["others"] + rejected
+    for stream in found.streams:
+        own = [row for row in found.packets if row["stream_id"] == stream["stream_id"]]
+        lost = [r for r in found.quarantine if r["stage"] == "framing" and r["stream_id"] == stream["stream_id"]]
+        gaps = [row for row in found.gaps if row["stream_id"] == stream["stream_id"]]
+        assert stream["recovered_bytes"] == sum(r["size"] for r in own) + sum(r["length"] for r in lost)
+        assert stream["missing_bytes"] == sum(row["length"] for row in gaps)
+        parts = [(r["stream_offset"], r["size"]) for r in own] + [
+            (r["stream_offset"], r["length"]) for r in lost + gaps
+        ]
+        at = 0
+        for start, size in sorted(parts):
+            assert start == at, "packets, quarantine and gaps follow one another"
+            assert size > 0
+            at = start + size
+        assert all(len(row["raw"]) == row["size"] for row in own)
+        assert all(row["last_frame"] >= row["first_frame"] >= 1 for row in own)
+    known = {row["stream_id"] for row in found.streams}
+    assert {row["stream_id"] for row in [*found.packets, *found.gaps]} <= known
+
+
+def look(tmp_path: Path, *captures: bytes, options: IngestOptions = WHOLE) -> Ingested:
+    """What is made of the captures, in the order of their names; the same when they are split."""
+    uris = []
+    for index, data in enumerate(captures):
+        uris.append(tmp_path / f"{index}.cap")
+        uris[-1].write_bytes(data)
+    found = ingest(uris, options)
+    balance(found)
+    split = replace(options, split_bytes=20_000, batch_bytes=20_000)
+    assert ingest(uris, split, batch=7) == found._replace(captures=ingest(uris, split).captures)
+    return found
+
+
+def stream(rng: random.Random, count: int, *, largest: int = 3000) -> tuple[bytes, list[bytes]]:
+    packets = [msmq(size := rng.randrange(16, largest), rng.randbytes(size - 16)) for _ in range(count)]
+    return b"".join(packets), packets
+
+
+def frames(
+    sent: Iterable[Sent], *, client: tuple[str, int] = (CLIENT, 50_000), server: tuple[str, int] = (SERVER, 1801)
+) -> list[bytes]:
+    return [s.frame(client=client, server=server) for s in sent]
+
+
+REQUEST, REQUESTS = stream(random.Random(1), 30)
+RESPONSE, RESPONSES = stream(random.Random(2), 20)
+TALK = conversation(random.Random(3), REQUEST, RESPONSE)
+
+
+def test_a_whole_conversation(tmp_path: Path) -> None:
+    records = wiretap.records(frames(TALK))
+    for data in (pcap(records), pcapng(records)):
+        found = look(tmp_path, data)
+        assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
+        assert (found.quarantine, found.gaps) == ([], [])
+        assert found.counts == {"segments": len(TALK), "others": 0}
+        assert [(s["src_port"], s["from_initiator"], s["initial_seq"]) for s in found.streams] == [
+            (50_000, True, 1000),
+            (1801, False, 5000),
+        ]
+        assert found.streams[0]["stream_id"] == "10.0.0.1:50000>10.0.0.2:1801#0"
+        last = [i for i, s in enumerate(TALK, 1) if not s.by_server and s.payload]
+        assert found.packets[len(REQUESTS) - 1]["last_frame"] == last[-1]
+        assert found.packets[0]["first_frame"] == last[0]
+
+
+def test_fault_26_times_do_not_order(tmp_path: Path) -> None:
+    expected = (REQUESTS, RESPONSES)
+    for stamps in ([5] * len(TALK), list(range(len(TALK), 0, -1)), [2**32 - 1] * len(TALK)):
+        records = [Record(f, stamp * 10**9) for f, stamp in zip(frames(TALK), stamps, strict=True)]
+        found = look(tmp_path, pcap(records))
+        assert (found.framed(), found.framed("10.0.0.2")) == expected
+
+
+@pytest.mark.parametrize("tags", [[], [0x8100]])
+def test_fault_27_28_seen_twice(tags: list[int], tmp_path: Path) -> None:
+    """By a mirror port, or from another place whose clock is two hours off: one stream, each packet once."""
+    once = frames(TALK)
+    copies = [f[:12] + b"\x81\x00\x00\x07" * len(tags) + f[12:22] + bytes([f[22] - 1]) + f[23:] for f in once]
+    both = [f for pair in zip(once, copies, strict=True) for f in pair]
+    for data in (
+        [pcap(wiretap.records(both))],
+        [pcap(wiretap.records(once)), pcap(wiretap.records(copies, start_ns=1))],
+    ):
+        found = look(tmp_path, *data)
+        assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
+        assert (found.quarantine, found.gaps, len(found.streams)) == ([], [], 2)
+        assert not any(s["conflict"] for s in found.streams)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_conversation_in_several_captures(seed: int, tmp_path: Path) -> None:
+    """Cut anywhere, and with the records around the cuts in both files."""
+    rng = random.Random(seed)
+    records = wiretap.records(frames(TALK))
+    cuts = [0, *sorted(rng.sample(range(len(records)), 3)), len(records)]
+    parts = [pcap(records[max(low - rng.randrange(9), 0) : high]) for low, high in pairwise(cuts)]
+    found = look(tmp_path, *parts)
+    assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
+    assert (found.quarantine, found.gaps) == ([], [])
+
+
+def test_fault_31_noise_is_counted(tmp_path: Path) -> None:
+    noise = [ethernet(bytes(28), kind=0x0806), ethernet(ipv4(bytes(8), protocol=17)), b"", b"\xff" * 7]
+    noise += [ethernet(ipv4(tcp(b"x", ports=(443, 5))))]
+    mixed = [f for frame in frames(TALK) for f in (*noise, frame)]
+    found = look(tmp_path, pcap(wiretap.records(mixed)))
+    assert (found.framed(), found.quarantine) == (REQUESTS, [])
+    assert found.counts == {"segments": len(TALK), "others": 5 * len(TALK)}
+
+
+def test_fault_18_link_type_not_read(tmp_path: Path) -> None:
+    found = look(tmp_path, pcap(wiretap.records(frames(TALK)), link=147))
+    assert found.counts == {"segments": 0, "others": 0}
+    assert {row["reason"] for row in found.quarantine} == {"unsupported_link_type"}
+    assert [row["frame_number"] for row in found.quarantine] == list(range(1, len(TALK) + 1))
+    assert {row["capture"] for row in found.quarantine} == {0}
+
+
+def test_faults_of_files_side_by_side(tmp_path: Path) -> None:
+    """Rows 1, 3, 4, 6: what cannot be read does not keep what can from being read."""
+    good = pcap(wiretap.records(frames(TALK)))
+    found = look(tmp_path, b"", b"<html>", good[:20], good[:-1], good)
+    assert [(row["status"], row["reason"]) for row in found.captures] == [
+        ("unreadable", "empty_file"),
+        ("unreadable", "bad_magic"),
+        ("unreadable", "truncated_file_header"),
+        ("partial", "truncated_record_body"),
+        ("ok", None),
+    ]
+    assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
+    assert [(stage, reason) for stage, reason, _ in found.reasons()] == [("capture", "truncated_record_body")]
+
+
+def test_file_that_is_not_there(tmp_path: Path) -> None:
+    captures = ingest([tmp_path / "none.pcap"], WHOLE).captures
+    assert [(row["status"], row["reason"]) for row in captures] == [("unreadable", "not_readable")]
+
+
+def test_fault_10_snaplen(tmp_path: Path) -> None:
+    """The tail of each segment is a gap; what stands before it is not joined to what comes after."""
+    records = [Record(f[:400], 0, len(f)) for f in frames(TALK)]
+    found = look(tmp_path, pcap(records, snap=400))
+    assert set(found.framed()) <= set(REQUESTS)
+    expected = sum(max(len(s.payload) - (400 - 54), 0) for s in TALK)
+    assert sum(row["length"] for row in found.gaps) == expected
+
+
+def test_fault_36_conflict(tmp_path: Path) -> None:
+    packet = msmq(40, b"a" * 24)
+    sent = [*wiretap.handshake(1000, 5000), Sent(False, 1011, 1, ACK, packet[10:])]
+    sent += [Sent(False, 1011, 1, ACK, b"b" * 30), Sent(False, 1001, 1, ACK, packet[:10])]
+    found = look(tmp_path, pcap(wiretap.records(frames(sent))))
+    assert [s["conflict"] for s in found.streams] == [True]
+    assert found.framed() == [packet]
+
+
+def test_fault_45_reset_inside_a_frame(tmp_path: Path) -> None:
+    sent = [*wiretap.handshake(1000, 5000), Sent(False, 1001, 1, ACK, REQUESTS[0][:100]), Sent(True, 5001, 1101, RST)]
+    found = look(tmp_path, pcap(wiretap.records(frames(sent))))
+    assert found.reasons() == [("framing", "incomplete_frame", min(100, len(REQUESTS[0])))]
+
+
+def test_fault_48_far_off_the_window(tmp_path: Path) -> None:
+    sent = [*TALK[:20], Sent(False, 1001 + 2**30, 0, ACK, b"far off"), *TALK[20:]]
+    found = look(tmp_path, pcap(wiretap.records(frames(sent))))
+    assert found.reasons() == [("tcp", "outside_window", 7)]
+    assert (found.quarantine[0]["frame_number"], found.quarantine[0]["stream_id"]) == (21, None)
+    assert found.framed() == REQUESTS
+
+
+def test_fault_53_many_flows(tmp_path: Path) -> None:
+    """Sixty at once, some between two servers, some from port 1801 to port 1801."""
+    rng = random.Random(5)
+    flows = []
+    expected = {}
+    for i in range(60):
+        client = (f"10.1.{i}.9" if i % 2 else f"10.0.0.{i}", 1801 if i % 3 == 0 else 40_000 + i)
+        server = ("10.0.1.1", 1801)
+        data, packets = stream(rng, rng.randrange(1, 9), largest=500)
+        back, answers = stream(rng, rng.randrange(1, 9), largest=500)
+        sent = conversation(rng, data, back, client_isn=rng.randrange(2**32), largest=300)
+        flows.append([s.frame(client=client, server=server) for s in sent])
+        names = [f"{ip}:{port}" for ip, port in (client, server)]
+        expected[f"{names[0]}>{names[1]}#0"] = (packets, True)
+        expected[f"{names[1]}>{names[0]}#0"] = (answers, False)
+    mixed = []
+    while flows := [flow for flow in flows if flow]:
+        mixed.append(rng.choice(flows).pop(0))
+    found = look(tmp_path, pcap(wiretap.records(mixed)))
+    assert {s["stream_id"]: s["from_initiator"] for s in found.streams} == {k: way for k, (_, way) in expected.items()}
+    for stream_id, (packets, _) in expected.items():
+        assert [row["raw"] for row in found.packets if row["stream_id"] == stream_id] == packets
+    assert found.quarantine == []
+
+
+def test_fault_54_same_address_near_ports_same_isn(tmp_path: Path) -> None:
+    one, two = stream(random.Random(6), 9), stream(random.Random(7), 9)
+    flows = [
+        frames(conversation(random.Random(8), data, largest=200), client=("10.0.0.1", port))
+        for port, (data, _) in ((50_000, one), (50_001, two))
+    ]
+    mixed = [f for pair in zip(*flows, strict=False) for f in pair]
+    mixed += [f for flow in flows for f in flow[min(map(len, flows)) :]]
+    found = look(tmp_path, pcap(wiretap.records(mixed)))
+    assert found.framed() == one[1] + two[1]
+    assert found.quarantine == []
+
+
+def test_fault_20_ipv6(tmp_path: Path) -> None:
+    talk = frames(TALK, client=("fd00::1", 50_000), server=("fd00::2", 1801))
+    found = look(tmp_path, pcap(wiretap.records(talk)))
+    assert (found.framed("fd00::1"), found.framed("fd00::2")) == (REQUESTS, RESPONSES)
+    assert found.streams[0]["stream_id"] == "[fd00::1]:50000>[fd00::2]:1801#0"
+
+
+def test_fault_44_instances(tmp_path: Path) -> None:
+    again = conversation(random.Random(9), RESPONSE, client_isn=900)
+    found = look(tmp_path, pcap(wiretap.records(frames([*TALK, *again]))))
+    assert [(s["stream_id"][-2:], s["instance"]) for s in found.streams if s["src_port"] == 50_000] == [
+        ("#0", 0),
+        ("#1", 1),
+    ]
+    assert found.framed() == REQUESTS + RESPONSES
+
+
+def test_fault_16_simple_packets_have_no_time(tmp_path: Path) -> None:
+    data = wiretap.section() + wiretap.interface() + b"".join(map(wiretap.simple, frames(TALK)))
+    found = look(tmp_path, data)
+    assert found.framed() == REQUESTS
+    assert {row["captured_ns"] for row in found.packets} == {None}
+    assert {(s["first_ns"], s["last_ns"]) for s in found.streams} == {(None, None)}
+
+
+def test_fault_55_60_damage_to_sizes(tmp_path: Path) -> None:
+    """A PacketSize too big by four: at most one neighbour is lost."""
+    bad = REQUESTS[5][:8] + struct.pack("<I", len(REQUESTS[5]) + 4) + REQUESTS[5][12:]
+    data = b"".join([*REQUESTS[:5], bad, *REQUESTS[6:]])
+    found = look(tmp_path, pcap(wiretap.records(frames(conversation(random.Random(3), data)))))
+    assert found.framed()[:5] + found.framed()[6:] == REQUESTS[:5] + REQUESTS[7:]
+
+
+def hurt(rng: random.Random, data: bytes) -> bytes:
+    """The capture with bytes changed, missing and too many."""
+    out = bytearray(data)
+    for _ in range(rng.choice([1, 3, 20, len(out) // 500])):
+        at = rng.randrange(len(out))
+        match rng.randrange(5):
+            case 0:
+                del out[at : at + rng.randrange(1, 200)]
+            case 1:
+                out[at:at] = rng.randbytes(rng.randrange(1, 200))
+            case 2:
+                out[at : at + 64] = bytes(len(out[at : at + 64]))
+            case _:
+                out[at] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_fault_69_conservation(seed: int, tmp_path: Path) -> None:
+    """Damaged anywhere: no exception, the books balance, and splits change nothing."""
+    rng = random.Random(seed)
+    captures = []
+    for number in range(rng.choice([1, 1, 2])):
+        parts = []
+        for flow in range(rng.randrange(1, 4)):
+            data, _ = stream(rng, rng.randrange(2, 25), largest=rng.choice([60, 3000]))
+            back, _ = stream(rng, rng.randrange(1, 9), largest=200)
+            sent = conversation(rng, hurt(rng, data), back, largest=rng.choice([40, 1460]), opened=rng.random() < 0.7)
+            kept: Sequence[Sent] = [s for s in sent if rng.random() > rng.choice([0, 0.05])]
+            parts += frames(kept, client=("10.0.0.1", 50_000 + flow + number % 2 * rng.randrange(2)))
+        records = wiretap.records(parts)
+        style = rng.choice([pcap, pcapng])
+        captures.append(hurt(rng, style(records)) if rng.random() < 0.8 else style(records))
+    look(tmp_path, *captures, options=rng.choice([WHOLE, replace(WHOLE, keep_bodies=True, quarantine_raw_bytes=10)]))
+
+
+def test_stray_syn_and_stream_of_acknowledgments_only(tmp_path: Path) -> None:
+    sent = [Sent(False, 1000, 0, SYN), Sent(True, 5000, 1001, SYN | ACK), Sent(True, 5001, 3001, ACK)]
+    found = look(tmp_path, pcap(wiretap.records(frames(sent))))
+    assert [(s["recovered_bytes"], s["missing_bytes"], s["first_ns"]) for s in found.streams] == [(0, 2000, None)]
