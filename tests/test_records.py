@@ -383,6 +383,15 @@ def test_fault_15_unknown_interface() -> None:
     ]
 
 
+def test_fault_15_damaged_interface_keeps_its_number() -> None:
+    """Records of the one behind it are not given to it, nor its own to another."""
+    bad = interface(link=wiretap.SLL)[:-4] + bytes(4)
+    data = section() + bad + interface() + enhanced(BODIES[0]) + enhanced(BODIES[1], number=1)
+    records, found = check(data, every_split=True)
+    assert [(r.data, r.link) for r in records] == [(BODIES[0], -1), (BODIES[1], wiretap.ETHERNET)]
+    assert places(found) == [(CaptureReason.BAD_BLOCK, len(section()), len(bad))]
+
+
 def test_fault_15_faults_of_many_blocks_are_told_once() -> None:
     """However the file is split: a fault belongs to the split that holds it."""
     content = b"".join(enhanced(body, number=i % 2) for i, body in enumerate(BODIES * 5))

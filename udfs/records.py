@@ -187,7 +187,11 @@ def read_blocks(
         most = _AFTER_LOSS if chain.lost else 2 * most
         if chain.lost and (stop is None or cursor.offset < stop):
             fault = _search(window, cursor)
-            cursor = replace(cursor, offset=cursor.offset + fault.length)
+            cursor = replace(
+                cursor,
+                offset=cursor.offset + fault.length,
+                interfaces=cursor.interfaces + _lost_interface(fault, cursor),
+            )
             yield Block(_records(window.data[:0], [], cursor.frame), fault, cursor)
     if window.ended and source.fault is not None:
         detail = f"The compressed file breaks off ({source.fault}); {cursor.offset} bytes could be expanded."
@@ -480,6 +484,12 @@ def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
             (offset_s,) = struct.unpack(order + "q", value)
         option += 4 + (size + 3 & ~3)
     return Interface(link_type, snap_length, units, offset_s)
+
+
+def _lost_interface(fault: Fault, cursor: Cursor) -> tuple[Interface, ...]:
+    """A place for the interface whose description is damaged: those behind it keep their numbers."""
+    lost = cursor.format is CaptureFormat.PCAPNG and fault.raw[:4] == struct.pack(cursor.byte_order + "I", _IDB)
+    return (Interface(-1, 0, _BILLION, 0),) * lost
 
 
 def _packet_block(
