@@ -20,7 +20,7 @@ _HALF = 1 << 31
 _NEAR = 1 << 28
 """Positions further than this from what a direction has sent are another connection's, or no one's."""
 _LATE_SYN = 1 << 16
-_RECENT = 4
+_RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
 """Segments in a row, far from where a direction was, that show the capture (not the segment) is missing something."""
@@ -100,7 +100,14 @@ class Connection:
         if side.end is None and side.acked is None and segment.flags & ACK:
             acked = other.place(segment.ack)
             return other.near(acked) and (other.isn is None or acked > other.isn)
-        return side.near(side.place(segment.seq))
+        position = side.place(segment.seq)
+        return side.near(position) and (side.isn is None or position >= side.isn)
+
+    def precedes(self, segment: Segment) -> bool:
+        """Whether the sequence number lies shortly before the first of this direction."""
+        side = self.sides[segment.from_b]
+        position = side.place(segment.seq)
+        return side.isn is not None and side.near(position) and position < side.isn
 
     def take(self, segment: Segment, index: int) -> None:
         """Learn from a segment that this connection accepts."""
@@ -161,6 +168,8 @@ def connections(segments: Sequence[Segment]) -> tuple[list[Connection], list[int
             current = another()
         elif not current.accepts(segment):
             fitting = next((c for c in reversed(found[-_RECENT:]) if c.accepts(segment)), None)
+            if fitting is None and current.precedes(segment):
+                fitting = current
             if fitting is not None:
                 fitting.take(segment, index)
             elif segment.length:
