@@ -343,7 +343,7 @@ def test_fault_16_simple_packets_have_no_time(tmp_path: Path) -> None:
     assert {(s["first_ns"], s["last_ns"]) for s in found.streams} == {(None, None)}
 
 
-def test_fault_55_60_damage_to_sizes(tmp_path: Path) -> None:
+def test_fault_60_packet_size_too_big(tmp_path: Path) -> None:
     """A PacketSize too big by four: at most one neighbour is lost."""
     bad = REQUESTS[5][:8] + struct.pack("<I", len(REQUESTS[5]) + 4) + REQUESTS[5][12:]
     data = b"".join([*REQUESTS[:5], bad, *REQUESTS[6:]])

@@ -3,7 +3,9 @@
 import random
 import struct
 import time
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -547,3 +549,35 @@ def test_time_is_linear_pcapng(what: str, size: int) -> None:
     records, _ = read(data, size=size)
     assert time.process_time() - began < 5
     assert [r.data for r in records[: len(SOME)]] == BODIES
+
+
+class Endless:
+    """Many records, of which some are damaged, made as they are read."""
+
+    def __init__(self, size: int) -> None:
+        """Give so many bytes."""
+        self.fault: CaptureReason | None = None
+        self._pattern = pcap_record(Record(bytes(1000))) * 1000 + LIE * 3
+        self._left = size
+
+    def read(self, size: int) -> bytes:
+        """Up to so many further bytes."""
+        part = (self._pattern * (size // len(self._pattern) + 2))[: min(size, self._left)]
+        self._left -= len(part)
+        return part
+
+
+def test_fault_25_memory_is_bounded() -> None:
+    """Far behind 2 GiB, whatever the size of the file and however often it is damaged."""
+    first = replace(start(pcap_header()), offset=5 << 30)
+    tracemalloc.start()
+    last = first
+    count = 0
+    for part in read_blocks(Endless(100 << 20), first, block_bytes=1 << 20):
+        last = part.after
+        count += len(part.records.start)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert last.offset == (5 << 30) + (100 << 20)
+    assert last.frame == count > 90_000
+    assert peak < 24 << 20
