@@ -103,8 +103,9 @@ class _Out:
                 self._add_stream(ids, instance, stream, arrivals)
                 for index, reason in stream.rejected:
                     self._reject(index, reason, names["stream_id"], segments, arrivals)
+                of_stream = arrivals.of(stream.pieces)
                 for part in self._frame(stream, segments):
-                    self._add_framed(names["stream_id"], part, arrivals.of(stream.pieces))
+                    self._add_framed(names["stream_id"], part, of_stream)
                     yield from self.full()
 
     def _from_initiator(self, connection: Connection, names: dict[str, Any], *, from_b: bool) -> bool | None:
