@@ -36,7 +36,9 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress("replay: nothing new")
         return
     messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in _SOURCES]
-    judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope))
+    judged = replay.verdicts(
+        *sources, reading=Reading(config.reading), scope=Scope(config.scope), settle=lambda rows: rows.localCheckpoint()
+    )
     warehouse.replace(VERDICTS, judged)
     progress("replay: wrote verdicts")
     written = warehouse.read(VERDICTS)

@@ -7,11 +7,14 @@ highest `hi` before a message. A *record* lies above M. While no record was refu
 So windows replay all but the runs from a hole to the next cut, and `fold` walks those.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.evidence import with_evidence
 from jobs.transforms.scopes import (
+    auto_scopes,
     initial_states,
     order_acks,
     passes_through,
@@ -41,6 +44,10 @@ def contract(table: Table) -> list[Column]:
     return [F.col(column.name).cast(column.type) for column in table]
 
 
+def _unsettled(rows: DataFrame) -> DataFrame:
+    return rows
+
+
 def verdicts(
     messages: DataFrame,
     streams: DataFrame,
@@ -51,18 +58,25 @@ def verdicts(
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
+    settle: Callable[[DataFrame], DataFrame] = _unsettled,
 ) -> DataFrame:
-    """One row of VERDICTS per transactional message that arrived at its final destination."""
-    ends = with_ends(streams, handshakes)
-    ways = routes(messages, ends)
-    answers = order_acks(acks, ends, ways)
-    scoped = with_scope(ways, messages, ends, scope)
+    """One row of VERDICTS per transactional message that arrived at its final destination.
+
+    `settle` is given what several of the later steps read, and returns the same rows. A job cuts the plan there: as one
+    plan, each of these is planned again wherever it is read, which costs minutes.
+    """
+    ends = settle(with_ends(streams, handshakes))
+    ways = settle(routes(messages, ends))
+    answers = settle(order_acks(acks, ends, ways))
+    chosen = settle(auto_scopes(messages, ends)) if scope is Scope.AUTO else None
+    scoped = settle(with_scope(ways, scope, chosen))
     runs = missing_runs(stream_gaps, quarantine)
-    timeline = in_replay_order(
-        with_scope(arrivals(messages, runs, ends), messages, ends, scope)
+    in_scopes = (
+        with_scope(arrivals(messages, runs, ends), scope, chosen)
         .unionByName(stream_ends(runs, ends, scoped), allowMissingColumns=True)
         .unionByName(opening_rows(initial_states(scoped, answers)), allowMissingColumns=True)
     )
+    timeline = settle(in_replay_order(in_scopes))
     states = moving(timeline) if reading is Reading.LITERAL else holding(timeline)
     replayed = with_evidence(with_verdict(states), answers)
     return messages.join(replayed.drop("captured_ns", "source_queue_manager"), KEY).select(contract(VERDICTS))

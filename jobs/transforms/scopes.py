@@ -81,7 +81,7 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def _auto(messages: DataFrame, ends: DataFrame) -> DataFrame:
+def auto_scopes(messages: DataFrame, ends: DataFrame) -> DataFrame:
     """`session_id`, `replay_scope` of the senders with several queues: elsewhere `queue` finds no fewer.
 
     A predecessor is found where a message of the scope bears its number, whenever it came.
@@ -128,13 +128,13 @@ def _auto(messages: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def with_scope(rows: DataFrame, messages: DataFrame, ends: DataFrame, scope: Scope) -> DataFrame:
-    """Rows of a session and a sender with `replay_scope` (`session`, `queue` or `connection`) and `scope_key`."""
-    if scope is Scope.AUTO:
-        chosen = rows.join(_auto(messages, ends), "session_id", "left").fillna(Scope.QUEUE.value, ["replay_scope"])
+def with_scope(rows: DataFrame, scope: Scope, chosen: DataFrame | None) -> DataFrame:
+    """Rows of a session and a sender with `replay_scope` and `scope_key`; `chosen` is what `auto` means for each."""
+    if chosen is None:
+        scoped = rows.withColumn("replay_scope", F.lit(scope.value))
     else:
-        chosen = rows.withColumn("replay_scope", F.lit(scope.value))
-    return chosen.withColumn("scope_key", _scope_key())
+        scoped = rows.join(chosen, "session_id", "left").fillna(Scope.QUEUE.value, ["replay_scope"])
+    return scoped.withColumn("scope_key", _scope_key())
 
 
 def _scope_key() -> Column:
