@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, user_message
-from test_headers import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
+from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
 from schemas import wire
 from schemas.ingest import PacketType

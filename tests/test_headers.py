@@ -1,92 +1,13 @@
 """The worked packets, one field to a line, in both directions, and the layouts that `schemas.wire` gives."""
 
 import struct
-from uuid import UUID
 
 import numpy as np
 import pytest
-from worked_examples import EXAMPLES
+from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE
 
 from schemas import wire
-from schemas.wire import QueueType
 from udfs import build, headers
-
-SENDER = UUID("11223344-5566-7788-99aa-bbccddeeff00")
-RECEIVER = UUID("a0a1a2a3-b0b1-c0c1-d0d1-d2d3d4d5d6d7")
-SEQUENCE = 0x657A5E8000000003
-SID = b"\x01\x05\0\0\0\0\0\x05\x15\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\xe8\x03\0\0"
-
-BUILT = {
-    "A": build.user_message(
-        SENDER,
-        message_id=0x1001,
-        destination=build.direct("OS:srv1\\private$\\tx"),
-        sequence=(SEQUENCE, 2, 1),
-        transaction_id=5,
-        label="Hi",
-        body=b"hello",
-    ),
-    "B": build.user_message(
-        SENDER,
-        message_id=0x1002,
-        queue_manager_address=RECEIVER,
-        destination=build.private(0xA),
-        admin_queue=build.private(0xB, on=QueueType.PRIVATE_ON_SOURCE),
-        response_queue=build.private_on(UUID("0f0e0d0c-0b0a-0908-0706-050403020100"), 0xC),
-        connector_type=UUID("c0ffee00-0001-0002-0003-000000000004"),
-        sequence=(0x657A5E8000000001, 1, 0),
-        last=False,
-        final_ack_required=True,
-        transaction_id=0xABCDE,
-        connector_qm_guid=UUID("deadbeef-0001-0002-0304-05060708090a"),
-        hop_count=1,
-        negative_source_journal=True,
-        positive_source_journal=True,
-        label="A",
-        body="ok\0".encode("utf-16-le"),
-        ack_flags=5,
-        correlation_id=build.message_identifier(SENDER, 7),
-        body_type=8,
-        application_tag=0x11,
-        extension=b"\xe1\xe2\xe3",
-        security=build.Security(
-            sender_id=SID,
-            signature=bytes(range(0x10, 0x1A)),
-            sender_cert=b"01234",
-            provider_info=b"\x01\0\0\0P\x001\0\0\0",
-            flags=0x0081,
-        ),
-        debug_queue=UUID("00112233-4455-6677-8899-aabbccddeeff"),
-        tracing=True,
-        soap=("h", "b"),
-        multi_queue_format=build.MultiQueueFormat(
-            destination=(build.private_on(RECEIVER, 0xA), build.direct("OS:a\\b")),
-            admin=(build.public(UUID("76543210-fedc-ba98-7654-3210fedcba98")),),
-        ),
-        session=build.session_header(
-            ack_sequence_number=4,
-            recoverable_msg_ack_seq_number=1,
-            recoverable_msg_ack_flags=1,
-            user_msg_sequence_number=9,
-            recoverable_msg_seq_number=9,
-        ),
-    ),
-    "C": build.order_ack(
-        RECEIVER,
-        sender=SENDER,
-        message_id=0x777,
-        sequence_id=SEQUENCE,
-        number=2,
-        sent_time=build.NEW_YEAR_2024 + 1,
-    ),
-    "D": build.session_ack(
-        ack_sequence_number=5,
-        recoverable_msg_ack_seq_number=1,
-        recoverable_msg_ack_flags=0x0B,
-        user_msg_sequence_number=2,
-    ),
-    "E": build.establish_connection(SENDER, time_stamp_ms=0x1DDECA4E),
-}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -1,5 +1,6 @@
 """Whole captures through the whole job, on a local Spark with Delta."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs import command, ingest, nightly
+from jobs import command, decode, ingest, nightly
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.errors import UsageError
@@ -169,7 +170,7 @@ def test_what_is_not_there_is_wrong_use(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="Nothing matches"):
         ingest.run(spark, config(tmp_path, tmp_path / "*.pcap"))
     with pytest.raises(UsageError, match="run msmq-replay ingest first"):
-        nightly.decode.run(spark, config(tmp_path / "nowhere"))
+        decode.run(spark, config(tmp_path / "nowhere"))
 
 
 def test_exit_codes_and_json(
@@ -198,7 +199,7 @@ def test_splits_do_not_show(spark: SparkSession, branches: Path, tmp_path: Path)
     plain = tmp_path / "captures"
     plain.mkdir()
     for packed in sorted(CAPTURES.glob("branches_*.pcap.gz")):
-        with __import__("gzip").open(packed) as source, (plain / packed.stem).open("wb") as target:
+        with gzip.open(packed) as source, (plain / packed.stem).open("wb") as target:
             shutil.copyfileobj(source, target)
     nightly.run(spark, config(tmp_path / "warehouse", plain, split_bytes=50_000))
     hashed = ("ingested_at", "uri", "capture_id", "size_bytes", "compression")

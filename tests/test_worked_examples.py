@@ -83,7 +83,7 @@ def test_the_transactional_message_decodes_to_its_annotated_fields(
     tables: dict[str, dict[str, dict[str, Any]]],
 ) -> None:
     row = tables["messages"]["A whole"]
-    expected = {
+    expected: dict[str, Any] = {
         "source_queue_manager": "11223344-5566-7788-99aa-bbccddeeff00",
         "queue_manager_address": "00000000-0000-0000-0000-000000000000",
         "message_id": "11223344-5566-7788-99aa-bbccddeeff00\\4097",
