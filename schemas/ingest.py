@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table
+from schemas.violations import Fault
 
 
 class CaptureFormat(StrEnum):
@@ -124,7 +125,7 @@ CAPTURES = Table(
         Column("format", STRING, "File format; null when it is no capture.", values=tuple(CaptureFormat)),
         Column("compression", STRING, "How the file is packed.", nullable=False, values=tuple(Compression)),
         Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
-        Column("reason", STRING, "Code of the first fault; null when the status is ok."),
+        Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
         Column("packet_count", LONG, "Captured records read, as a packet counter would say.", nullable=False),
         Column("segment_count", LONG, "Records that are segments from or to an MSMQ port.", nullable=False),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
@@ -203,13 +204,15 @@ PACKETS = Table(
     ),
 )
 
+_REASONS = tuple(reason for kind in (CaptureReason, FrameReason, TcpReason, FramingReason, Fault) for reason in kind)
+
 QUARANTINE = Table(
     "quarantine",
     "One row per run of bytes that became nothing in the other tables.",
     ("stage", "capture_id", "stream_id", "frame_number", "stream_offset"),
     (
         Column("stage", STRING, "Where the bytes were found unusable.", nullable=False, values=tuple(Stage)),
-        Column("reason", STRING, "Code of the fault.", nullable=False),
+        Column("reason", STRING, "Code of the fault.", nullable=False, values=_REASONS),
         Column("detail", STRING, "What was found, where, and what to do.", nullable=False),
         Column("capture_id", STRING, "The capture that holds the bytes, or the first of them."),
         Column("stream_id", STRING, "The stream, when the bytes were on one."),
