@@ -246,8 +246,9 @@ def holding(timeline: DataFrame) -> DataFrame:
         .withColumn("hole", F.coalesce(hole, F.lit(False)))
         .withColumn("cut", cut)
         .withColumn("run", F.max(F.when(F.col("cut"), F.col("replay_order"))).over(in_scope().rowsBetween(*BEFORE)))
-        .drop("highest", "missing_before", "cut")
-        .repartition("scope_key", "run")  # one shuffle that both branches below read; it splits a large scope
+        .drop("highest", "missing_before", "cut", "clock", "first_ns")
+        # One shuffle that both branches below read, as they read the same columns of it. It splits a large scope.
+        .repartition("scope_key", "run")
         .withColumn("open", F.coalesce(F.max("hole").over(in_run.rowsBetween(*BEFORE)), F.lit(False)))
         .withColumn("opens", F.col("hole") & ~F.col("open"))
     )
