@@ -113,8 +113,8 @@ def test_delta_rs_and_duckdb_read_every_table(orders: tuple[Path, Summary]) -> N
         read = DeltaTable(str(orders[0] / table.name))
         assert [field.name for field in read.schema().fields] == table.names
         dataset = read.to_pyarrow_dataset()
-        counted = duckdb.sql("SELECT count(*) FROM dataset").fetchone()
-        assert counted == (dataset.count_rows(),)
+        counted = duckdb.connect().register("rows", dataset).execute("SELECT count(*) FROM rows").fetchall()
+        assert counted == [(dataset.count_rows(),)]
 
 
 def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
