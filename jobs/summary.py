@@ -12,8 +12,9 @@ from schemas.replay import FINDINGS, VERDICTS
 
 
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Captures by status, packets by type, quarantine by reason, books."""
+    """Where the tables are; captures by status, packets by type, quarantine by reason, books."""
     return {
+        "tables": warehouse.place,
         "captures": _counts(warehouse.read(CAPTURES), "status"),
         "packets": _counts(warehouse.read(PACKETS), "packet_type"),
         "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
@@ -44,7 +45,7 @@ def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
 
 def summary(warehouse: Warehouse) -> dict[str, Any]:
     """All of these."""
-    first = {"captures": _counts(warehouse.read(CAPTURES), "status")}
+    first = {"tables": warehouse.place, "captures": _counts(warehouse.read(CAPTURES), "status")}
     return first | decode_summary(warehouse) | replay_summary(warehouse)
 
 

@@ -49,6 +49,11 @@ class Warehouse:
             raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
         return cls(spark, config.warehouse, config.catalog_schema)
 
+    @property
+    def place(self) -> str:
+        """The folder or the catalog and schema, as a person would look for it."""
+        return self.catalog_schema or self.location("").rstrip("/")
+
     def name(self, table: Table) -> str:
         """The table as SQL names it."""
         if self.catalog_schema:
