@@ -48,11 +48,12 @@ def open_session(application: str) -> SparkSession:
             "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
         )
         raise JobError(message) from error
+    try:
+        spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
     except Exception as error:
         if _DELTA_CATALOG not in str(error):
             raise
         raise JobError(_no_delta()) from error
-    spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 

@@ -1,0 +1,78 @@
+"""What a person is told when a run cannot start."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs import cli, session
+from jobs.config import Config
+from jobs.errors import JobError, UsageError
+
+FakeJava = Callable[[str], None]
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
+    """JAVA_HOME with a java that answers as it is told."""
+
+    def make(answer: str) -> None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
+        java.chmod(0o755)
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    return make
+
+
+@pytest.mark.usefixtures("fake_java")
+def test_java_that_is_missing_is_named_with_its_cure() -> None:
+    with pytest.raises(JobError, match=r"^Java was not found: install Java 17 or set JAVA_HOME to it\.$"):
+        session._require_java()
+
+
+@pytest.mark.parametrize("answer", ['openjdk version "11.0.2" 2019-01-15', 'java version "1.8.0_402"'])
+def test_java_that_is_too_old_is_named_with_its_version(fake_java: FakeJava, answer: str) -> None:
+    fake_java(answer)
+    with pytest.raises(JobError, match=r"is version (11|8): install Java 17"):
+        session._require_java()
+
+
+def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
+    fake_java('openjdk version "17.0.15" 2025-04-15')
+    session._require_java()
+
+
+def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text(
+        'warehouse = "/w"\n[replay]\nreading = "literal"\nscope = "queue"\n[ingest]\nports = [1801, 2103]\n'
+    )
+    config = Config.load({"scope": "session", "captures": ["a"], "reading": None}, str(file))
+    assert (config.warehouse, config.reading, config.scope, config.ports) == ("/w", "literal", "session", (1801, 2103))
+    assert (config.bodies, config.overlap) == ("drop", "first")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("reading = ", "cannot be read"),
+        ('colour = "red"', "unknown options: colour"),
+        ('[replay]\nreading = "loose"', "reading cannot be 'loose'"),
+        ("[ingest]\nports = [0]", "0 is no TCP port"),
+        ("[ingest]\nsplit_bytes = -1", "split_bytes cannot be -1"),
+    ],
+)
+def test_options_that_cannot_be_are_wrong_use(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        Config.load({}, str(file))
+
+
+def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["nonsense"]) == 2
+    assert "usage: msmq-replay COMMAND" in capsys.readouterr().err
+    assert cli.main(["--help"]) == 0
+    assert cli.main(["simulate", "--messages", "1"]) == 2
