@@ -45,7 +45,8 @@ SEGMENTS = Table(
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),
         Column("offset", LONG, "Of a fault: byte of the file."),
-        Column("others", LONG, "Of a split: its records of other traffic."),
+        Column("segments", LONG, "Of a count: records that are segments from or to an MSMQ port."),
+        Column("others", LONG, "Of a count: records of other traffic."),
     ),
 )
 
