@@ -41,12 +41,38 @@ SEGMENTS = Table(
         Column("flags", U16, "TCP flags."),
         Column("length", LONG, "Payload bytes on the wire, or bytes of a fault."),
         Column("payload", BINARY, "Payload bytes captured, or the first bytes of a fault."),
+        Column(
+            "header_sum",
+            U16,
+            "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
+        ),
         Column("stage", STRING, "Of a fault: where it was found."),
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),
         Column("offset", LONG, "Of a fault: byte of the file."),
         Column("segments", LONG, "Of a count: records that are segments from or to an MSMQ port."),
         Column("others", LONG, "Of a count: records of other traffic."),
+    ),
+)
+
+FRAGMENTS = Table(
+    "fragments",
+    "One row per captured IP fragment that may belong to a TCP datagram.",
+    ("key", "capture", "frame"),
+    (
+        Column(
+            "key",
+            BINARY,
+            "Addresses, identification and protocol: the same for a datagram's fragments.",
+            nullable=False,
+        ),
+        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
+        Column("frame", LONG, "Record number.", nullable=False),
+        Column("time_ns", LONG, "Time of the record."),
+        Column("offset", LONG, "Bytes from the start of the datagram's payload.", nullable=False),
+        Column("more", BOOL, "It is not the datagram's last.", nullable=False),
+        Column("length", LONG, "Payload bytes on the wire.", nullable=False),
+        Column("payload", BINARY, "Payload bytes captured.", nullable=False),
     ),
 )
 

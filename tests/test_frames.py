@@ -1,17 +1,33 @@
 """TCP segments in frames of every kind, cut and damaged anywhere."""
 
 import random
+import struct
 from collections.abc import Sequence
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import wiretap
-from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, option_header, tcp
+from wiretap import (
+    CLIENT,
+    SERVER,
+    cooked,
+    cooked2,
+    ethernet,
+    fragments4,
+    fragments6,
+    ipv4,
+    ipv6,
+    loopback,
+    ones_sum,
+    option_header,
+    tcp,
+)
 
 from schemas.ingest import FrameReason
-from udfs.frames import segments
+from udfs.checksum import NO_SUM, intact
+from udfs.frames import Fragments, connection_keys, segments
 from udfs.records import Records
 
 
@@ -42,7 +58,7 @@ def look(
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
     """The segments, and the frames that cannot be read."""
     held = records(frames, [link] * len(frames))
-    found, rejected = segments(held, ports)
+    found, rejected, _ = segments(held, ports)
     seen = []
     for i in range(len(found.frame)):
         ends = found.endpoints[i].tobytes()
@@ -104,7 +120,7 @@ def test_fault_17_link_types_in_one_block() -> None:
     packet = ipv4(SEGMENT)
     frames = [ethernet(packet), cooked(packet), cooked2(packet), packet, loopback(packet)]
     held = records(frames, [1, 113, 276, 101, 0])
-    found, rejected = segments(held, (1801,))
+    found, rejected, _ = segments(held, (1801,))
     assert found.frame.tolist() == [1, 2, 3, 4, 5]
     assert [held.buffer[at : at + 7].tobytes() for at in found.payload.tolist()] == [b"payload"] * 5
     assert rejected.reason == []
@@ -157,6 +173,162 @@ def test_fault_22_options() -> None:
         assert one(ethernet(ipv4(tcp(b"payload", seq=9, options=bytes(min(size, 40))), options=bytes(size % 44)))) == (
             V4._replace(seq=9, ack=0, flags=0x10)
         )
+
+
+FRAGMENT = 44, struct.pack(">BHI", 0, 0x10 | 1, 0x01020304)
+ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do not matter
+
+
+def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
+    """The fragments and their payloads; nothing else is there."""
+    held = records(frames, [link] * len(frames))
+    found, rejected, parts = segments(held, (1801,))
+    assert (len(found.frame), rejected.reason) == (0, [])
+    ends = (parts.payload + parts.captured).tolist()
+    return parts, [held.buffer[at:end].tobytes() for at, end in zip(parts.payload.tolist(), ends, strict=True)]
+
+
+def test_fault_21_fragments_of_ipv4() -> None:
+    cut = fragments4(bytes(range(40)), [8, 24], identification=0xABCD)
+    parts, payloads = parts_of(
+        [ethernet(bytes(28), kind=0x0806), *(ethernet(part, trailer=b"\xff" * 6) for part in cut)]
+    )
+    assert parts.frame.tolist() == [2, 3, 4]
+    assert parts.offset.tolist() == [0, 8, 24]
+    assert parts.more.tolist() == [True, True, False]
+    assert payloads == [bytes(range(8)), bytes(range(8, 24)), bytes(range(24, 40))]
+    assert parts.length.tolist() == [8, 16, 16]
+    mapped = bytes(10) + b"\xff\xff"
+    key = mapped + ip_address(CLIENT).packed + mapped + ip_address(SERVER).packed + b"\0\0\xab\xcd" + b"\x06"
+    assert [row.tobytes() for row in parts.key] == [key] * 3
+
+
+def test_fault_21_fragments_of_ipv6() -> None:
+    cut = fragments6(bytes(range(40)), [8, 24], identification=0xABCDEF01)
+    parts, payloads = parts_of([ethernet(part) for part in cut])
+    assert parts.offset.tolist() == [0, 8, 24]
+    assert parts.more.tolist() == [True, True, False]
+    assert payloads == [bytes(range(8)), bytes(range(8, 24)), bytes(range(24, 40))]
+    key = ip_address("fd00::1").packed + ip_address("fd00::2").packed + b"\xab\xcd\xef\x01" + b"\x06"
+    assert [row.tobytes() for row in parts.key] == [key] * 3
+    behind, _ = parts_of(
+        [ethernet(ipv6(bytes(16), extensions=[(0, option_header()), (43, option_header()), FRAGMENT]))]
+    )
+    assert (behind.offset.tolist(), behind.more.tolist(), behind.length.tolist()) == ([16], [True], [16])
+
+
+def test_fault_21_fragments_at_the_largest_offset() -> None:
+    parts, _ = parts_of([ethernet(ipv4(bytes(16), fragment=0x1FFF))])
+    assert (parts.offset.tolist(), parts.more.tolist()) == ([65_528], [False])
+    parts, _ = parts_of([ethernet(ipv6(bytes(16), extensions=[(44, struct.pack(">BHI", 0, 0xFFF9, 1))]))])
+    assert (parts.offset.tolist(), parts.more.tolist()) == ([65_528], [True])
+
+
+def test_fault_21_fragments_of_other_protocols_are_other_traffic() -> None:
+    for part in fragments4(bytes(32), [16], protocol=17) + fragments6(bytes(32), [16], protocol=58):
+        assert len(parts_of([ethernet(part)])[0].frame) == 0
+    options_first = [ethernet(part) for part in fragments6(b"\x06" + option_header() + SEGMENT, [8, 16], protocol=60)]
+    assert len(parts_of(options_first)[0].frame) == 3
+
+
+@pytest.mark.parametrize("before", [[], [(0, option_header())]])
+def test_fault_21_a_fragment_that_is_the_whole(before: list[tuple[int, bytes]]) -> None:
+    assert one(ethernet(ipv6(SEGMENT, extensions=[*before, ATOMIC]))) == V6
+    assert one(ethernet(ipv6(SEGMENT, extensions=[*before, ATOMIC, (60, option_header(1))]))) == V6
+    nothing(ethernet(ipv6(SEGMENT, extensions=[*before, ATOMIC], protocol=17)))
+
+
+@pytest.mark.parametrize("header", [FRAGMENT, ATOMIC])
+def test_fault_21_fragments_cut(header: tuple[int, bytes]) -> None:
+    """At every byte, before bytes that look like a fragment header."""
+    whole = ethernet(ipv6(SEGMENT, extensions=[header]))
+    for size in range(14 + 40, 14 + 48):
+        bad(whole[:size], FrameReason.BAD_IP_HEADER)
+        assert look([whole[:size], b"\x06" * 40])[1] == [(1, FrameReason.BAD_IP_HEADER)]
+    if header is FRAGMENT:
+        bad(ethernet(ipv6(SEGMENT, extensions=[header], length=7)), FrameReason.BAD_IP_HEADER)
+        for size in range(14 + 48, len(whole)):
+            parts, payloads = parts_of([whole[:size], b"\x06" * 40])
+            assert (parts.length.tolist(), payloads) == ([27], [SEGMENT[: size - 62]])
+    short = ethernet(fragments4(SEGMENT, [8])[0])
+    for size in range(14 + 20, len(short)):
+        parts, payloads = parts_of([short[:size]])
+        assert (parts.length.tolist(), payloads) == ([8], [SEGMENT[: size - 34]])
+
+
+def header_sums(frames: Sequence[bytes]) -> list[tuple[int, bool]]:
+    """Of each segment the sum of its headers, and whether its checksum is right."""
+    held = records(frames, [wiretap.ETHERNET] * len(frames))
+    found, _, _ = segments(held, (1801,))
+    data = held.buffer.tobytes()
+    payloads = [data[at : at + n] for at, n in zip(found.payload.tolist(), found.captured.tolist(), strict=True)]
+    sums = found.header_sum.tolist()
+    assert all(intact(s, p) is intact(s, memoryview(p)) for s, p in zip(sums, payloads, strict=True))
+    return [(s, intact(s, p)) for s, p in zip(sums, payloads, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fault_32_checksums_against_a_plain_loop(seed: int) -> None:
+    """Both IP versions, all header lengths, VLAN tags, extension headers, payloads of odd and even length."""
+    rng = random.Random(seed)
+    frames, expected = [], []
+    for _ in range(200):
+        size = rng.choice([0, 1, 2, 3, rng.randrange(1500), rng.randrange(60_000)])
+        options, payload = rng.randbytes(4 * rng.randrange(11)), rng.randbytes(size)
+        segment = tcp(payload, seq=rng.randrange(2**32), ack=rng.randrange(2**32), options=options)
+        hosts, fields, right = rng.choice(HOSTS), rng.randbytes(2), rng.random() < 0.5
+        segment = segment[:16] + fields + segment[18:]
+        if ":" in hosts[0]:
+            packet = ipv6(segment, hosts=hosts, extensions=rng.choice([[], *EXTENSIONS]), sums=right)
+        else:
+            packet = ipv4(segment, hosts=hosts, options=bytes(4 * rng.randrange(11)), sums=right)
+        frames.append(ethernet(packet, tags=[0x8100] * rng.randrange(3), trailer=rng.randbytes(rng.randrange(5))))
+        addresses = b"".join(ip_address(host).packed for host in hosts)
+        pseudo = addresses + struct.pack(">II", len(segment), 6)
+        sent = packet[-len(segment) :]
+        expected.append((ones_sum(pseudo + sent[: 20 + len(options)]), ones_sum(pseudo + sent) == 0xFFFF))
+        assert expected[-1][1] or not right
+    assert header_sums(frames) == expected
+
+
+HOSTS = [("10.0.0.1", "10.0.0.2"), ("255.255.255.255", "0.0.0.1"), ("fd00::1", "fd00::2"), ("::ffff:1.2.3.4", "::")]
+
+
+@pytest.mark.parametrize("packet", [ipv4(SEGMENT, sums=True), ipv6(SEGMENT, sums=True)])
+def test_fault_32_checksums_and_damage_to_any_byte(packet: bytes) -> None:
+    """Every bit of the segment and of both addresses counts."""
+    start = len(packet) - len(SEGMENT)
+    addresses = range(12, 20) if start == 20 else range(8, 40)
+    assert [right for _, right in header_sums([ethernet(packet)])] == [True]
+    for at in [*addresses, *range(start, len(packet))]:
+        if at - start in (0, 1, 2, 3, 12):
+            continue  # other ports or another header length make something else of it
+        damaged = bytearray(packet)
+        damaged[at] ^= 0x10
+        assert [right for _, right in header_sums([ethernet(bytes(damaged))])] == [False]
+
+
+def test_fault_32_checksums_that_offload_left_out() -> None:
+    assert [right for _, right in header_sums([ethernet(ipv4(SEGMENT)), ethernet(ipv6(SEGMENT))])] == [False, False]
+
+
+def test_fault_32_checksums_of_cut_headers_are_unknown() -> None:
+    whole = ethernet(ipv4(tcp(b"payload", options=bytes(12)), sums=True))
+    for size in range(14 + 20 + 20, len(whole)):
+        found, _, _ = segments(records([whole[:size], whole], [1, 1]), (1801,))
+        assert (found.header_sum[0] == NO_SUM) == (size < 14 + 20 + 32)
+        assert found.header_sum[1] != NO_SUM
+
+
+def test_connection_keys() -> None:
+    there = ethernet(ipv4(tcp(ports=(50_000, 1801))))
+    back = ethernet(ipv4(tcp(ports=(1801, 50_000)), hosts=(SERVER, CLIENT)))
+    itself = ethernet(ipv4(tcp(ports=(1801, 1801)), hosts=(SERVER, SERVER)))
+    found, _, _ = segments(records([there, back, itself], [1, 1, 1]), (1801,))
+    keys, from_b = connection_keys(found.endpoints)
+    assert from_b.tolist() == [False, True, False]
+    assert [key.tobytes() for key in keys[:2]] == [found.endpoints[0].tobytes()] * 2
+    assert keys[2].tobytes() == found.endpoints[2].tobytes()
 
 
 @pytest.mark.parametrize("trailer", [b"\0" * 6, b"GARBAGE", b"\xde\xad\xbe\xef"])
@@ -222,26 +394,30 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
     frames: list[bytes] = []
     links: list[int] = []
     for _ in range(300):
-        extensions = rng.choice([[], *EXTENSIONS])
+        extensions = rng.choice([[], *EXTENSIONS, [FRAGMENT], [EXTENSIONS[0][0], FRAGMENT]])
         segment = tcp(rng.randbytes(rng.randrange(60)), options=bytes(4 * rng.randrange(11)))
-        packet = rng.choice([ipv4(segment, options=bytes(4 * rng.randrange(11))), ipv6(segment, extensions=extensions)])
+        options, fragment = bytes(4 * rng.randrange(11)), rng.choice([0, 0, 0x2000])
+        packet = rng.choice([ipv4(segment, options=options, fragment=fragment), ipv6(segment, extensions=extensions)])
         wrapped = {1: ethernet(packet), 113: cooked(packet), 276: cooked2(packet), 101: packet, 0: loopback(packet)}
         link = rng.choice([*wrapped, 108, 7])
         damaged = bytearray(wrapped.get(link, loopback(packet)))
         for _ in range(rng.choice([0, 1, 1, 5])):
-            damaged[rng.randrange(len(damaged))] = rng.choice([0, 255, 6, 51, 60, rng.randrange(256)])
+            damaged[rng.randrange(len(damaged))] = rng.choice([0, 255, 6, 44, 51, 60, rng.randrange(256)])
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
     held = records(frames, links)
-    found, rejected = segments(held, (1801,))
-    assert not set(found.frame.tolist()) & set(rejected.frame.tolist())
+    found, rejected, parts = segments(held, (1801,))
+    kinds = [frame for part in (found, rejected, parts) for frame in part.frame.tolist()]
+    assert len(kinds) == len(set(kinds))
+    assert ((parts.captured >= 0) & (parts.captured <= parts.length)).all()
     ends = (held.start + held.captured)[found.frame - 1]
     assert (found.captured <= np.maximum(ends - found.payload, 0)).all()
     assert ((found.captured >= 0) & (found.captured <= found.length)).all()
+    in_parts = {int(frame): i for i, frame in enumerate(parts.frame)}
     by_frame = {int(frame): i for i, frame in enumerate(found.frame)}
     why = dict(zip(rejected.frame.tolist(), rejected.reason, strict=True))
     for number, (frame, link) in enumerate(zip(frames, links, strict=True), 1):
-        alone, alone_bad = segments(records([frame], [link], before=b""), (1801,))
+        alone, alone_bad, alone_part = segments(records([frame], [link], before=b""), (1801,))
         assert len(alone.frame) == (number in by_frame)
         assert alone_bad.reason == ([why[number]] if number in why else [])
         if number in by_frame:
@@ -249,11 +425,17 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
             assert alone.captured[0] == found.captured[i]
             assert (alone.endpoints[0] == found.endpoints[i]).all()
             assert alone.seq[0] == found.seq[i]
+            assert alone.header_sum[0] == found.header_sum[i]
+        assert len(alone_part.frame) == (number in in_parts)
+        if number in in_parts:
+            for name in ("key", "offset", "more", "captured", "length"):
+                assert (getattr(alone_part, name)[0] == getattr(parts, name)[in_parts[number]]).all()
 
 
 def test_empty_block() -> None:
-    found, rejected = segments(records([], []), (1801,))
+    found, rejected, parts = segments(records([], []), (1801,))
     assert (len(found.frame), found.endpoints.shape, rejected.reason) == (0, (0, 36), [])
+    assert (len(parts.frame), parts.key.shape) == (0, (0, 37))
 
 
 def test_addresses() -> None:

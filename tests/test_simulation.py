@@ -82,7 +82,7 @@ def conversations(folder: Path) -> dict[frozenset[bytes], list[tuple[int, Segmen
     count = 0
     for capture in captures(folder):
         for block in records(capture):
-            taken, rejected = segments(block, [1801])
+            taken, rejected, _ = segments(block, [1801])
             assert not rejected.reason
             columns = (taken.seq, taken.ack, taken.flags, taken.length, taken.payload, taken.frame)
             for ends, seq, ack, flags, length, payload, frame in zip(taken.endpoints, *columns, strict=True):

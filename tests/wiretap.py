@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from itertools import pairwise
 from typing import NamedTuple
 
 FIN, SYN, RST, PSH, ACK, URG = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
@@ -63,13 +64,17 @@ def ipv4(
     version: int = 4,
     header: int | None = None,
     ttl: int = 64,
+    identification: int = 1,
     fragment: int = 0,
+    sums: bool = False,
 ) -> bytes:
-    """An IPv4 datagram; `total` and `header` are the lengths to claim."""
+    """An IPv4 datagram; `total` and `header` are the lengths to claim; with `sums` the TCP checksum is made right."""
     length = 20 + len(options) if header is None else header
     size = 20 + len(options) + len(payload) if total is None else total
-    fields = (version << 4 | length // 4, 0, size, 1, fragment, ttl, protocol, 0)
-    return struct.pack(">BBHHHBBH", *fields) + b"".join(ip_address(host).packed for host in hosts) + options + payload
+    fields = (version << 4 | length // 4, 0, size, identification, fragment, ttl, protocol, 0)
+    addresses = b"".join(ip_address(host).packed for host in hosts)
+    segment = with_checksum(payload, addresses) if sums else payload
+    return struct.pack(">BBHHHBBH", *fields) + addresses + options + segment
 
 
 def ipv6(
@@ -79,13 +84,53 @@ def ipv6(
     protocol: int = 6,
     extensions: Sequence[tuple[int, bytes]] = (),
     length: int | None = None,
+    sums: bool = False,
 ) -> bytes:
-    """An IPv6 packet; an extension is its number and all of its bytes after the first."""
+    """An IPv6 packet; an extension is its number and all of its bytes after the first; `sums` as for `ipv4`."""
     numbers = [number for number, _ in extensions] + [protocol]
     headers = b"".join(bytes([after]) + rest for after, (_, rest) in zip(numbers[1:], extensions, strict=True))
     size = len(headers) + len(payload) if length is None else length
     fixed = struct.pack(">IHBB", 6 << 28, size, numbers[0], 64)
-    return fixed + b"".join(ip_address(host).packed for host in hosts) + headers + payload
+    addresses = b"".join(ip_address(host).packed for host in hosts)
+    return fixed + addresses + headers + (with_checksum(payload, addresses) if sums else payload)
+
+
+def with_checksum(segment: bytes, addresses: bytes) -> bytes:
+    """The TCP segment with the right checksum between these two addresses."""
+    blank = segment[:16] + bytes(2) + segment[18:]
+    pseudo = addresses + struct.pack(">II", len(segment), 6)
+    return segment[:16] + struct.pack(">H", 0xFFFF - ones_sum(pseudo + blank)) + segment[18:]
+
+
+def ones_sum(data: bytes) -> int:
+    """The one's complement sum of 16-bit words [RFC 1071], word by word."""
+    total = 0
+    for (word,) in struct.iter_unpack(">H", data + bytes(len(data) % 2)):
+        total += word
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def fragments4(payload: bytes, cuts: Sequence[int], *, identification: int = 1, protocol: int = 6) -> list[bytes]:
+    """The payload of an IPv4 datagram in fragments, cut at these multiples of 8."""
+    return [
+        ipv4(part, identification=identification, fragment=at // 8 | more << 13, protocol=protocol)
+        for at, more, part in _cut(payload, cuts)
+    ]
+
+
+def fragments6(payload: bytes, cuts: Sequence[int], *, identification: int = 1, protocol: int = 6) -> list[bytes]:
+    """The fragmentable part of an IPv6 packet in fragments, cut at these multiples of 8."""
+    return [
+        ipv6(part, extensions=[(44, struct.pack(">BHI", 0, at | more, identification))], protocol=protocol)
+        for at, more, part in _cut(payload, cuts)
+    ]
+
+
+def _cut(payload: bytes, cuts: Sequence[int]) -> list[tuple[int, bool, bytes]]:
+    return [
+        (start, end < len(payload), payload[start:end]) for start, end in pairwise([0, *sorted(cuts), len(payload)])
+    ]
 
 
 def option_header(units: int = 0) -> bytes:

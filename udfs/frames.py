@@ -2,6 +2,7 @@
 
 Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
 headers [RFC 8200], TCP [RFC 9293]. The arrays hold one element per frame; nothing here makes a Python object per frame.
+Fragments of IP datagrams are found here and put together by `udfs.fragments`.
 """
 
 from collections.abc import Sequence
@@ -11,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.ingest import FrameReason
+from udfs.checksum import NO_SUM, header_sums
 from udfs.records import Records
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _PAD = 128
 """Bytes of padding behind a block, so that a header cut by its end can be looked at before it is judged."""
@@ -28,7 +31,9 @@ _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP = 6
+_MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
 _FRAGMENT = -1  # stands for TCP in an IP fragment
+_KEY_BYTES = 37
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
 
@@ -37,7 +42,8 @@ class Segments(NamedTuple):
 
     `frame`: record number, from 1. `captured`: payload bytes in the capture. `length`: payload bytes on the wire, more
     than `captured` where the snap length cut the frame. `endpoints`: 36 bytes, the sending address (IPv4 mapped into
-    IPv6) and port, then the receiving ones, in network order.
+    IPv6) and port, then the receiving ones, in network order. `header_sum`: see `udfs.checksum.header_sums`, or
+    `NO_SUM`.
     """
 
     frame: Ints
@@ -46,6 +52,26 @@ class Segments(NamedTuple):
     seq: Ints
     ack: Ints
     flags: Ints
+    payload: Ints
+    captured: Ints
+    length: Ints
+    header_sum: Ints
+
+
+class Fragments(NamedTuple):
+    """IP fragments of one block that may belong to TCP datagrams, one element each.
+
+    `key`: 37 bytes, what the fragments of a datagram have in common ([RFC 791] 3.2, [RFC 8200] 4.5): source and
+    destination address (IPv4 mapped into IPv6), identification in 4 bytes, and the protocol, which may be an IPv6
+    extension header. `offset`: bytes from the start of the datagram's payload. `more`: it is not the last one.
+    `payload`, `captured`, `length`: as for `Segments`, of what follows the IP and fragment headers.
+    """
+
+    frame: Ints
+    time_ns: Ints
+    key: NDArray[np.uint8]
+    offset: Ints
+    more: Bools
     payload: Ints
     captured: Ints
     length: Ints
@@ -60,8 +86,8 @@ class Rejected(NamedTuple):
     reason: list[FrameReason]
 
 
-def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected]:
-    """The TCP segments from or to one of `ports`, and the frames that cannot be read.
+def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
+    """The TCP segments from or to one of `ports`, the frames that cannot be read, and what may be TCP in fragments.
 
     Every other frame is other traffic: its number is the rest.
     """
@@ -71,7 +97,6 @@ def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected
     end = records.start + records.captured
     ether_type, network = _network_layer(data, records)
     transport, protocol, datagram_end, bad_ip = _transport_layer(data, ether_type, network, end)
-    fragment = protocol == _FRAGMENT
     is_tcp = (protocol == _TCP) & ~bad_ip
     at = np.where(is_tcp, transport, 0)
     header = (data[at + 12] >> 4).astype(np.int64) * 4
@@ -81,27 +106,43 @@ def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected
     unsupported = ~np.isin(records.link_type, SUPPORTED_LINK_TYPES)
 
     pick = np.flatnonzero(wanted)
-    at, payload = at[pick], (transport + header)[pick]
+    at, payload, v4 = at[pick], (transport + header)[pick], ether_type == _IPV4
+    endpoints, length = _endpoints(data, network[pick], at, v4[pick]), datagram_end[pick] - payload
+    sums = header_sums(data, at, header[pick], endpoints, length)
     taken = Segments(
         frame=frame[pick],
         time_ns=records.time_ns[pick],
-        endpoints=_endpoints(data, network[pick], at, ether_type[pick] == _IPV4),
+        endpoints=endpoints,
         seq=_be32(data, at + 4),
         ack=_be32(data, at + 8),
         flags=data[at + 13].astype(np.int64),
         payload=payload,
         captured=np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0),
-        length=datagram_end[pick] - payload,
+        length=length,
+        header_sum=np.where(payload <= end[pick], sums, NO_SUM),
     )
     reasons = {
         FrameReason.UNSUPPORTED_LINK_TYPE: unsupported,
         FrameReason.BAD_IP_HEADER: bad_ip & ~unsupported,
         FrameReason.BAD_TCP_HEADER: bad_tcp,
-        FrameReason.IP_FRAGMENT: fragment,
     }
-    bad = np.flatnonzero(unsupported | bad_ip | bad_tcp | fragment)
+    bad = np.flatnonzero(unsupported | bad_ip | bad_tcp)
     why = [next(reason for reason, where in reasons.items() if where[i]) for i in bad.tolist()]
-    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why)
+    part = np.flatnonzero((protocol == _FRAGMENT) & ~bad_ip)
+    fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part])
+    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why), fragments
+
+
+def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bools]:
+    """What both directions of a connection have in common, 36 bytes each, and whether the higher endpoint sent.
+
+    `endpoints` are those of `Segments`; the key has the lower one first.
+    """
+    source, target = endpoints[:, :18], endpoints[:, 18:]
+    differ = (source != target).argmax(axis=1)
+    rows = np.arange(len(differ))
+    from_b = source[rows, differ] > target[rows, differ]
+    return np.where(from_b[:, None], np.concatenate([target, source], axis=1), endpoints), from_b
 
 
 def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:
@@ -137,7 +178,7 @@ def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Int
 
 def _transport_layer(
     data: NDArray[np.uint8], ether_type: Ints, network: Ints, end: Ints
-) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+) -> tuple[Ints, Ints, Ints, Bools]:
     """Where the transport layer begins, its protocol (0: none), where the datagram ends on the wire, bad headers."""
     v4, v6 = ether_type == _IPV4, ether_type == _IPV6
     at = np.where((v4 & (network + 20 <= end)) | (v6 & (network + 40 <= end)), network, 0)
@@ -154,29 +195,64 @@ def _transport_layer(
         v4, np.where(total == 0, end, network + total), np.where(v6_length == 0, end, network + 40 + v6_length)
     )
     for _ in range(_EXTENSION_DEPTH):
-        more = v6 & ~bad & (np.isin(protocol, _EXTENSION_HEADERS) | (protocol == _AUTHENTICATION_HEADER))
-        more &= transport + 2 <= end
+        more = v6 & ~bad & np.isin(protocol, (*_EXTENSION_HEADERS, _AUTHENTICATION_HEADER, _FRAGMENT_HEADER))
+        more &= transport + np.where(protocol == _FRAGMENT_HEADER, 8, 2) <= end
+        here = np.where(more, transport, 0)
+        more &= (protocol != _FRAGMENT_HEADER) | ((_be16(data, here + 2) & 0xFFF9) == 0)  # [RFC 6946]: all in one
         if not more.any():
             break
-        here = np.where(more, transport, 0)
-        units = data[here + 1].astype(np.int64)
+        units = np.where(protocol == _FRAGMENT_HEADER, 0, data[here + 1]).astype(np.int64)
         size = np.where(protocol == _AUTHENTICATION_HEADER, (units + 2) * 4, (units + 1) * 8)
         protocol = np.where(more, data[here], protocol)
         transport = np.where(more, np.minimum(transport + size, end), transport)
-    in_fragment = np.where(protocol == _FRAGMENT_HEADER, data[np.where(v6, transport, 0)], protocol) == _TCP
-    fragment = (v4 & ((_be16(data, at + 6) & 0x3FFF) != 0)) | (v6 & (protocol == _FRAGMENT_HEADER))
-    protocol = np.where(fragment, np.where(in_fragment, _FRAGMENT, 0), protocol)
+    v6_fragment = v6 & ~bad & (protocol == _FRAGMENT_HEADER)
+    bad |= v6_fragment & (transport + 8 > np.minimum(end, datagram_end))
+    v6_tcp = v6_fragment & np.isin(data[np.where(v6_fragment, transport, 0)], _MAY_LEAD_TO_TCP)
+    v4_fragment = v4 & ((_be16(data, at + 6) & 0x3FFF) != 0)
+    of_tcp = v6_tcp | (v4_fragment & (protocol == _TCP))
+    protocol = np.where(v4_fragment | v6_fragment, np.where(of_tcp, _FRAGMENT, 0), protocol)
     return transport, np.where(v4 | v6, protocol, 0), datagram_end, bad
 
 
-def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The 36 bytes of source address and port, destination address and port, of each segment."""
-    out = np.zeros((len(network), 36), np.uint8)
-    for column, (at4, at6, port) in ((0, (12, 8, 0)), (18, (16, 24, 2))):
+def _fragments(
+    data: NDArray[np.uint8], records: Records, part: Ints, network: Ints, transport: Ints, datagram_end: Ints
+) -> Fragments:
+    """The fragments in the records `part`; the layers are those of these records."""
+    v4 = data[network] >> 4 == 4  # noqa: PLR2004
+    end = (records.start + records.captured)[part]
+    word = np.where(v4, _be16(data, network + 6), _be16(data, transport + 2))
+    key = np.zeros((len(network), _KEY_BYTES), np.uint8)
+    key[:, :32] = _addresses(data, network, v4)
+    identification = data[np.where(v4, network + 2, transport + 4)[:, None] + np.arange(4)]
+    key[:, 32:36] = np.where(v4[:, None] & (np.arange(4) < 2), 0, identification)  # noqa: PLR2004
+    key[:, 36] = data[np.where(v4, network + 9, transport)]
+    payload = np.where(v4, transport, transport + 8)
+    return Fragments(
+        frame=records.first_frame + part,
+        time_ns=records.time_ns[part],
+        key=key,
+        offset=np.where(v4, (word & 0x1FFF) * 8, word & 0xFFF8),
+        more=(word & np.where(v4, 0x2000, 1)) != 0,
+        payload=payload,
+        captured=np.maximum(np.minimum(datagram_end, end) - payload, 0),
+        length=datagram_end - payload,
+    )
+
+
+def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.uint8]:
+    """The 32 bytes of source and destination address of each datagram, IPv4 mapped into IPv6."""
+    out = np.zeros((len(network), 32), np.uint8)
+    for column, at4, at6 in ((0, 12, 8), (16, 16, 24)):
         address6 = data[network[:, None] + at6 + np.arange(16)]
         address4 = np.zeros_like(address6)
         address4[:, 10:12] = 0xFF
         address4[:, 12:] = data[network[:, None] + at4 + np.arange(4)]
         out[:, column : column + 16] = np.where(v4[:, None], address4, address6)
-        out[:, column + 16 : column + 18] = data[transport[:, None] + port + np.arange(2)]
     return out
+
+
+def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: Bools) -> NDArray[np.uint8]:
+    """The 36 bytes of source address and port, destination address and port, of each segment."""
+    addresses = _addresses(data, network, v4)
+    ports = data[transport[:, None] + np.arange(4)]
+    return np.concatenate([addresses[:, :16], ports[:, :2], addresses[:, 16:], ports[:, 2:]], axis=1)

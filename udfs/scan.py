@@ -31,7 +31,7 @@ def _scan_split(split: dict[str, Any], options: IngestOptions, schema: pa.Schema
     key = {"connection": f"{split['capture']}:{cursor.offset}".encode(), "capture": split["capture"]}
     others = 0
     for block in read_blocks(source, cursor, split["stop"], min(BLOCK_BYTES, options.split_bytes)):
-        found, rejected = segments(block.records, options.ports)
+        found, rejected, _ = segments(block.records, options.ports)
         others += len(block.records.start) - len(found.frame) - len(rejected.frame)
         yield _segment_rows(block, found, split["capture"], schema)
         faults = [key | row for row in _faults(block, rejected, options.quarantine_raw_bytes)]
