@@ -292,6 +292,12 @@ def test_fault_21_fragments_without_end() -> None:
     assert found.lost() == list(range(1, 94))
 
 
+def test_fault_21_duplicates_take_no_room() -> None:
+    first, last = fragments4(tcp(bytes(2000)), [1400])
+    found = look([*[first] * 100, last])
+    assert (found.payloads(), found.counts) == ([(101, bytes(2000))], {0: (100, 0)})
+
+
 def test_fault_21_nothing() -> None:
     assert look([]) == Found([], [], {})
     assert list(reassemble(OPTIONS, SEGMENTS)(iter([]))) == []
