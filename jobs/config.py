@@ -35,6 +35,7 @@ class Config:
     overlap: str
     ports: tuple[int, ...]
     split_bytes: int
+    survey_bytes: int
     quarantine_raw_bytes: int
     reading: str
     scope: str
@@ -63,6 +64,7 @@ class Config:
             overlap=Overlap(self.overlap),
             keep_bodies=self.bodies == Bodies.KEEP,
             split_bytes=self.split_bytes,
+            survey_bytes=self.survey_bytes,
             quarantine_raw_bytes=self.quarantine_raw_bytes,
         )
 

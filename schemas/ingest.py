@@ -119,7 +119,12 @@ CAPTURES = Table(
     "One row per distinct capture file content.",
     ("capture_id",),
     (
-        Column("capture_id", STRING, "SHA-256 of the file as it lies on disk.", nullable=False),
+        Column(
+            "capture_id",
+            STRING,
+            "SHA-256 of the file as it lies on disk; above 1 GiB, of the 32-byte SHA-256 of each of its GiB in order.",
+            nullable=False,
+        ),
         Column("uri", STRING, "Where the content was first read.", nullable=False),
         Column("size_bytes", LONG, "Size of the file, in bytes.", nullable=False),
         Column("format", STRING, "File format; null when it is no capture.", values=tuple(CaptureFormat)),

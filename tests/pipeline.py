@@ -17,10 +17,11 @@ from udfs.assemble import assemble_connections
 from udfs.options import IngestOptions
 from udfs.records import Cursor
 from udfs.scan import scan
-from udfs.survey import survey
+from udfs.survey import survey_files
 
-SURVEY, SEGMENTS, ASSEMBLED = (
-    to_arrow_schema(schema) for schema in (staging.SURVEY.spark, staging.SEGMENTS.spark, staging.ASSEMBLED)
+SURVEY, RANGES, SEGMENTS, ASSEMBLED = (
+    to_arrow_schema(schema)
+    for schema in (staging.SURVEY.spark, staging.RANGES.spark, staging.SEGMENTS.spark, staging.ASSEMBLED)
 )
 Row = dict[str, Any]
 
@@ -47,8 +48,7 @@ class Ingested(NamedTuple):
 
 def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
     """All three passes; segments go to `assemble` in batches of so many rows."""
-    names = pa.RecordBatch.from_pylist([{"uri": str(uri)} for uri in uris], pa.schema([("uri", pa.string())]))
-    captures = pa.Table.from_batches(survey(options, SURVEY)(iter([names])), SURVEY).to_pylist()
+    captures = survey_files(map(str, uris), options, RANGES, SURVEY).to_pylist()
     splits = [
         {"capture": rank, "uri": row["uri"], "compression": row["compression"], "cursor": cursor, "stop": stop}
         for rank, row in enumerate(captures)

@@ -11,13 +11,14 @@ import wiretap
 
 from schemas.ingest import CaptureReason, Compression
 from udfs import storage
-from udfs.storage import compression_of, open_source
+from udfs.storage import look_at, open_source
 
 
 def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
     """What a packed file expands to, read in odd sizes; the same in every size."""
     path.write_bytes(data)
-    kind = compression_of(str(path))
+    kind, size = look_at(str(path))
+    assert size == len(data)
     results = []
     for size in (5_000, 1 << 16, 8 << 20):
         source = open_source(str(path), kind)
@@ -92,7 +93,7 @@ def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "EXPANSION_LIMIT", 20)
     for data in (gzip.compress(bytes(60 << 20)), zstd(bytes(60 << 20))):
         (tmp_path / "bomb").write_bytes(data)
-        kind = compression_of(str(tmp_path / "bomb"))
+        kind, _ = look_at(str(tmp_path / "bomb"))
         lengths = []
         for size in (1 << 16, 8 << 20):
             source = open_source(str(tmp_path / "bomb"), kind)

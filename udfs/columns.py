@@ -8,20 +8,33 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.staging import ASSEMBLED, SEGMENTS, SURVEY
+from schemas.staging import ASSEMBLED, RANGES, SEGMENTS, SURVEY
 from schemas.table import Table
 from udfs import decode
 from udfs.assemble import assemble_connections
 from udfs.options import Batches, IngestOptions, Pass
 from udfs.scan import scan
-from udfs.survey import survey
+from udfs.survey import ranges, stitch, walk_ranges
 
+_MOST_TASKS = 10_000
 _DECODERS = {MESSAGES.name: decode.messages, ACKS.name: decode.acks, HANDSHAKES.name: decode.handshakes}
 
 
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
-    """One row of SURVEY per row (uri) of `files`."""
-    return files.mapInArrow(survey(options, to_arrow_schema(SURVEY.spark)), SURVEY.spark)
+    """One row of SURVEY per row (uri) of `files`; to be persisted, for the ranges of large files are walked for it.
+
+    Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
+    """
+    between, survey = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
+    begun = files.mapInArrow(ranges(options, between), RANGES.spark).persist()
+    finished = begun.where("survey is not null").select("survey.*")
+    to_walk = begun.where("survey is null")
+    large = [row["uri"] for row in to_walk.select("uri").collect()]
+    if not large:
+        return finished
+    walked = to_walk.repartition(min(len(large), _MOST_TASKS)).mapInArrow(walk_ranges(options, between), RANGES.spark)
+    of_file = walked.repartition(min(len(set(large)), _MOST_TASKS), "uri").sortWithinPartitions("uri", "begin")
+    return finished.unionByName(of_file.mapInArrow(stitch(options, survey), SURVEY.spark))
 
 
 def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:

@@ -9,6 +9,7 @@ Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 
 import json
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
@@ -32,6 +33,7 @@ _DAY_S = 86_400
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 7, 1 << 16
 _BILLION = 1_000_000_000
 _RAW_KEPT = 4096
+_FAR = 1 << 62
 _PCAP_MAGICS = {  # first four bytes: byte order, ns for one unit of the fraction, bytes of a record header
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
     b"\xa1\xb2\xc3\xd4": (">", 1000, 16),
@@ -112,7 +114,7 @@ class Block(NamedTuple):
 class _Chain(NamedTuple):
     """Records that follow one another from the start of a buffer, up to `end`.
 
-    `lost` says that no record can be believed at `end`; else the chain goes on in bytes not read yet.
+    `lost` says that no record can be believed at `end`; else the chain goes on there, or in bytes not read yet.
     """
 
     rows: list[tuple[int, int, int, int, int, int]]  # header's index, start, captured, original, time_ns, link_type
@@ -151,37 +153,60 @@ def open_capture(source: Source) -> Cursor | Fault:
 
 
 def read_blocks(
-    source: Source, cursor: Cursor, stop: int | None = None, block_bytes: int = BLOCK_BYTES
+    source: Source, cursor: Cursor, stop: int | None = None, block_bytes: int = BLOCK_BYTES, step: int | None = None
 ) -> Iterator[Block]:
     """Records whose headers begin at `cursor.offset` or later and before `stop`, and the faults between them.
 
-    `source` stands at `cursor.offset`. Memory: a few times `block_bytes`, and of a record's length.
+    `source` stands at `cursor.offset`. The first place at or behind `stop`, and each multiple of `step`, where the
+    reader stands (at a record, a block, or what can be read as neither) is the `after` of a block.
+    Memory: a few times `block_bytes`, and of a record's length.
+    """
+    return _blocks(_Window(source, block_bytes), cursor, stop, step)
+
+
+def search_blocks(
+    source: Source, cursor: Cursor, stop: int, block_bytes: int = BLOCK_BYTES, step: int | None = None
+) -> tuple[Cursor, Iterator[Block]] | None:
+    """The first place at `cursor.offset` or later that is taken for a record, and `read_blocks` from there on.
+
+    None when there is none before `stop`. It may lie inside a record: only a walk that comes to it can tell.
     """
     window = _Window(source, block_bytes)
+    skipped, found = _skip(window, 0, cursor)
+    while not found and not window.ended and cursor.offset + skipped < stop:
+        window.extend()
+        more, found = _skip(window, 0, cursor)
+        skipped += more
+    if not found or cursor.offset + skipped >= stop:
+        return None
+    first = replace(cursor, offset=cursor.offset + skipped)
+    return first, _blocks(window, first, stop, step)
+
+
+def _blocks(window: "_Window", cursor: Cursor, stop: int | None, step: int | None) -> Iterator[Block]:
     most = _AFTER_LOSS
     while stop is None or cursor.offset < stop:
+        limit = _limit(cursor.offset, stop, step)
         if cursor.format is CaptureFormat.PCAP:
-            chain = _pcap_chain(window.data, cursor, window.ended, most)
+            chain = _pcap_chain(window.data, cursor, window.ended, most, limit)
         else:
-            chain = _pcapng_chain(window.data, cursor, window.ended)
+            chain = _pcapng_chain(window.data, cursor, window.ended, limit)
         if not chain.end and not chain.lost:
             if window.ended:
                 break
             window.extend()
             continue
         for fault in chain.unknown:
-            if stop is None or fault.offset < stop:
-                yield Block(_records(window.data, [], cursor.frame), fault, cursor)
-        rows = [row for row in chain.rows if stop is None or cursor.offset + row[0] < stop]
+            yield Block(_records(window.data, [], cursor.frame), fault, cursor)
         after = replace(
             cursor,
             offset=cursor.offset + chain.end,
-            frame=cursor.frame + len(rows),
+            frame=cursor.frame + len(chain.rows),
             byte_order=chain.byte_order,
             interfaces=chain.interfaces,
         )
-        if rows:
-            yield Block(_records(window.data[: chain.end], rows, cursor.frame), None, after)
+        if chain.end:
+            yield Block(_records(window.data[: chain.end], chain.rows, cursor.frame), None, after)
         window.drop(chain.end)
         cursor = after
         most = _AFTER_LOSS if chain.lost else 2 * most
@@ -193,9 +218,19 @@ def read_blocks(
                 interfaces=cursor.interfaces + _lost_interface(fault, cursor),
             )
             yield Block(_records(window.data[:0], [], cursor.frame), fault, cursor)
-    if window.ended and source.fault is not None:
-        detail = f"The compressed file breaks off ({source.fault}); {cursor.offset} bytes could be expanded."
-        yield Block(_records(window.data[:0], [], cursor.frame), Fault(source.fault, detail, cursor.offset, 0), cursor)
+    if window.ended and window.fault is not None:
+        detail = f"The compressed file breaks off ({window.fault}); {cursor.offset} bytes could be expanded."
+        yield Block(_records(window.data[:0], [], cursor.frame), Fault(window.fault, detail, cursor.offset, 0), cursor)
+
+
+def _limit(at: int, stop: int | None, step: int | None) -> int:
+    """How far from `at` a chain goes at most: the next of `stop` and the multiples of `step`."""
+    ends = [_FAR]
+    if stop is not None:
+        ends.append(stop)
+    if step is not None:
+        ends.append(at - at % step + step)
+    return min(ends) - at
 
 
 class _Window:
@@ -206,6 +241,11 @@ class _Window:
         self.ended = False
         self._source = source
         self._block_bytes = block_bytes
+
+    @property
+    def fault(self) -> CaptureReason | None:
+        """Why the source has ended, when that is not its plain end."""
+        return self._source.fault
 
     def extend(self) -> None:
         """Take in at least as much again as there is."""
@@ -228,23 +268,29 @@ def _search(window: _Window, cursor: Cursor) -> Fault:
 
     A second file behind the first (both joined by `cat`) may have another byte order and link type: it is not read.
     """
-    find = _find_pcap if cursor.format is CaptureFormat.PCAP else _find_pcapng
     while len(window.data) < _RAW_KEPT and not window.ended:
         window.extend()
     head = bytes(window.data[:_RAW_KEPT])
     joined = head[:4] in _FILE_MAGICS and cursor.format is CaptureFormat.PCAP
     length, begin = 0, 1
     while True:
-        found, reached = (None, len(window.data)) if joined else find(window.data, begin, cursor, window.ended)
+        reached, found = _skip(window, len(window.data) if joined else begin, cursor)
         length += reached
-        window.drop(reached)
-        if found is not None or window.ended:
+        if found or window.ended:
             break
         window.extend()
         begin = 0
-    reason, sentence = _why_lost(head, length, cursor, found=found is not None)
+    reason, sentence = _why_lost(head, length, cursor, found=found)
     detail = f"{sentence} at byte {cursor.offset}; {length} bytes are in no record."
     return Fault(reason, detail, cursor.offset, length, head[:length])
+
+
+def _skip(window: _Window, begin: int, cursor: Cursor) -> tuple[int, bool]:
+    """Let go of what is no record from `begin` on; returns how many bytes, and whether a record was found there."""
+    find = _find_pcap if cursor.format is CaptureFormat.PCAP else _find_pcapng
+    found, reached = find(window.data, begin, cursor, window.ended)
+    window.drop(reached)
+    return reached, found is not None
 
 
 def _why_lost(head: bytes, length: int, cursor: Cursor, *, found: bool) -> tuple[CaptureReason, str]:
@@ -273,8 +319,8 @@ def _captured(data: bytes | memoryview, at: int, cursor: Cursor) -> int:
     return length
 
 
-def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int) -> _Chain:
-    """Follow the announced lengths, as far as each record is vouched for; at most `most` records.
+def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> _Chain:
+    """Follow the announced lengths, as far as each record is vouched for; at most `most` records, up to `limit`.
 
     A header vouches for itself when its lengths and its fraction of a second make sense (`_sensible`), and for the one
     before it; two that do not may vouch for each other (`_akin`). A record whose successor is not believed is believed
@@ -320,6 +366,10 @@ def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int) -> _Ch
         if inside is not None or decided < at:
             at = heads.pop()
             lost = inside is not None  # else the search needs to see more
+    within = bisect_left(heads, limit)
+    if within < len(heads):
+        at, lost = heads[within], False
+        del heads[within:]
     return _Chain(_pcap_rows(data, heads, cursor), at, lost, cursor.byte_order, cursor.interfaces, [])
 
 
@@ -440,13 +490,14 @@ def _block_length(data: memoryview, at: int, order: str) -> int | None:
     return length if trailer == length else None
 
 
-def _pcapng_chain(data: memoryview, cursor: Cursor, ended: bool) -> _Chain:
-    """Follow the blocks; a block that is no record changes the state or is passed over."""
+def _pcapng_chain(data: memoryview, cursor: Cursor, ended: bool, limit: int) -> _Chain:
+    """Follow the blocks up to `limit`; a block that is no record changes the state or is passed over."""
     order, found = cursor.byte_order, list(cursor.interfaces)
     rows: list[tuple[int, int, int, int, int, int]] = []
     unknown: list[Fault] = []
     at = 0
-    while length := _block_length(data, at, order):
+    length: int | None = 0
+    while at < limit and (length := _block_length(data, at, order)):
         (kind,) = struct.unpack_from(order + "I", data, at)
         if kind == _SHB:
             order = _section_order(data, at) or order
@@ -464,7 +515,7 @@ def _pcapng_chain(data: memoryview, cursor: Cursor, ended: bool) -> _Chain:
                 raw = bytes(data[at : at + min(length, _RAW_KEPT)])
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, cursor.offset + at, length, raw))
         at += length
-    lost = length is None or (ended and at < len(data))
+    lost = at < limit and (length is None or (ended and at < len(data)))
     return _Chain(rows, at, lost, order, tuple(found), unknown)
 
 

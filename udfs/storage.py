@@ -18,6 +18,9 @@ _GZIP = b"\x1f\x8b"
 _MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 EXPANSION_LIMIT = 250
 """Bytes out for one byte in, above which a compressed file is taken for a bomb (measured over the whole file)."""
+HASH_BYTES = 1 << 30
+"""Of a file longer than this, pieces of this length are hashed, so that tasks can do it side by side. Never an option:
+a file's identity would depend on it."""
 
 
 class Fault(NamedTuple):
@@ -157,21 +160,62 @@ def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:
     return _Expanded(open_file, compression, offset)
 
 
-def compression_of(uri: str) -> Compression:
-    """How the file is packed, by its first bytes."""
+def look_at(uri: str) -> tuple[Compression, int]:
+    """How the file is packed, by its first bytes, and its size in bytes."""
     filesystem, path = locate(uri)
     with filesystem.open_input_file(path) as file:
         magic: bytes = file.read(4)
-    return next((kind for start, kind in _MAGICS.items() if magic.startswith(start)), Compression.NONE)
+        size: int = file.size()
+    return next((kind for start, kind in _MAGICS.items() if magic.startswith(start)), Compression.NONE), size
 
 
-def sha256(uri: str) -> tuple[str, int]:
-    """The SHA-256 of a file in hexadecimal, and its size in bytes."""
-    filesystem, path = locate(uri)
-    digest = hashlib.sha256()
-    size = 0
-    with filesystem.open_input_file(path) as file:
-        while chunk := file.read(8 * _CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return digest.hexdigest(), size
+class Hashed:
+    """The first `size` bytes of a source that stands at a multiple of HASH_BYTES, and hashes of the first `hashed`."""
+
+    def __init__(self, source: Source, size: int, hashed: int) -> None:
+        self.fault: CaptureReason | None = None
+        self._source = source
+        self._left = size
+        self._to_hash = hashed
+        self._whole: list[bytes] = []
+        self._piece = hashlib.sha256()
+        self._room = HASH_BYTES
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` further bytes; none at the end."""
+        data = self._source.read(min(size, self._left))
+        self._left -= len(data)
+        self._hash(memoryview(data)[: self._to_hash])
+        return data
+
+    def digests(self) -> bytes:
+        """The SHA-256 of each piece, one behind the other; what was not read yet is read now.
+
+        Raises:
+            OSError: the source ends before the bytes that were to be hashed.
+        """
+        while self._to_hash and self.read(min(_CHUNK, self._to_hash)):
+            pass
+        if self._to_hash:
+            raise OSError(f"it ended {self._to_hash} bytes early: it became shorter meanwhile")
+        last = [self._piece.digest()] if self._room < HASH_BYTES or not self._whole else []
+        return b"".join(self._whole + last)
+
+    def _hash(self, data: memoryview) -> None:
+        self._to_hash -= len(data)
+        while data:
+            part = data[: self._room]
+            self._piece.update(part)
+            self._room -= len(part)
+            data = data[len(part) :]
+            if not self._room:
+                self._whole.append(self._piece.digest())
+                self._piece, self._room = hashlib.sha256(), HASH_BYTES
+
+
+def sha256(digests: bytes) -> str:
+    """The identity of a file, in hexadecimal, from the SHA-256 of its pieces, 32 bytes each.
+
+    That of the only piece (what `sha256sum` prints) up to HASH_BYTES; of a longer file the SHA-256 of the digests.
+    """
+    return digests.hex() if len(digests) == hashlib.sha256().digest_size else hashlib.sha256(digests).hexdigest()
