@@ -34,6 +34,7 @@ _FIRST_WINDOW, _LAST_WINDOW = 1 << 7, 1 << 16
 _BILLION = 1_000_000_000
 _RAW_KEPT = 4096
 _FAR = 1 << 62
+_NO_ROWS = np.empty((6, 0), np.int64)
 _PCAP_MAGICS = {  # first four bytes: byte order, ns for one unit of the fraction, bytes of a record header
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
     b"\xa1\xb2\xc3\xd4": (">", 1000, 16),
@@ -117,7 +118,7 @@ class _Chain(NamedTuple):
     `lost` says that no record can be believed at `end`; else the chain goes on there, or in bytes not read yet.
     """
 
-    rows: list[tuple[int, int, int, int, int, int]]  # header's index, start, captured, original, time_ns, link_type
+    rows: NDArray[np.int64]  # one row each for header's index, start, captured, original, time_ns and link_type
     end: int
     lost: bool
     byte_order: str
@@ -197,11 +198,11 @@ def _blocks(window: "_Window", cursor: Cursor, stop: int | None, step: int | Non
             window.extend()
             continue
         for fault in chain.unknown:
-            yield Block(_records(window.data, [], cursor.frame), fault, cursor)
+            yield Block(_records(window.data, _NO_ROWS, cursor.frame), fault, cursor)
         after = replace(
             cursor,
             offset=cursor.offset + chain.end,
-            frame=cursor.frame + len(chain.rows),
+            frame=cursor.frame + chain.rows.shape[1],
             byte_order=chain.byte_order,
             interfaces=chain.interfaces,
         )
@@ -217,10 +218,12 @@ def _blocks(window: "_Window", cursor: Cursor, stop: int | None, step: int | Non
                 offset=cursor.offset + fault.length,
                 interfaces=cursor.interfaces + _lost_interface(fault, cursor),
             )
-            yield Block(_records(window.data[:0], [], cursor.frame), fault, cursor)
+            yield Block(_records(window.data[:0], _NO_ROWS, cursor.frame), fault, cursor)
     if window.ended and window.fault is not None:
         detail = f"The compressed file breaks off ({window.fault}); {cursor.offset} bytes could be expanded."
-        yield Block(_records(window.data[:0], [], cursor.frame), Fault(window.fault, detail, cursor.offset, 0), cursor)
+        yield Block(
+            _records(window.data[:0], _NO_ROWS, cursor.frame), Fault(window.fault, detail, cursor.offset, 0), cursor
+        )
 
 
 def _limit(at: int, stop: int | None, step: int | None) -> int:
@@ -258,8 +261,8 @@ class _Window:
         self.data = self.data[size:]
 
 
-def _records(data: memoryview, rows: list[tuple[int, int, int, int, int, int]], frame: int) -> Records:
-    _, start, captured, original, time_ns, link_type = np.array(rows, np.int64).reshape(-1, 6).T
+def _records(data: memoryview, rows: NDArray[np.int64], frame: int) -> Records:
+    _, start, captured, original, time_ns, link_type = rows
     return Records(np.frombuffer(data, np.uint8), start, captured, original, time_ns, link_type, frame + 1)
 
 
@@ -405,20 +408,13 @@ def _akin(fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
     return akin
 
 
-def _pcap_rows(data: memoryview, heads: list[int], cursor: Cursor) -> list[tuple[int, int, int, int, int, int]]:
+def _pcap_rows(data: memoryview, heads: list[int], cursor: Cursor) -> NDArray[np.int64]:
     at = np.array(heads, np.int64)
     seconds, fraction, captured, original = _fields(data, at, cursor)
     interface = cursor.interfaces[0]
     time_ns = seconds * _BILLION + fraction * (_BILLION // interface.units_per_second)
-    columns = (
-        at,
-        at + cursor.header_size,
-        captured,
-        original,
-        time_ns,
-        np.full(len(at), interface.link_type),
-    )
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    link_type = np.full(len(at), interface.link_type)
+    return np.stack([at, at + cursor.header_size, captured, original, time_ns, link_type])
 
 
 def _find_pcap(
@@ -516,7 +512,7 @@ def _pcapng_chain(data: memoryview, cursor: Cursor, ended: bool, limit: int) -> 
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, cursor.offset + at, length, raw))
         at += length
     lost = at < limit and (length is None or (ended and at < len(data)))
-    return _Chain(rows, at, lost, order, tuple(found), unknown)
+    return _Chain(np.array(rows, np.int64).reshape(-1, 6).T, at, lost, order, tuple(found), unknown)
 
 
 def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
