@@ -35,6 +35,7 @@ class Config:
     overlap: str
     ports: tuple[int, ...]
     split_bytes: int
+    window_bytes: int
     survey_bytes: int
     quarantine_raw_bytes: int
     reading: str
@@ -64,6 +65,7 @@ class Config:
             overlap=Overlap(self.overlap),
             keep_bodies=self.bodies == Bodies.KEEP,
             split_bytes=self.split_bytes,
+            window_bytes=self.window_bytes,
             survey_bytes=self.survey_bytes,
             quarantine_raw_bytes=self.quarantine_raw_bytes,
         )

@@ -6,6 +6,8 @@ connection that earlier ones hold too, the connection is put together anew from 
 """
 
 import sys
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -17,22 +19,24 @@ from jobs.config import Config
 from jobs.errors import JobError
 from jobs.sources import capture_files
 from jobs.summary import ingest_summary
-from jobs.transforms import books, ingest
+from jobs.transforms import books, connections, ingest
 from jobs.warehouse import Warehouse
 from schemas.ingest import (
     BOOKS,
     CAPTURES,
     CONNECTION_CAPTURES,
+    CONNECTION_STATES,
     PACKETS,
     QUARANTINE,
     STREAM_GAPS,
     STREAMS,
     Law,
 )
+from schemas.staging import SEGMENTS
 from udfs import columns
 from udfs.options import IngestOptions
 
-_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, PACKETS, QUARANTINE, BOOKS)
+_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
 _MOST_TASKS = 10_000
 
 
@@ -62,74 +66,163 @@ def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> 
         progress("ingest: nothing new")
         return False
     progress(f"ingest: {count} new captures, {size / 1e6:.1f} MB")
-    captures = new
-    rows = columns.assembled(_scan(captures, options), options).persist(StorageLevel.DISK_ONLY)
-    shared = _shared_endpoints(warehouse, rows, new).persist()
-    if not shared.isEmpty():
-        captures, segments = _with_earlier(warehouse, new, shared, options)
-        rows.unpersist()
-        rows = columns.assembled(segments, options).persist(StorageLevel.DISK_ONLY)
-    _publish(warehouse, rows, captures, captures.join(new.select("capture_id"), "capture_id", "left_semi"))
-    for cached in (rows, shared, new, survey):
-        cached.unpersist()
+    found = _Found.of(new, options)
+    _publish(warehouse, found, _assemble(warehouse, found, options))
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the new captures hold, and which connections."""
+
+    captures: DataFrame
+    scanned: DataFrame
+    fragments: DataFrame | None
+    now: DataFrame
+
+    @classmethod
+    def of(cls, captures: DataFrame, options: IngestOptions, only: DataFrame | None = None) -> Self:
+        """Read the ranked captures, of each all connections or `only` some."""
+        splits = ingest.splits(captures, only).persist()
+        scanned = columns.scanned(splits.repartition(_tasks(splits.count())), options).persist(StorageLevel.DISK_ONLY)
+        cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
+        fragments = None if cut.isEmpty() else columns.reassembled(cut, options).persist(StorageLevel.DISK_ONLY)
+        found = cls(captures, scanned, fragments, scanned)
+        return replace(found, now=connections.held(found.segments, captures).persist())
+
+    @property
+    def segments(self) -> DataFrame:
+        """Segments as they were captured, sealed, or put together of fragments."""
+        captured = ingest.segments(self.scanned)
+        return captured if self.fragments is None else captured.union(ingest.segments(self.fragments))
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The captures' identifiers by rank."""
+        return {row["capture"]: row["capture_id"] for row in self.captures.select("capture", "capture_id").collect()}
+
+    @property
+    def faults(self) -> DataFrame:
+        """Rows among which those of faults are."""
+        captured = self.scanned.select(SEGMENTS.names)
+        return captured if self.fragments is None else captured.union(self.fragments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Assembled:
+    """Rows of ASSEMBLED, the states they went on from, and the places of all captures of their connections."""
+
+    rows: DataFrame
+    bases: DataFrame
+    reached: DataFrame
+
+
+def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _Assembled:
+    """Put the connections together: those in order in one go, the others again with all their bytes."""
+    states, captures = warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES)
+    before = connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now).persist()
+    choices = connections.states_before(states, captures, found.now).persist()
+    bases = choices.where("nth = 1")
+    late = connections.needed(before, bases).select("packed").distinct().persist()
+    in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
+    bases = bases.join(late, "packed", "left_anti")
+    begun = in_order.unionByName(connections.state_segments(bases), allowMissingColumns=True)
+    rows = columns.assembled(begun, found.names, options, final=False).persist(StorageLevel.DISK_ONLY)
+    flagged = rows.where("again is not null").select("again.*")
+    flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back"))).persist()
+    reached = before.select("packed", *connections.PLACE).unionByName(found.now.select("packed", *connections.PLACE))
+    count = flagged.count()
+    if not count:
+        return _Assembled(rows, bases, reached)
+    progress(f"ingest: {count} connections are looked at again with all their bytes")
+    again = connections.bases_again(choices, flagged).persist()
+    again, more = _read_again(warehouse, found, flagged, connections.needed(before, again), again, options)
+    begun = more.segments.unionByName(connections.state_segments(again), allowMissingColumns=True)
+    redone = columns.assembled(begun, more.names, options, final=True).persist(StorageLevel.DISK_ONLY)
+    done = rows.join(redone.select("endpoints").distinct(), "endpoints", "left_anti")
+    kept = bases.join(flagged, "packed", "left_anti")
+    return _Assembled(done.unionByName(redone), kept.unionByName(again), reached)
+
+
+def _read_again(
+    warehouse: Warehouse,
+    found: _Found,
+    flagged: DataFrame,
+    needed: DataFrame,
+    bases: DataFrame,
+    options: IngestOptions,
+) -> tuple[DataFrame, _Found]:
+    """The states to begin from, and all segments of the flagged connections in the captures behind these.
+
+    Where an earlier capture is gone, its connections go on from their latest state, as if nothing had come before.
+
+    Raises:
+        JobError: there is no such state either.
+    """
+    needed = needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct().persist()
+    captures = warehouse.read(CAPTURES).join(needed.select("capture_id").distinct(), "capture_id", "left_semi")
+    files = [row["uri"] for row in captures.select("uri").collect()]
+    old = found.captures.drop("capture").limit(0)
+    if files:
+        progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
+        old = ingest.unchanged(_survey(warehouse.spark, files, options), captures).persist()
+        gone = needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct().persist()
+        if not gone.isEmpty():
+            latest = connections.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone).persist()
+            if latest.count() < gone.count():
+                raise JobError("Connections go on from earlier captures that are gone or changed: put them back.")
+            progress("ingest: earlier captures are gone: late segments of their connections go to quarantine")
+            bases = bases.join(gone, "packed", "left_anti").unionByName(latest, allowMissingColumns=True)
+            needed = needed.join(gone, "packed", "left_anti")
+    now = found.now.join(flagged, "packed", "left_semi").select("packed", "capture_id")
+    only = needed.unionByName(now).persist()
+    ranked = ingest.ranked(found.captures.drop("capture").unionByName(old)).persist()
+    more = _Found.of(ranked, options, only)
+    return bases.persist(), more
+
+
+def _tasks(splits: int) -> int:
+    return max(1, min(splits, _MOST_TASKS))
 
 
 def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    return columns.surveyed(listed.repartition(min(len(files), _MOST_TASKS)), options).persist()
+    return columns.surveyed(listed.repartition(_tasks(len(files))), options).persist()
 
 
-def _scan(captures: DataFrame, options: IngestOptions) -> DataFrame:
-    splits = ingest.splits(captures)
-    tasks = captures.agg(F.coalesce(F.sum(F.size("cursors")), F.lit(0))).collect()[0][0]
-    return columns.scanned(splits.repartition(max(1, min(tasks, _MOST_TASKS))), options)
-
-
-def _publish(warehouse: Warehouse, rows: DataFrame, captures: DataFrame, new: DataFrame) -> None:
+def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None:
     """Write the tables, the one that says a capture is done last."""
-    held = ingest.held_rows(rows, captures)
-    warehouse.merge(CONNECTION_CAPTURES, held)
-    stale = ingest.stale_streams(warehouse.read(STREAMS), held).persist()
-    any_stale = not stale.isEmpty()
+    rows = assembled.rows
+    states = connections.state_rows(rows, assembled.reached).persist()
+    _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
+    warehouse.merge(CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"))
     for table, table_rows in (
-        (STREAM_GAPS, ingest.gap_rows(rows)),
-        (PACKETS, ingest.packet_rows(rows, captures)),
-        (QUARANTINE, ingest.quarantine_rows(rows, captures, new)),
         (STREAMS, ingest.stream_rows(rows)),
+        (STREAM_GAPS, ingest.gap_rows(rows)),
+        (PACKETS, ingest.packet_rows(rows, found.scanned, found.captures)),
+        (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
     ):
-        if any_stale:
-            warehouse.delete(table, stale)
         warehouse.merge(table, table_rows)
         progress(f"ingest: wrote {table.name}")
-    stale.unpersist()
-    warehouse.merge(CAPTURES, ingest.capture_rows(new, rows))
+    overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), found.now)
+    overtaken = overtaken.join(states, ["endpoints", "capture_id"], "left_anti").persist()
+    warehouse.merge(CONNECTION_STATES, states, update=True)
+    if not overtaken.isEmpty():
+        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
+    warehouse.merge(
+        CAPTURES, ingest.capture_rows(found.captures, ingest.capture_counts(found.scanned, found.fragments))
+    )
+    warehouse.spark.catalog.clearCache()
 
 
-def _shared_endpoints(warehouse: Warehouse, rows: DataFrame, new: DataFrame) -> DataFrame:
-    """Endpoints, with the earlier captures that hold segments between them, of which the new ones hold more."""
-    now = rows.where("held is not null").select("held.endpoints").distinct()
-    earlier = warehouse.read(CONNECTION_CAPTURES).join(new.select("capture_id"), "capture_id", "left_anti")
-    return earlier.join(now, "endpoints", "left_semi")
-
-
-def _with_earlier(
-    warehouse: Warehouse, new: DataFrame, shared: DataFrame, options: IngestOptions
-) -> tuple[DataFrame, DataFrame]:
-    """The new captures and those the shared connections began in, and the segments of both that are needed."""
-    needed = warehouse.read(CAPTURES).join(shared.select("capture_id").distinct(), "capture_id", "left_semi")
-    files = [row["uri"] for row in needed.select("uri").collect()]
-    progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-    earlier = ingest.unchanged(_survey(warehouse.spark, files, options), needed)
-    if earlier.count() < len(files):
-        lost = needed.join(earlier, "capture_id", "left_anti").select("uri").limit(3).collect()
-        names = ", ".join(row["uri"] for row in lost)
-        raise JobError(f"Connections go on from earlier captures that are gone or changed: put them back ({names}).")
-    captures = ingest.ranked(new.drop("capture").unionByName(earlier)).persist()
-    old = captures.join(earlier.select("capture_id"), "capture_id", "left_semi")
-    between = shared.select(F.col("packed").alias("connection")).distinct()
-    segments = _scan(captures.join(new.select("capture_id"), "capture_id", "left_semi"), options)
-    return captures, segments.unionByName(_scan(old, options).join(between, "connection", "left_semi"))
+def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
+    """Remove the rows that the new ones replace: of streams that go on, what was provisional."""
+    stale = stale.persist()
+    if not stale.isEmpty():
+        behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
+        for table in (STREAM_GAPS, PACKETS, QUARANTINE):
+            warehouse.delete(table, stale, behind)
+        warehouse.delete(STREAMS, stale, "t.stream_id = s.stream_id")
 
 
 def _balance(warehouse: Warehouse) -> None:

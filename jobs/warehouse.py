@@ -105,21 +105,23 @@ class Warehouse:
         else:
             writer.format("delta").save(self.location(table.name))
 
-    def merge(self, table: Table, rows: DataFrame) -> None:
-        """Put rows in by key in one commit; those already there, by key, stay as they are."""
+    def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
+        """Put rows in by key in one commit; those already there, by key, stay as they are, or are replaced."""
         rows = conform(rows, table)
         if self.read(table).isEmpty():
             self._write(table, rows.write.mode("append"))
             return
         same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
         rows.createOrReplaceTempView("merged_rows")
-        self.spark.sql(f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same} WHEN NOT MATCHED THEN INSERT *")
+        matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
+        self.spark.sql(
+            f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same}{matched} WHEN NOT MATCHED THEN INSERT *"
+        )
 
-    def delete(self, table: Table, keys: DataFrame) -> None:
-        """Remove, in one commit, the rows that agree with `keys` in all its columns; its rows are distinct."""
-        same = " AND ".join(f"t.{key} <=> s.{key}" for key in keys.columns)
+    def delete(self, table: Table, keys: DataFrame, where: str) -> None:
+        """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition."""
         keys.createOrReplaceTempView("deleted_keys")
-        self.spark.sql(f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {same} WHEN MATCHED THEN DELETE")
+        self.spark.sql(f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE")
 
     def version(self, table: Table) -> int:
         """The table's last committed version."""

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from pyspark.sql.types import ArrayType, StructField, StructType
+
 from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table
 from schemas.violations import Fault
 
@@ -168,14 +170,44 @@ STREAMS = Table(
     ),
 )
 
+_ENDPOINTS = Column("endpoints", STRING, "Addresses and ports of both sides, the lower first.", nullable=False)
+_PACKED = Column("packed", BINARY, "The same: for each side 16 bytes of address and 2 of port.", nullable=False)
+_PLACE = (
+    Column("first_ns", LONG, "Earliest record time of that capture, ns since 1970: with the next two its place."),
+    Column("last_ns", LONG, "Latest record time of that capture, ns since 1970."),
+)
+
 CONNECTION_CAPTURES = Table(
     "connection_captures",
-    "Which captures hold segments between which endpoints: what has to be read again when more of them is captured.",
+    "Which captures hold segments between which endpoints: what is read again when a capture comes late.",
     ("endpoints", "capture_id"),
     (
-        Column("endpoints", STRING, "Addresses and ports of both sides, the lower first.", nullable=False),
-        Column("packed", BINARY, "The same: for each side 16 bytes of address and 2 of port.", nullable=False),
+        _ENDPOINTS,
+        _PACKED,
+        *_PLACE,
         Column("capture_id", STRING, "A capture that holds segments between them.", nullable=False),
+    ),
+)
+
+CONNECTION_STATES = Table(
+    "connection_states",
+    "What was known of a connection when a run ended, for the next run to go on from: one row per run that met it.",
+    ("endpoints", "capture_id"),
+    (
+        _ENDPOINTS,
+        _PACKED,
+        *_PLACE,
+        Column("capture_id", STRING, "The last capture of that run that holds segments between them.", nullable=False),
+        Column("first_instance", LONG, "The first connection that may go on; those before it are done.", nullable=False),
+        Column(
+            "tails",
+            ArrayType(
+                StructType([StructField("stream_id", STRING, False), StructField("stream_offset", LONG, False)]), False
+            ),
+            "From which offset on the rows of each stream are provisional: the next run replaces them.",
+            nullable=False,
+        ),
+        Column("state", STRING, "TCP and framing state as JSON, unfinished packets included.", nullable=False),
     ),
 )
 

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from schemas.ingest import CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
 SURVEY = Table(
@@ -57,10 +57,11 @@ SEGMENTS = Table(
     "One row per TCP segment; and rows for what else a split held: faults, rejected frames, a count of other traffic.",
     ("connection", "capture", "frame"),
     (
-        Column("connection", BINARY, "Both endpoints, the lower one first; for other rows the split.", nullable=False),
-        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
-        Column("frame", LONG, "Record number; 0 for what is no record.", nullable=False),
+        Column("connection", BINARY, "Both endpoints, the lower one first; null for what is no segment."),
+        Column("capture", LONG, "Rank of the capture in the order of capture times; -1 for what was carried over."),
+        Column("frame", LONG, "Record number; 0 for what is no record."),
         Column("time_ns", LONG, "Time of the record."),
+        Column("last_ns", LONG, "Of a sealed segment: time of its last record."),
         Column("from_b", BOOL, "Sent by the higher endpoint."),
         Column("seq", LONG, "Sequence number; null when the row is no segment."),
         Column("ack", LONG, "Acknowledgment number."),
@@ -72,6 +73,8 @@ SEGMENTS = Table(
             U16,
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
+        Column("sealed", LONG, "Of a sealed segment: its number in the capture; its payload is its beginning only."),
+        Column("state", STRING, "What an earlier run knew of the connection (`udfs.carry`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),
@@ -102,24 +105,58 @@ FRAGMENTS = Table(
     ),
 )
 
-_IN_RANKS = {"capture_id": StructField("capture", LONG)}
+_SEALED_PACKET = ("size", "packet_type", "captured_ns", "first_frame", "last_frame", "raw", "trailer")
+
+SCANNED = StructType(
+    [
+        *SEGMENTS.spark,
+        StructField("fragment", FRAGMENTS.spark),
+        StructField(
+            "packet",
+            StructType(
+                [StructField("sealed", LONG), StructField("offset", LONG)]
+                + [StructField(f.name, f.dataType) for f in PACKETS.spark if f.name in _SEALED_PACKET]
+            ),
+        ),
+    ]
+)
+"""What a split held: segments, and what is no segment; IP fragments; packets, by their offset in a sealed segment."""
+
 _DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
 
 
 def _row(table: Table, *more: str) -> StructType:
-    """The table's row as a worker makes it: the capture by rank, times in ns only."""
-    fields = [_IN_RANKS.get(f.name, StructField(f.name, f.dataType)) for f in table.spark if f.name not in _DERIVED]
+    """The table's row as a worker makes it: times in ns only."""
+    fields = [StructField(f.name, f.dataType) for f in table.spark if f.name not in _DERIVED]
     return StructType(fields + [StructField(name, LONG) for name in more])
 
 
+_STATE = ("packed", "first_instance", "tails", "state")
+
 ASSEMBLED = StructType(
     [
+        StructField("endpoints", STRING),
         StructField("stream", _row(STREAMS, "first_ns", "last_ns")),
         StructField("gap", _row(STREAM_GAPS)),
         StructField("packet", _row(PACKETS)),
         StructField("quarantine", _row(QUARANTINE)),
-        StructField("held", _row(CONNECTION_CAPTURES)),
-        StructField("counts", StructType([StructField(n, LONG) for n in ("capture", "segments", "others")])),
+        StructField(
+            "confirmed",
+            StructType(
+                [
+                    StructField("capture", LONG),
+                    StructField("sealed", LONG),
+                    StructField("stream_id", STRING),
+                    StructField("stream_offset", LONG),
+                ]
+            ),
+        ),
+        StructField(
+            "state", StructType([StructField(f.name, f.dataType) for f in CONNECTION_STATES.spark if f.name in _STATE])
+        ),
+        StructField("again", StructType([StructField("packed", BINARY), StructField("back", BOOL)])),
     ]
 )
-"""One row per stream, gap, packet, quarantined run connection and capture, or count; the other structs are null."""
+"""One row per stream, gap, packet, quarantined run, confirmed sealed segment, or connection that may go on; the others
+of these are null. `again`: a connection that is to be looked at with all its bytes or, `back`, from an earlier state;
+its other rows do not count."""

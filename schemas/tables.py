@@ -1,6 +1,6 @@
 """Every table of a warehouse, in the order the data goes through them."""
 
-from schemas.ingest import BOOKS, CAPTURES, CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import BOOKS, CAPTURES, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
@@ -8,6 +8,7 @@ from schemas.table import Table
 TABLES: tuple[Table, ...] = (
     CAPTURES,
     CONNECTION_CAPTURES,
+    CONNECTION_STATES,
     STREAMS,
     STREAM_GAPS,
     PACKETS,

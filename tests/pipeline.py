@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import CLIENT, SERVER, Sent, msmq
 
 from schemas import staging
+from udfs import condense
 from udfs.assemble import assemble_connections
+from udfs.fragments import reassemble
 from udfs.options import IngestOptions
 from udfs.records import Cursor
 from udfs.scan import scan
 from udfs.survey import survey_files
 
-SURVEY, RANGES, SEGMENTS, ASSEMBLED = (
-    to_arrow_schema(schema)
-    for schema in (staging.SURVEY.spark, staging.RANGES.spark, staging.SEGMENTS.spark, staging.ASSEMBLED)
+SURVEY, RANGES, FRAGMENTS, SEGMENTS = (
+    to_arrow_schema(table.spark) for table in (staging.SURVEY, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
 )
+SCANNED, ASSEMBLED = to_arrow_schema(staging.SCANNED), to_arrow_schema(staging.ASSEMBLED)
+PACKET = [field.name for field in ASSEMBLED.field("packet").type]
 Row = dict[str, Any]
 
 
@@ -35,6 +40,8 @@ class Ingested(NamedTuple):
     packets: list[Row]
     quarantine: list[Row]
     counts: Counter[str]
+    sealed: int
+    again: int
 
     def framed(self, source: str = "10.0.0.1") -> list[bytes]:
         """The packets that an address sent, in the order of the stream."""
@@ -49,53 +56,107 @@ class Ingested(NamedTuple):
 def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
     """All three passes; segments go to `assemble` in batches of so many rows."""
     captures = survey_files(map(str, uris), options, RANGES, SURVEY).to_pylist()
-    splits = [
-        {"capture": rank, "uri": row["uri"], "compression": row["compression"], "cursor": cursor, "stop": stop}
-        for rank, row in enumerate(captures)
-        for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
+    names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
+    scanned = scan_splits(captures, options)
+    rows = assemble(scanned, names, options, batch=batch, final=False)
+    confirmed = {(row["capture"], row["sealed"]): row for row in kind_of(rows, "confirmed")}
+    if again := [row["again"]["packed"] for row in rows if row["again"] is not None]:
+        bad = {row["endpoints"] for row in rows if row["again"] is not None}
+        rows = [row for row in rows if row["endpoints"] not in bad]
+        confirmed = {(row["capture"], row["sealed"]): row for row in kind_of(rows, "confirmed")}
+        rows += assemble(scan_splits(captures, options, only=again), names, options, batch=batch, final=True)
+    packets = kind_of(rows, "packet")
+    for row in scanned.to_pylist():
+        if row["packet"] is not None and (place := confirmed.get((row["capture"], row["packet"]["sealed"]))):
+            packet = row["packet"]
+            where = {"stream_id": place["stream_id"], "capture_id": names[row["capture"]]}
+            where["stream_offset"] = place["stream_offset"] + packet["offset"]
+            packets.append({name: where.get(name, packet.get(name)) for name in PACKET})
+    counts: Counter[str] = Counter({"segments": 0, "others": 0})
+    for row in reassembled(scanned, options).to_pylist() + scanned.to_pylist():
+        counts.update({name: row[name] for name in ("segments", "others") if row[name]})
+    counts["segments"] += sum(row["seq"] is not None for row in reassembled(scanned, options).to_pylist())
+    faults = [
+        {name: row[name] for name in ("stage", "reason", "detail", "length")}
+        | {"capture_id": names[row["capture"]], "frame_number": row["frame"] or None, "stream_id": None}
+        | {"stream_offset": row["offset"], "raw": row["payload"]}
+        for row in scanned.to_pylist() + reassembled(scanned, options).to_pylist()
+        if row["stage"] is not None
     ]
-    segments = pa.Table.from_batches([], SEGMENTS)
-    if splits:
-        rows = pa.RecordBatch.from_pylist(
-            splits,
-            pa.schema(
-                [
-                    ("capture", pa.int64()),
-                    ("uri", pa.string()),
-                    ("compression", pa.string()),
-                    ("cursor", pa.string()),
-                    ("stop", pa.int64()),
-                ]
-            ),
-        )
-        segments = pa.Table.from_batches(scan(options, SEGMENTS)(iter([rows])), SEGMENTS)
-    keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
-    ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
-    out = assemble_connections(options, SEGMENTS, ASSEMBLED)(iter(ordered))
-    rows_out = pa.Table.from_batches(out, ASSEMBLED).to_pylist()
-    by_kind = {kind: [row[kind] for row in rows_out if row[kind] is not None] for kind in ASSEMBLED.names}
-    for row in rows_out:
-        assert sum(row[kind] is not None for kind in ASSEMBLED.names) == 1
-    counts: Counter[str] = Counter()
-    for row in by_kind["counts"]:
-        counts.update({"segments": row["segments"], "others": row["others"]})
+    rank = {name: at for at, name in names.items()}
+    quarantine = kind_of(rows, "quarantine") + faults
+    for row in packets + quarantine:
+        row["capture"] = rank[row.pop("capture_id")]
 
     def order(row: Row) -> tuple[Any, ...]:
-        names = ("stage", "capture", "stream_id", "stream_offset", "frame_number")
-        return tuple((row.get(name) is not None, row.get(name)) for name in names)
+        names = ("stage", "stream_id", "stream_offset", "frame_number")
+        return row.get("capture", 0), *((row.get(name) is not None, row.get(name)) for name in names)
 
     return Ingested(
         captures,
-        sorted(by_kind["stream"], key=lambda row: str(row["stream_id"])),
-        sorted(by_kind["gap"], key=order),
-        sorted(by_kind["packet"], key=order),
-        sorted(by_kind["quarantine"], key=order),
+        sorted(kind_of(rows, "stream"), key=lambda row: str(row["stream_id"])),
+        sorted(kind_of(rows, "gap"), key=order),
+        sorted(packets, key=order),
+        sorted(quarantine, key=order),
         counts,
+        len(confirmed),
+        len(again),
     )
+
+
+SPLIT = pa.schema(
+    [
+        ("capture", pa.int64()),
+        ("uri", pa.string()),
+        ("compression", pa.string()),
+        ("cursor", pa.string()),
+        ("stop", pa.int64()),
+        ("only", pa.list_(pa.binary())),
+    ]
+)
+
+
+def scan_splits(captures: list[Row], options: IngestOptions, only: list[bytes] | None = None) -> pa.Table:
+    """What the splits of the captures hold."""
+    splits = [
+        {"capture": rank, "cursor": cursor, "stop": stop, "only": only} | {n: row[n] for n in ("uri", "compression")}
+        for rank, row in enumerate(captures)
+        for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
+    ]
+    rows = scan(options, SCANNED)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)])) if splits else []
+    return pa.Table.from_batches(rows, SCANNED)
+
+
+def reassembled(scanned: pa.Table, options: IngestOptions) -> pa.Table:
+    """Segments out of IP fragments."""
+    found = [row["fragment"] for row in scanned.to_pylist() if row["fragment"] is not None]
+    found.sort(key=lambda row: (row["key"], row["capture"], row["frame"]))
+    fragments = pa.Table.from_pylist(found, FRAGMENTS).to_batches()
+    return pa.Table.from_batches(reassemble(options, SEGMENTS)(iter(fragments)), SEGMENTS)
+
+
+def assemble(scanned: pa.Table, names: dict[int, str], options: IngestOptions, *, batch: int, final: bool) -> list[Row]:
+    """The connections in what was scanned, put together."""
+    segments = pa.concat_tables([scanned.select(SEGMENTS.names), reassembled(scanned, options)])
+    segments = segments.filter(pc.field("seq").is_valid())
+    keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
+    ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
+    passed = assemble_connections(options, names, ASSEMBLED, final=final)(iter(ordered))
+    rows: list[Row] = pa.Table.from_batches(passed, ASSEMBLED).to_pylist()
+    assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
+    return rows
+
+
+def kind_of(rows: list[Row], kind: str) -> list[Row]:
+    """The rows of one kind."""
+    return [row[kind] for row in rows if row[kind] is not None]
 
 
 def offset(cursor: str) -> int:
     return Cursor.from_json(cursor).offset
+
+
+SEALED: list[tuple[int, int]] = []
 
 
 WHOLE = IngestOptions(keep_bodies=True)
@@ -135,7 +196,15 @@ def look(tmp_path: Path, *captures: bytes, options: IngestOptions = WHOLE) -> In
     found = ingest(uris, options)
     balance(found)
     split = replace(options, split_bytes=20_000, batch_bytes=20_000)
-    assert ingest(uris, split, batch=7) == found._replace(captures=ingest(uris, split).captures)
+    for sealing in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if sealing:
+                patch.setattr(condense, "SEALED_BYTES", 60)
+                patch.setattr(condense, "TAIL_BYTES", 30)
+            for given in (options, split):
+                again = ingest(uris, given, batch=7)
+                assert again == found._replace(captures=again.captures, sealed=again.sealed, again=again.again)
+                SEALED.append((again.sealed, again.again))
     return found
 
 

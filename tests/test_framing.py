@@ -3,7 +3,7 @@
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -24,10 +24,18 @@ def frame(
     framer = Framer(mid_stream=mid_stream, raw_kept=64)
     packets: Places = []
     unframed: list[Unframed] = []
+
+    def collect(parts: Iterable[framing.Framed]) -> None:
+        for part in parts:
+            packets.extend((part.base + at, size) for at, size in zip(part.starts, part.sizes, strict=True))
+            unframed.extend(part.unframed)
+
     for start, data in runs:
-        for part in framer.run(start, cut(data)):
-            packets += [(part.base + at, size) for at, size in zip(part.starts, part.sizes, strict=True)]
-            unframed += part.unframed
+        if start > framer.end:
+            collect(framer.gap(start - framer.end))
+        for part in cut(data):
+            collect(framer.feed(part))
+    collect(framer.rest())
     return packets, unframed
 
 

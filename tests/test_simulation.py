@@ -23,7 +23,7 @@ from udfs.packet import Walk
 from udfs.records import Cursor, Records, open_capture, read_blocks
 from udfs.simulation import START_NS, simulate
 from udfs.storage import open_source
-from udfs.tcp import Overlap, Segment, Stream, assemble, connections
+from udfs.tcp import Connections, Direction, Overlap, Piece, Segment, settle
 
 SEED, MESSAGES = 7, 1200
 
@@ -95,31 +95,36 @@ def conversations(folder: Path) -> dict[frozenset[bytes], list[tuple[int, Segmen
     return found
 
 
-def streams(folder: Path) -> Iterator[tuple[Stream, list[int], list[Segment]]]:
-    """Every direction that carried bytes, the numbers of the records, and the segments."""
+def streams(folder: Path) -> Iterator[tuple[Direction, list[Piece], list[int]]]:
+    """Every direction that carried bytes, its pieces, and the numbers of the records."""
     for numbered in conversations(folder).values():
-        numbers, parts = [number for number, _ in numbered], [segment for _, segment in numbered]
-        found, outside = connections(parts)
-        assert not outside
-        for connection in found:
+        tracker = Connections()
+        for index, (_, segment) in enumerate(numbered):
+            tracker.take(segment._replace(frame=index))
+        tracker.rest()
+        assert not tracker.outside
+        for connection in tracker.found:
             for side in connection.sides:
-                stream = assemble(side, parts, Overlap.FIRST)
-                if stream.pieces:
-                    yield stream, numbers, parts
+                if pieces := settle(side, Overlap.FIRST):
+                    yield side, pieces, [number for number, _ in numbered]
 
 
-def arrivals(stream: Stream, numbers: list[int], parts: list[Segment]) -> list[Arrival]:
-    data = [parts[p.segment].payload[p.skip : p.skip + p.end - p.start] for p in stream.pieces]
-    framer = Framer(mid_stream=stream.initial_seq is None, raw_kept=64)
-    ends = [piece.end for piece in stream.pieces]
-    complete = list(accumulate((numbers[piece.segment] for piece in stream.pieces), max))
+def arrivals(side: Direction, pieces: list[Piece], numbers: list[int]) -> list[Arrival]:
+    framer = Framer(mid_stream=side.isn is None, raw_kept=64)
+    ends = [piece.end for piece in pieces]
+    complete = list(accumulate((numbers[piece.segment.frame] for piece in pieces), max))
     found = []
-    for framed in framer.run(0, data):
+    parts = [part for piece in pieces for part in framer.feed(data_of(piece))]
+    for framed in [*parts, *framer.rest()]:
         assert not framed.unframed
         for start, size in zip(framed.starts, framed.sizes, strict=True):
             last = int(np.searchsorted(ends, framed.base + start + size))
             found.append(Arrival(complete[last], framed.data[start : start + size]))
     return found
+
+
+def data_of(piece: Piece) -> bytes | memoryview:
+    return piece.segment.payload[piece.skip : piece.skip + piece.end - piece.start]
 
 
 def test_the_same_seed_writes_the_same_bytes(traffic: Traffic, tmp_path: Path) -> None:
@@ -132,11 +137,11 @@ def test_the_same_seed_writes_the_same_bytes(traffic: Traffic, tmp_path: Path) -
 
 def test_what_was_sent_is_read_back_and_nothing_else(traffic: Traffic) -> None:
     read = []
-    for stream, numbers, parts in streams(traffic.folder):
-        assert stream.gaps == []
-        assert stream.rejected == []
-        assert not stream.conflict
-        read.append([arrival.packet for arrival in arrivals(stream, numbers, parts)])
+    for side, pieces, numbers in streams(traffic.folder):
+        assert side.gaps == []
+        assert side.rejected == []
+        assert not side.conflict
+        read.append([arrival.packet for arrival in arrivals(side, pieces, numbers)])
     assert sorted(read) == sorted(traffic.written)
 
 
@@ -209,9 +214,9 @@ def test_connections_cross_files_wrap_and_lack_their_beginning(traffic: Traffic)
     assert all(before & after for before, after in pairwise(ends))
     for parts in conversations(traffic.folder).values():
         assert any(segment.length for _, segment in parts)
-    found = [stream for stream, _, _ in streams(traffic.folder)]
-    assert any(stream.initial_seq is None for stream in found)
-    assert any(stream.initial_seq and stream.initial_seq + stream.pieces[-1].end > 1 << 32 for stream in found)
+    found = [side for side, _, _ in streams(traffic.folder)]
+    assert any(side.isn is None for side in found)
+    assert any(side.isn and side.isn % (1 << 32) + side.done > 1 << 32 for side in found)
     syns = [
         sum(segment.flags & (SYN | ACK) == SYN for _, segment in parts)
         for parts in conversations(traffic.folder).values()

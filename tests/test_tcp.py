@@ -9,7 +9,7 @@ import pytest
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
 
 from schemas.ingest import TcpReason
-from udfs.tcp import Overlap, Segment, assemble, connections
+from udfs.tcp import Connections, Overlap, Segment, missing_at_end, settle
 
 
 class Rebuilt(NamedTuple):
@@ -31,29 +31,32 @@ def rebuild(
     sent: Sequence[Sent | Segment], overlap: Overlap = Overlap.FIRST
 ) -> tuple[list[tuple[Rebuilt, Rebuilt]], list[int]]:
     """Client's and server's direction of every connection, and the segments in none."""
-    segments = [segment(s) if isinstance(s, Sent) else s for s in sent]
-    found, outside = connections(segments)
+    tracker = Connections()
+    for index, one in enumerate(sent):
+        tracker.take((segment(one) if isinstance(one, Sent) else one)._replace(frame=index))
+    tracker.rest()
     result = []
-    for connection in found:
+    for connection in tracker.found:
         sides = []
         for side in connection.sides:
-            stream = assemble(side, segments, overlap)
             data, at = b"", 0
             holes = []
-            for piece in stream.pieces:
+            for piece in settle(side, overlap):
                 assert piece.start >= at, "pieces are in order and do not overlap"
                 assert piece.end > piece.start
                 if piece.start > at:
                     holes.append((at, piece.start - at))
-                part = segments[piece.segment].payload[piece.skip : piece.skip + piece.end - piece.start]
+                part = piece.segment.payload[piece.skip : piece.skip + piece.end - piece.start]
                 assert len(part) == piece.end - piece.start
                 data += bytes(part)
                 at = piece.end
-            assert stream.gaps[: len(holes)] == holes
-            assert all(offset >= at and length > 0 for offset, length in stream.gaps[len(holes) :])
-            sides.append(Rebuilt(data, stream.gaps, stream.conflict, stream.rejected, stream.initial_seq))
+            assert side.gaps == holes
+            end = [(at, missing)] if (missing := missing_at_end(side)) else []
+            isn = None if side.isn is None else side.isn % 2**32
+            rejected = [(one.frame, reason) for one, reason in side.rejected]
+            sides.append(Rebuilt(data, holes + end, side.conflict, rejected, isn))
         result.append((sides[0], sides[1]))
-    return result, outside
+    return result, [one.frame for one in tracker.outside]
 
 
 def one(sent: Sequence[Sent | Segment], overlap: Overlap = Overlap.FIRST) -> tuple[Rebuilt, Rebuilt]:

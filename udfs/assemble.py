@@ -1,7 +1,8 @@
 """The third pass of ingest: connections in, streams and packets out."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv6Address
 from itertools import pairwise
 from typing import Any
@@ -9,164 +10,346 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from schemas.ingest import FramingReason, Stage, TcpReason
-from udfs.arrow import slices
+from udfs import carry
+from udfs.framed import Pieces, arrival, packet_bytes, record, struct_rows
 from udfs.framing import Framed, Framer, Unframed
-from udfs.gather import Packets
 from udfs.options import Batches, IngestOptions, Pass
-from udfs.outline import PACKET_TYPES, outline
 from udfs.records import NO_TIME
-from udfs.tcp import Connection, Piece, Segment, Stream, assemble, connections
+from udfs.tcp import Again, Connection, Connections, Direction, Piece, Segment, missing_at_end, settle
+
+_ROWS = 10_000
+_NEVER = np.iinfo(np.int64).max
 
 
-def assemble_connections(options: IngestOptions, segments: pa.Schema, schema: pa.Schema) -> Pass:
-    """From rows of `segments`, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
+def assemble_connections(options: IngestOptions, names: Mapping[int, str], schema: pa.Schema, *, final: bool) -> Pass:
+    """From rows of SEGMENTS, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
 
-    Memory: the segments of one connection, and a batch of packets.
+    `names`: the captures' identifiers by rank.
+
+    A connection for which bytes are needed that its rows do not hold is named in `again`, unless this is `final`: then
+    none of its segments is sealed, and a segment from before what was carried over is not waited for. Memory: of each
+    direction of one connection the window, and a batch of packets.
     """
 
     def run(batches: Batches) -> Batches:
-        out = _Out(options, schema)
-        for rows in _by_connection(batches, segments):
-            if rows.column("seq").null_count:
-                out.pass_on(rows)
-            else:
-                yield from out.connection(rows)
-            yield from out.full()
+        out = _Out(options, names, schema)
+        pair: _Pair | None = None
+        for packed, rows in _by_connection(batches):
+            if pair is None or pair.packed != packed:
+                if pair is not None:
+                    yield from pair.finish()
+                pair = _Pair(packed, options, out, final=final)
+            yield from pair.take(rows)
+        if pair is not None:
+            yield from pair.finish()
         yield from out.rest()
 
     return run
 
 
-def _by_connection(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of each connection, together; a connection may go on from batch to batch."""
-    held: list[pa.RecordBatch] = []
+def _by_connection(batches: Batches) -> Iterator[tuple[bytes, pa.RecordBatch]]:
+    """The rows of each connection, as many together as one batch holds."""
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        ends = pc.run_end_encode(batch.column("connection"), pa.int32()).run_ends.to_pylist()
-        start = 0
-        for end in ends:
-            if held and held[-1].column("connection")[-1] != batch.column("connection")[start]:
-                yield pa.Table.from_batches(held, schema)
-                held = []
-            held.append(batch.slice(start, end - start))
-            start = end
-    if held:
-        yield pa.Table.from_batches(held, schema)
+        if batch.num_rows:
+            connection = batch.column("connection")
+            start = 0
+            for end in pc.run_end_encode(connection, pa.int32()).run_ends.to_pylist():
+                yield connection[start].as_py(), batch.slice(start, end - start)
+                start = end
+
+
+class _Pair:
+    """The connections between one pair of endpoints."""
+
+    def __init__(self, packed: bytes, options: IngestOptions, out: "_Out", *, final: bool) -> None:
+        self.packed = packed
+        self._options = options
+        self._out = out
+        self._final = final
+        self._connections = Connections(options.window_bytes)
+        self._streams: dict[tuple[int, bool], _Stream] = {}
+        self._waiting = 0
+        self._again = False
+        self._name = "-".join(_printed(*_endpoint(packed[at : at + 18])) for at in (0, 18))
+
+    def take(self, rows: pa.RecordBatch) -> Batches:
+        """Take the next segments, and hand on what is out of reach of those to come."""
+        if self._again:
+            return
+        try:
+            for segment in self._segments(rows):
+                self._connections.take(segment)
+                self._waiting += len(segment.payload)
+            if self._waiting >= self._options.window_bytes:
+                yield from self._settle(last=False)
+                self._waiting = 0
+        except Again as reason:
+            self._give_up(reason)
+
+    def finish(self) -> Batches:
+        """Hand on the rest; then what is to be known when the connections go on."""
+        try:
+            if not self._again:
+                self._connections.rest()
+                yield from self._settle(last=True)
+                self._close()
+        except Again as reason:
+            self._give_up(reason)
+        yield from self._out.full()
+
+    def _give_up(self, reason: Again) -> None:
+        self._again = True
+        self._out.add("again", self._name, {"packed": self.packed, "back": reason.back})
+
+    def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
+        """The segments; payloads are views of the Arrow buffers."""
+        if rows.column("capture")[0].as_py() < 0:
+            kept = carry.load(rows.column("state")[0].as_py(), self._connections)
+            for (instance, from_b), state in kept.items():
+                self._stream(self._connections.at(instance), from_b=from_b).resume(state)
+            rows = rows.slice(1)
+        payload = rows.column("payload")
+        _, offsets, data = payload.buffers()
+        at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
+        view = memoryview(data or b"")
+        before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
+        places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
+        times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
+        after = [rows.column(name).to_pylist() for name in ("header_sum", "sealed")]
+        payloads = (view[start:end] for start, end in pairwise(at))
+        yield from map(Segment, *before, payloads, *places, *times, *after)
+
+    def _stream(self, connection: Connection, *, from_b: bool) -> "_Stream":
+        key = connection.instance, from_b
+        if key not in self._streams:
+            self._streams[key] = _Stream(self.packed, connection, self._options, self._out, from_b=from_b)
+        return self._streams[key]
+
+    def _settle(self, *, last: bool) -> Batches:
+        for connection in self._connections.found:
+            for from_b, side in zip((False, True), connection.sides, strict=True):
+                before = None
+                if not last:
+                    if side.end is None or not side.pending:
+                        continue
+                    before = side.end - self._options.window_bytes - side.base
+                    if before <= side.done:
+                        continue
+                pieces = settle(side, self._options.overlap, before, final=self._final)
+                if pieces:
+                    yield from self._stream(connection, from_b=from_b).add(pieces)
+
+    def _close(self) -> None:
+        """Rows of the streams, and of what is carried over."""
+        for connection in self._connections.found:
+            for from_b, side in zip((False, True), connection.sides, strict=True):
+                if side.done or side.rejected or missing_at_end(side) or (connection.instance, from_b) in self._streams:
+                    self._stream(connection, from_b=from_b).close(side)
+        for segment in self._connections.outside:
+            self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
+        recent = self._connections.recent()
+        kept = {key: stream for key, stream in self._streams.items() if key[0] >= recent[0].instance}
+        tails = [{"stream_id": stream.stream_id, "stream_offset": stream.tail} for stream in kept.values()]
+        state = carry.dump(self._connections, {key: stream.state() for key, stream in kept.items()})
+        row = {"packed": self.packed, "first_instance": recent[0].instance, "tails": tails, "state": state}
+        self._out.add("state", self._name, row)
+
+
+class _Stream:
+    """One direction of a connection: from pieces to packets."""
+
+    def __init__(
+        self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
+    ) -> None:
+        self._names = _names(packed, from_b=from_b, instance=connection.instance)
+        self.stream_id: str = self._names["stream_id"]
+        self._endpoints = self._names["connection_id"].rpartition("#")[0]
+        self._connection = connection
+        self._from_b = from_b
+        self._options = options
+        self._out = out
+        self._framer: Framer | None = None
+        self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of what is in no packet yet
+        self._carried: list[str] = []  # identifiers of the captures that are ranked below 0, from -1 down
+        self._gaps = 0
+        self._recovered = 0
+        self._first_ns, self._last_ns = int(_NEVER), int(NO_TIME)
+
+    @property
+    def tail(self) -> int:
+        """Offset from which on rows are provisional."""
+        return 0 if self._framer is None else self._framer.offset
+
+    def add(self, pieces: Iterable[Piece]) -> Batches:
+        """Frame the pieces that follow."""
+        framer = self._framer
+        if framer is None:
+            mid_stream = self._side.isn is None
+            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.quarantine_raw_bytes)
+        for start, end, segment, skip in pieces:
+            if start > framer.end:
+                self._add_framed(framer.gap(start - framer.end))
+            self._pieces.append((start, arrival(segment.capture, segment.frame), segment.time_ns))
+            self._recovered += end - start
+            if segment.time_ns != NO_TIME:
+                self._first_ns = min(self._first_ns, segment.time_ns)
+                self._last_ns = max(self._last_ns, segment.time_ns, segment.last_ns)
+            if segment.sealed is None:
+                self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
+            else:
+                self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
+                self._forget(framer.offset)
+                place = {"stream_id": self.stream_id, "stream_offset": start}
+                self._out.add(
+                    "confirmed", self._endpoints, place | {"capture": segment.capture, "sealed": segment.sealed}
+                )
+            yield from self._out.full()
+
+    @property
+    def _side(self) -> Direction:
+        return self._connection.sides[self._from_b]
+
+    def close(self, side: Direction) -> None:
+        """Rows of the stream as it is now, and of the bytes that are in no packet yet."""
+        if self._framer is not None:
+            self._add_framed([self._framer.decided()])
+            self._add_framed(self._framer.rest())
+        for offset, length in side.gaps[self._gaps :]:
+            self._add_gap(offset, length)
+        self._gaps = len(side.gaps)
+        missing = sum(length for _, length in side.gaps)
+        if at_end := missing_at_end(side):
+            self._add_gap(side.done, at_end)
+        for segment, reason in side.rejected:
+            self._out.reject(self._endpoints, self.stream_id, segment, reason)
+        self._out.add(
+            "stream",
+            self._endpoints,
+            self._names
+            | {
+                "from_initiator": self._from_initiator(),
+                "instance": self._connection.instance,
+                "initial_seq": None if side.isn is None else side.isn % (1 << 32),
+                "recovered_bytes": self._recovered,
+                "missing_bytes": missing + at_end,
+                "conflict": side.conflict,
+                "mid_stream": side.isn is None,
+                "first_ns": None if self._last_ns == NO_TIME else self._first_ns,
+                "last_ns": None if self._last_ns == NO_TIME else self._last_ns,
+            },
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What is kept for the next run."""
+        self._forget(self.tail)
+        return {
+            "framer": None if self._framer is None else self._framer.state(),
+            "pieces": [(start, *self._record(number), time_ns) for start, number, time_ns in self._pieces],
+            "recovered": self._recovered,
+            "times": (self._first_ns, self._last_ns),
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` kept."""
+        if state["framer"] is not None:
+            self._framer = Framer.resumed(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
+        for start, capture_id, frame, time_ns in state["pieces"]:
+            if capture_id not in self._carried:
+                self._carried.append(capture_id)
+            rank = -1 - self._carried.index(capture_id)
+            self._pieces.append((start, arrival(rank, frame), time_ns))
+        self._recovered = state["recovered"]
+        self._first_ns, self._last_ns = state["times"]
+        self._gaps = len(self._side.gaps)
+
+    def _record(self, number: int) -> tuple[str, int]:
+        """Identifier of the capture, and record number, of an arrival."""
+        capture, frame = record(number)
+        return self._capture_id(capture), frame
+
+    def _capture_id(self, rank: int) -> str:
+        return self._carried[-1 - rank] if rank < 0 else self._out.names[rank]
+
+    def _add_gap(self, offset: int, length: int) -> None:
+        row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
+        self._out.add("gap", self._endpoints, row)
+
+    def _from_initiator(self) -> bool | None:
+        if self._connection.opened_by_b is not None:
+            return self._connection.opened_by_b is self._from_b
+        to_port, from_port = (self._names[name] in self._options.ports for name in ("dst_port", "src_port"))
+        return to_port if to_port is not from_port else None
+
+    def _add_framed(self, parts: Iterable[Framed]) -> None:
+        for framed in parts:
+            if not framed.starts and not framed.unframed:
+                continue
+            pieces = Pieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
+            for run in framed.unframed:
+                capture_id, frame = self._record(pieces.at(run.offset))
+                self._out.add(
+                    "quarantine",
+                    self._endpoints,
+                    {"stage": Stage.FRAMING, "detail": _framing_detail(run), "stream_id": self.stream_id}
+                    | {"reason": run.reason, "capture_id": capture_id, "frame_number": frame}
+                    | {"stream_offset": run.offset, "length": run.length, "raw": run.raw},
+                )
+            if framed.starts:
+                start, size = np.array(framed.starts, np.int64), np.array(framed.sizes, np.int64)
+                columns = pieces.of_packets(start + framed.base, size)
+                ranks = columns.pop("capture").dictionary_encode()
+                ids = pa.array([self._capture_id(rank) for rank in ranks.dictionary.to_pylist()], pa.string())
+                columns["capture_id"] = pa.DictionaryArray.from_arrays(ranks.indices, ids).cast(pa.string())
+                columns["stream_offset"] = pa.array(start + framed.base)
+                self._out.add_packets(self._endpoints, self.stream_id, framed, columns)
+            self._forget(max(framed.base, *(at + framed.base for at in framed.starts[-1:]), 0))
+
+    def _forget(self, offset: int) -> None:
+        """Let go of the pieces that end at or before an offset."""
+        index = bisect_right(self._pieces, offset, key=lambda piece: piece[0]) - 1
+        if index > 0:
+            del self._pieces[:index]
 
 
 class _Out:
-    """Collects rows of each kind until there is a batch of them."""
+    """Collects rows of each kind until there is a batch of them; `names`: the captures' identifiers by rank."""
 
-    def __init__(self, options: IngestOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: IngestOptions, names: Mapping[int, str], schema: pa.Schema) -> None:
+        self.names = names
         self._options = options
         self._schema = schema
-        self._rows: dict[str, list[dict[str, Any]]] = {
-            kind: [] for kind in ("stream", "gap", "quarantine", "held", "counts")
-        }
-        self._framed: list[tuple[str, Framed, _Arrivals]] = []
+        self._rows: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+        self._packets: list[tuple[str, str, Framed, dict[str, Any]]] = []
         self._bytes = 0
 
-    def pass_on(self, rows: pa.Table) -> None:
-        """Take the rows of a split that are no segments."""
-        for row in rows.to_pylist():
-            if row["others"] is not None:
-                self._rows["counts"].append({"capture": row["capture"], "segments": 0, "others": row["others"]})
-            else:
-                self._rows["quarantine"].append(
-                    {name: row[name] for name in ("stage", "reason", "detail", "capture", "length")}
-                    | {"frame_number": row["frame"] or None, "stream_offset": row["offset"], "raw": row["payload"]}
-                )
+    def add(self, kind: str, endpoints: str, row: Any) -> None:
+        """Take a row of one kind."""
+        self._rows[kind].append((endpoints, row))
 
-    def connection(self, rows: pa.Table) -> Batches:
-        """Put the streams of one pair of endpoints together and frame them."""
-        endpoints = rows.column("connection")[0].as_py()
-        segments = list(_segments(rows))
-        arrivals = _Arrivals(rows)
-        low, high = (_printed(*_endpoint(endpoints[at : at + 18])) for at in (0, 18))
-        for capture, count in zip(*np.unique(arrivals.capture, return_counts=True), strict=True):
-            self._rows["held"].append({"endpoints": f"{low}-{high}", "packed": endpoints, "capture": int(capture)})
-            self._rows["counts"].append({"capture": int(capture), "segments": int(count), "others": 0})
-        found, outside = connections(segments)
-        for index in outside:
-            self._reject(index, TcpReason.OUTSIDE_WINDOW, None, segments, arrivals)
-        for instance, connection in enumerate(found):
-            for from_b, side in zip((False, True), connection.sides, strict=True):
-                stream = assemble(side, segments, self._options.overlap)
-                if not (stream.pieces or stream.gaps or stream.rejected):
-                    continue
-                names = _names(endpoints, from_b=from_b, instance=instance)
-                ids = names | {"from_initiator": self._from_initiator(connection, names, from_b=from_b)}
-                self._add_stream(ids, instance, stream, arrivals)
-                for index, reason in stream.rejected:
-                    self._reject(index, reason, names["stream_id"], segments, arrivals)
-                of_stream = arrivals.of(stream.pieces)
-                for part in self._frame(stream, segments):
-                    self._add_framed(names["stream_id"], part, of_stream)
-                    yield from self.full()
+    def add_packets(self, endpoints: str, stream_id: str, framed: Framed, places: dict[str, Any]) -> None:
+        """Take framed packets, and where they came from."""
+        self._packets.append((endpoints, stream_id, framed, places))
+        self._bytes += len(framed.data)
 
-    def _from_initiator(self, connection: Connection, names: dict[str, Any], *, from_b: bool) -> bool | None:
-        if connection.opened_by_b is not None:
-            return connection.opened_by_b is from_b
-        to_port, from_port = (names[name] in self._options.ports for name in ("dst_port", "src_port"))
-        return to_port if to_port is not from_port else None
-
-    def _frame(self, stream: Stream, segments: Sequence[Segment]) -> Iterator[Framed]:
-        framer = Framer(mid_stream=stream.initial_seq is None, raw_kept=self._options.quarantine_raw_bytes)
-        for run in _runs(stream.pieces):
-            parts = (segments[p.segment].payload[p.skip : p.skip + p.end - p.start] for p in run)
-            yield from framer.run(run[0].start, parts)
-
-    def _add_stream(self, ids: dict[str, Any], instance: int, stream: Stream, arrivals: "_Arrivals") -> None:
-        used = arrivals.time_ns[[piece.segment for piece in stream.pieces]]
-        times = used[used != NO_TIME]
-        self._rows["stream"].append(
-            ids
-            | {
-                "instance": instance,
-                "initial_seq": stream.initial_seq,
-                "recovered_bytes": sum(piece.end - piece.start for piece in stream.pieces),
-                "missing_bytes": sum(length for _, length in stream.gaps),
-                "conflict": stream.conflict,
-                "mid_stream": stream.initial_seq is None,
-                "first_ns": int(times.min()) if len(times) else None,
-                "last_ns": int(times.max()) if len(times) else None,
-            }
-        )
-        for offset, length in stream.gaps:
-            self._rows["gap"].append({"stream_id": ids["stream_id"], "stream_offset": offset, "length": length})
-
-    def _reject(
-        self, index: int, reason: TcpReason, stream_id: str | None, segments: Sequence[Segment], arrivals: "_Arrivals"
-    ) -> None:
-        segment, frame = segments[index], int(arrivals.frame[index])
-        self._rows["quarantine"].append(
+    def reject(self, endpoints: str, stream_id: str | None, segment: Segment, reason: TcpReason) -> None:
+        """Take a segment that is not part of its stream."""
+        length = len(segment.payload)
+        self.add(
+            "quarantine",
+            endpoints,
             {
                 "stage": Stage.TCP,
                 "reason": reason,
-                "detail": _TCP_DETAILS[reason].format(frame=frame, seq=segment.seq, length=len(segment.payload)),
-                "capture": int(arrivals.capture[index]),
+                "detail": _TCP_DETAILS[reason].format(frame=segment.frame, seq=segment.seq, length=length),
+                "capture_id": self.names[segment.capture],
                 "stream_id": stream_id,
-                "frame_number": frame,
-                "length": len(segment.payload),
+                "frame_number": segment.frame,
+                "length": length,
                 "raw": bytes(segment.payload[: self._options.quarantine_raw_bytes]),
-            }
+            },
         )
-
-    def _add_framed(self, stream_id: str, framed: Framed, arrivals: "_Arrivals") -> None:
-        for run in framed.unframed:
-            capture, frame = arrivals.at(run.offset)
-            self._rows["quarantine"].append(
-                {"stage": Stage.FRAMING, "detail": _framing_detail(run), "stream_id": stream_id}
-                | {"reason": run.reason, "capture": capture, "frame_number": frame, "stream_offset": run.offset}
-                | {"length": run.length, "raw": run.raw}
-            )
-        if framed.starts:
-            self._framed.append((stream_id, framed, arrivals))
-            self._bytes += len(framed.data)
 
     def full(self) -> Batches:
         """What has grown to a batch."""
@@ -177,48 +360,34 @@ class _Out:
         """All that is left."""
         for kind, rows in self._rows.items():
             if rows:
-                yield self._batch(kind, pa.array(rows, self._schema.field(kind).type))
+                values = pa.array([row for _, row in rows], self._schema.field(kind).type)
+                yield self._batch(kind, pa.array([endpoints for endpoints, _ in rows]), values)
                 rows.clear()
-        if self._framed:
-            yield self._batch("packet", self._packets())
-            self._framed.clear()
+        if self._packets:
+            counts = [len(framed.starts) for _, _, framed, _ in self._packets]
+            endpoints = pa.array(np.repeat([endpoints for endpoints, *_ in self._packets], counts))
+            yield self._batch("packet", endpoints, self._packet_rows(counts))
+            self._packets.clear()
             self._bytes = 0
 
-    def _batch(self, kind: str, rows: pa.Array) -> pa.RecordBatch:
-        arrays = [rows if field.name == kind else pa.nulls(len(rows), field.type) for field in self._schema]
+    def _batch(self, kind: str, endpoints: pa.Array, rows: pa.Array) -> pa.RecordBatch:
+        columns = {"endpoints": endpoints, kind: rows}
+        arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _packets(self) -> pa.StructArray:
-        buffer = np.frombuffer(b"".join([framed.data for _, framed, _ in self._framed]), np.uint8)
-        shifts = np.cumsum([0] + [len(framed.data) for _, framed, _ in self._framed])
-        counts = [len(framed.starts) for _, framed, _ in self._framed]
-        starts = np.concatenate([np.array(f.starts) + s for (_, f, _), s in zip(self._framed, shifts, strict=False)])
-        sizes = np.concatenate([np.array(f.sizes) for _, f, _ in self._framed])
-        places = [arrivals.of_packets(framed) for _, framed, arrivals in self._framed]
-        lines = outline(Packets.whole(buffer, starts, sizes))
-        raw = sizes if self._options.keep_bodies else lines["raw_size"].astype(np.int64)
-        trailer_at = np.where(lines["trailer_offset"] < 0, sizes, lines["trailer_offset"])
-        whole = self._options.keep_bodies | (lines["trailer_offset"] < 0)
-        trailer = slices(buffer, starts + trailer_at, np.where(whole, 0, sizes - trailer_at))
-        time_ns = np.concatenate([place.time_ns for place in places])
-        columns = {
-            "stream_id": pa.array(np.repeat([stream_id for stream_id, _, _ in self._framed], counts)),
-            "stream_offset": pa.array(np.concatenate([np.array(f.starts) + f.base for _, f, _ in self._framed])),
-            "size": pa.array(sizes),
-            "packet_type": pa.array(_PACKET_TYPES[lines["packet_type"]]),
-            "captured_ns": pa.array(time_ns, mask=time_ns == NO_TIME),
-            "capture": pa.array(np.concatenate([place.capture for place in places])),
-            "first_frame": pa.array(np.concatenate([place.first_frame for place in places])),
-            "last_frame": pa.array(np.concatenate([place.last_frame for place in places])),
-            "raw": slices(buffer, starts, raw),
-            "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
-        }
-        fields = list(self._schema.field("packet").type)
-        return pa.StructArray.from_arrays([columns[f.name].cast(f.type) for f in fields], fields=fields)
+    def _packet_rows(self, counts: list[int]) -> pa.StructArray:
+        framed = [framed for _, _, framed, _ in self._packets]
+        buffer = np.frombuffer(b"".join([one.data for one in framed]), np.uint8)
+        shifts = np.cumsum([0] + [len(one.data) for one in framed[:-1]]).tolist()
+        start = np.concatenate([np.array(one.starts) + shift for one, shift in zip(framed, shifts, strict=True)])
+        size = np.concatenate([np.array(one.sizes) for one in framed])
+        places = [place for *_, place in self._packets]
+        columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
+        columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
+        columns |= packet_bytes(buffer, start, size, keep_bodies=self._options.keep_bodies)
+        return struct_rows(columns, self._schema.field("packet").type)
 
 
-_ROWS = 10_000
-_PACKET_TYPES = np.array([str(packet_type) for packet_type in PACKET_TYPES])
 _TCP_DETAILS = {
     TcpReason.OUTSIDE_WINDOW: "The {length} bytes of record {frame} carry sequence number {seq}, far from where their "
     "direction was, and nothing follows them there.",
@@ -239,30 +408,6 @@ _FRAMING_DETAILS = {
 
 def _framing_detail(run: Unframed) -> str:
     return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."
-
-
-def _segments(rows: pa.Table) -> Iterator[Segment]:
-    """The segments; payloads are views of the Arrow buffers."""
-    for batch in rows.to_batches():
-        payload = batch.column("payload")
-        _, offsets, data = payload.buffers()
-        at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
-        view = memoryview(data or b"")
-        columns = [batch.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
-        payloads = (view[start:end] for start, end in pairwise(at))
-        yield from map(Segment, *columns, payloads)
-
-
-def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """The pieces, as many together as follow one another without a gap."""
-    run: list[Piece] = []
-    for piece in pieces:
-        if run and run[-1].end != piece.start:
-            yield run
-            run = []
-        run.append(piece)
-    if run:
-        yield run
 
 
 def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
@@ -287,53 +432,3 @@ def _printed(ip: str, port: int) -> str:
 def _endpoint(packed: bytes) -> tuple[str, int]:
     address = IPv6Address(packed[:16])
     return str(address.ipv4_mapped or address), int.from_bytes(packed[16:], "big")
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where packets came from, one element a packet."""
-
-    time_ns: NDArray[np.int64]
-    capture: NDArray[np.int64]
-    first_frame: NDArray[np.int64]
-    last_frame: NDArray[np.int64]
-
-
-class _Arrivals:
-    """Capture, record number and time of segments, by their index; and, `of` a stream, of its bytes."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self.capture = rows.column("capture").to_numpy()
-        self.frame = rows.column("frame").to_numpy()
-        self.time_ns = rows.column("time_ns").fill_null(NO_TIME).to_numpy()
-        self._starts = self._segments = np.zeros(0, np.int64)
-
-    def of(self, pieces: Sequence[Piece]) -> "_Arrivals":
-        """The arrivals of a stream, to be asked by stream offset."""
-        stream = object.__new__(_Arrivals)
-        stream.capture, stream.frame, stream.time_ns = self.capture, self.frame, self.time_ns
-        stream._starts = np.array([piece.start for piece in pieces], np.int64)
-        stream._segments = np.array([piece.segment for piece in pieces], np.int64)
-        return stream
-
-    def at(self, offset: int) -> tuple[int, int]:
-        """Capture and record number of the byte at a stream offset."""
-        segment = self._segments[np.searchsorted(self._starts, offset, "right") - 1]
-        return int(self.capture[segment]), int(self.frame[segment])
-
-    def of_packets(self, framed: Framed) -> _Places:
-        """Of each packet: the segment that arrived last, and the lowest record number in that segment's capture."""
-        start = np.array(framed.starts, np.int64) + framed.base
-        first = np.searchsorted(self._starts, start, "right") - 1
-        last = np.searchsorted(self._starts, start + np.array(framed.sizes), "left")
-        ends = np.stack([first, last], axis=1).ravel()
-        segments = np.append(self._segments, -1)
-        done = np.maximum.reduceat(segments, ends)[::2]
-        capture = self.capture[done]
-        frames = np.append(self.frame[self._segments], np.iinfo(np.int64).max)
-        first_frame = np.minimum.reduceat(frames, ends)[::2]
-        mixed = self.capture[np.minimum.reduceat(np.append(self._segments, len(self.capture)), ends)[::2]] != capture
-        for i in np.flatnonzero(mixed).tolist():
-            of_packet = self._segments[first[i] : last[i]]
-            first_frame[i] = self.frame[of_packet[self.capture[of_packet] == capture[i]]].min()
-        return _Places(self.time_ns[done], capture, first_frame, self.frame[done])

@@ -1,6 +1,6 @@
 """The passes and decoders as Spark sees them: DataFrame in, DataFrame out, through Arrow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -8,10 +8,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.staging import ASSEMBLED, RANGES, SEGMENTS, SURVEY
+from schemas.staging import ASSEMBLED, RANGES, SCANNED, SEGMENTS, SURVEY
 from schemas.table import Table
 from udfs import decode
 from udfs.assemble import assemble_connections
+from udfs.fragments import reassemble
 from udfs.options import Batches, IngestOptions, Pass
 from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
@@ -38,15 +39,20 @@ def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
 
 
 def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
-    """The rows of SEGMENTS in `splits` (capture, uri, compression, cursor, stop)."""
-    return splits.mapInArrow(scan(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+    """The rows of SCANNED in `splits` (capture, uri, compression, cursor, stop, only)."""
+    return splits.mapInArrow(scan(options, to_arrow_schema(SCANNED)), SCANNED)
 
 
-def assembled(segments: DataFrame, options: IngestOptions) -> DataFrame:
+def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of SEGMENTS that come of IP fragments, which are rows of FRAGMENTS."""
+    ordered = fragments.repartition("key").sortWithinPartitions("key", "capture", "frame")
+    return ordered.mapInArrow(reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+
+
+def assembled(segments: DataFrame, names: Mapping[int, str], options: IngestOptions, *, final: bool) -> DataFrame:
     """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
     ordered = segments.repartition("connection").sortWithinPartitions("connection", "capture", "frame")
-    schemas = to_arrow_schema(SEGMENTS.spark), to_arrow_schema(ASSEMBLED)
-    return ordered.mapInArrow(assemble_connections(options, *schemas), ASSEMBLED)
+    return ordered.mapInArrow(assemble_connections(options, names, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED)
 
 
 def decoded(packets: DataFrame, table: Table) -> DataFrame:

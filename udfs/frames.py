@@ -57,6 +57,10 @@ class Segments(NamedTuple):
     length: Ints
     header_sum: Ints
 
+    def take(self, index: Ints | Bools) -> "Segments":
+        """Some of the segments."""
+        return Segments(*(column[index] for column in self))  # type: ignore[arg-type] # each of its own type
+
 
 class Fragments(NamedTuple):
     """IP fragments of one block that may belong to TCP datagrams, one element each.

@@ -9,10 +9,12 @@ inside it. Every byte ends in a packet or in an `Unframed` run. Time is linear i
 import re
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 from schemas.ingest import FramingReason
+from udfs.tcp import Again
 
 HEADER = 16
 LARGEST = 0x400000
@@ -45,6 +47,67 @@ class Framed(NamedTuple):
     unframed: list[Unframed]
 
 
+def _fault(data: bytes, at: int, end: int) -> FramingReason | None:
+    """What is wrong with the header at this index of the data, which are known to `end`."""
+    if at + HEADER > end:
+        return FramingReason.INCOMPLETE_FRAME
+    version, _, signature, size = _fields(data, at)
+    if signature != _SIGNATURE:
+        return FramingReason.BAD_SIGNATURE
+    if version != _VERSION:
+        return FramingReason.BAD_VERSION
+    return None if HEADER <= size <= LARGEST else FramingReason.BAD_PACKET_SIZE
+
+
+def _extent(data: bytes, at: int, end: int) -> int:
+    """Bytes on the stream of the packet whose good header is at this index.
+
+    PacketSize leaves out a SessionHeader behind a UserMessage and counts it in a SessionAck. The other length is
+    taken when a header follows there and none where it should.
+    """
+    size: int
+    _, flags, _, size = _fields(data, at)
+    if not flags & _SESSION_HEADER:
+        return size
+    longer = size + _SESSION_HEADER_SIZE
+    outside = not flags & _INTERNAL or size == _BARE_SESSION_ACK
+    expected, other = (longer, size) if outside else (size, longer)
+    if at + expected + HEADER <= end and not _like_header(data, at + expected) and _like_header(data, at + other):
+        return other
+    return expected
+
+
+def _settled_extent(data: bytes, at: int, end: int) -> int:
+    """The same when no byte behind `end` can change it and the packet ends there at the latest; else 0."""
+    _, flags, _, size = _fields(data, at)
+    lookahead: int = _SESSION_HEADER_SIZE + HEADER if flags & _SESSION_HEADER else 0
+    return _extent(data, at, end) if at + size + lookahead <= end else 0
+
+
+def _like_header(data: bytes, at: int) -> bool:
+    return data[at : at + 1] == b"\x10" and data[at + 4 : at + 8] == _SIGNATURE
+
+
+def chain(data: bytes, begin: int, end: int) -> tuple[int, list[int]]:
+    """The first header between two indices whose packet is whole, and the sizes of it and the packets that follow it.
+
+    They are what the framer finds if it is in step there, whatever lies behind `end`. No sizes when there is none.
+    """
+    sizes: list[int] = []
+    place = at = begin
+    while at + HEADER <= end:
+        size = _settled_extent(data, at, end) if _fault(data, at, end) is None else 0
+        if size:
+            sizes.append(size)
+            at += size
+        elif sizes:
+            break
+        else:
+            found = data.find(_SIGNATURE, at + 5, end)
+            place = at = found - 4 if found >= 0 else end
+    return place, sizes
+
+
 class _Lost(NamedTuple):
     """Out of step since `offset`: why, and the bytes there."""
 
@@ -54,64 +117,159 @@ class _Lost(NamedTuple):
 
 
 class Framer:
-    """Frames one stream, a run of recovered bytes at a time, in stream order."""
+    """Frames one stream in stream order: the bytes of a run, a gap, the bytes of the next run.
+
+    What comes out does not depend on how the bytes are divided. `offset` is where the bytes begin that are not decided
+    yet: everything before it is in a packet, or told, or `lost` since some offset.
+    """
 
     def __init__(self, *, mid_stream: bool, raw_kept: int) -> None:
         """Begin at stream offset 0; `raw_kept` bounds the bytes an `Unframed` holds."""
         self._raw_kept = raw_kept
-        self._mid_stream = mid_stream
-        self._next = 0
+        self._window = _Window(0)
         self._due: int | None = None
         """Where the packet ends that its run could not complete."""
         self._lost: _Lost | None = None
+        if mid_stream:
+            self._lost = _Lost(0, FramingReason.MID_STREAM, b"")
 
-    def run(self, start: int, parts: Iterable[bytes | memoryview]) -> Iterator[Framed]:
-        """Frame the run that begins at stream offset `start`; memory is a window of 32 MiB and twice a packet."""
-        window = _Window(start, parts)
-        if self._due is not None and self._due < start:
+    @property
+    def offset(self) -> int:
+        """Where the bytes begin that no packet and no run in quarantine holds yet."""
+        return self._window.base if self._lost is None else self._lost.offset
+
+    @property
+    def end(self) -> int:
+        """Where the bytes go on."""
+        return self._window.end
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Framed]:
+        """Frame the bytes that follow; memory is a window of 32 MiB and twice a packet."""
+        self._window.add(data)
+        if self._window.waiting >= _WINDOW:
+            yield self.decided()
+
+    def gap(self, length: int) -> Iterator[Framed]:
+        """So many bytes are missing: what is left of the run is decided."""
+        if self._window.end > self._window.start or self._lost is not None:
+            yield self.close()
+        window = self._window = _Window(self._window.end + length)
+        if self._due is not None and self._due < window.start:
             self._due = None
-        if start > self._next:
-            self._lose(window, start, FramingReason.AFTER_GAP)
-        elif self._mid_stream and start == 0:
-            self._lose(window, start, FramingReason.MID_STREAM)
-        at = start
-        while True:
-            found = Framed(window.data, window.base, [], [], [])
-            at = self._frame(window, at, found)
-            if window.ended and self._lost is not None:
-                self._regain(found, window.end)
-                if self._due is not None and self._due < window.end:
-                    self._due = None
-            yield found
-            if window.ended:
-                break
-            window.advance(at)
-        self._next = window.end
+        self._lost = _Lost(window.start, FramingReason.AFTER_GAP, b"")
+
+    def sealed(self, length: int, head: bytes) -> Iterator[Framed]:
+        """Packets follow that were framed where they were read, in step from their first byte on; `head` begins them.
+
+        Raises:
+            Again: whether the stream is in step there cannot be told without all their bytes.
+        """
+        begin = self._window.end
+        found = self.decided()
+        window = self._window
+        yield found
+        window.add(head)
+        window.advance(window.base)
+        found = Framed(window.data, window.base, [], [], [])
+        at = window.base
+        while self._lost is None and at < begin:
+            reason = window.fault(at)
+            if reason is not None:
+                self._lost = _Lost(at, reason, b"")
+                at += 1
+            elif at + window.extent(at) > begin:
+                raise Again
+            else:
+                at = self._accept(window, at, found)
+        if self._lost is not None:
+            if window.good(at, begin) or (self._due is not None and self._due > begin):
+                raise Again
+            self._regain(window, found, begin)
+            self._due = None
+        yield found
+        self._window = _Window(begin + length, run=window.start)
+
+    def rest(self) -> Iterator[Framed]:
+        """What the bytes that wait become if nothing follows them. The framer can still go on."""
+        yield copy(self).close()
+
+    def close(self) -> Framed:
+        """Frame to the end of the run, which is known."""
+        window = copy(self._window)
+        window.advance(window.base)
+        window.ended = True
+        found = Framed(window.data, window.base, [], [], [])
+        self._frame(window, window.base, found)
+        if self._lost is not None:
+            self._regain(window, found, window.end)
+            if self._due is not None and self._due < window.end:
+                self._due = None
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Everything that is needed to go on, for `Framer.resumed`."""
+        window = self._window
+        window.advance(window.base)
+        return {
+            "start": window.start,
+            "base": window.base,
+            "data": window.data,
+            "due": self._due,
+            "lost": self._lost,
+        }
+
+    @classmethod
+    def resumed(cls, state: Mapping[str, Any], *, raw_kept: int) -> Self:
+        """The framer that had this state."""
+        framer = cls(mid_stream=False, raw_kept=raw_kept)
+        framer._window = _Window(state["base"], run=state["start"])
+        framer._window.add(state["data"])
+        framer._due = state["due"]
+        if state["lost"] is not None:
+            offset, reason, raw = state["lost"]
+            framer._lost = _Lost(offset, FramingReason(reason), raw)
+        return framer
+
+    def decided(self) -> Framed:
+        """Frame as far as the bytes so far can tell."""
+        window = self._window
+        window.advance(window.base)
+        found = Framed(window.data, window.base, [], [], [])
+        at = self._frame(window, window.base, found)
+        self._remember(window, at)
+        window.advance(at)
+        return found
+
+    def _accept(self, window: "_Window", at: int, found: Framed) -> int:
+        """The packet at `at` is one; returns where it ends."""
+        size = window.extent(at)
+        found.starts.append(at - window.base)
+        found.sizes.append(size)
+        return at + size
 
     def _frame(self, window: "_Window", at: int, found: Framed) -> int:
         """Frame as far as the window can tell, and return where to go on."""
         while at < window.end:
-            if not window.decides(at):
-                break
             if self._lost is not None:
+                if not window.decides(at):
+                    break
                 place, in_step = self._search(window, at)
                 if not in_step:
                     return place
-                self._regain(found, place)
+                self._regain(window, found, place)
                 self._due = None
                 at = place
                 continue
+            if not window.ready(at):
+                break
             reason = window.fault(at)
-            size = window.extent(at) if reason is None else 0
-            if reason is None and at + size <= window.end:
-                found.starts.append(at - window.base)
-                found.sizes.append(size)
-                at += size
+            if reason is None and at + window.extent(at) <= window.end:
+                at = self._accept(window, at, found)
                 continue
             if reason is None:
                 reason = FramingReason.INCOMPLETE_FRAME
-                self._due = at + size
-            self._lose(window, at, reason)
+                self._due = at + window.extent(at)
+            self._lost = _Lost(at, reason, b"")
             at += 1
         return at
 
@@ -131,48 +289,71 @@ class Framer:
         # What begins further on may end behind what is in memory, and was not in `headers`.
         return (window.end if window.ended else max(at, window.end - _LOOKAHEAD + 1)), False
 
-    def _lose(self, window: "_Window", at: int, reason: FramingReason) -> None:
-        index = at - window.base
-        self._lost = _Lost(at, reason, bytes(window.data[index : index + self._raw_kept]))
+    def _remember(self, window: "_Window", at: int) -> None:
+        """Keep the first bytes in no packet, before the window lets go of what lies before `at`."""
+        if self._lost is not None:
+            begin = self._lost.offset + len(self._lost.raw)
+            more = window.data[begin - window.base : max(at, begin) - window.base]
+            self._lost = self._lost._replace(raw=(self._lost.raw + more)[: self._raw_kept])
 
-    def _regain(self, found: Framed, at: int) -> None:
+    def _regain(self, window: "_Window", found: Framed, at: int) -> None:
         """In step again at `at`, or at the end of the run: what lies before it is in no packet."""
+        self._remember(window, at)
         lost = self._lost
         assert lost is not None  # noqa: S101 - the callers looked
-        length = at - lost.offset
         inside_cut = self._due is not None and self._due >= at
         reason = FramingReason.INCOMPLETE_FRAME if inside_cut else lost.reason
-        if length:
-            found.unframed.append(Unframed(lost.offset, length, reason, lost.raw[:length]))
+        if at > lost.offset:
+            found.unframed.append(Unframed(lost.offset, at - lost.offset, reason, lost.raw))
         self._lost = None
 
 
 class _Window:
-    """The part of a run that is in memory: `data`, from stream offset `base` to `end`."""
+    """The part of a run that is in memory: `data`, from stream offset `base` on, and what waits to `end`."""
 
-    def __init__(self, start: int, parts: Iterable[bytes | memoryview]) -> None:
-        self.start = self.base = self.end = start
+    def __init__(self, base: int, run: int | None = None) -> None:
+        """Hold nothing yet; `run`: where the run began, if not at `base`."""
+        self.start = base if run is None else run
+        self.base = self._joined = base
         self.data = b""
         self.ended = False
-        self._parts = iter(parts)
+        self.waiting = 0
+        self._parts: list[bytes | memoryview] = []
         self._marks: tuple[list[int], dict[int, int]] | None = None
-        self.advance(start)
+
+    @property
+    def end(self) -> int:
+        """Stream offset behind the last byte."""
+        return self._joined + self.waiting
+
+    def add(self, part: bytes | memoryview) -> None:
+        """Take in the bytes that follow; `advance` makes them readable."""
+        self._parts.append(part)
+        self.waiting += len(part)
 
     def advance(self, at: int) -> None:
-        """Let go of what lies before `at` and take in up to 32 MiB more."""
-        parts: list[bytes | memoryview] = [memoryview(self.data)[at - self.base :]]
-        size = self.end - at
-        wanted = size + _WINDOW
-        for part in self._parts:
-            parts.append(part)
-            size += len(part)
-            if size >= wanted:
-                break
-        else:
-            self.ended = True
-        self.data = b"".join(parts)
-        self.base, self.end = at, at + size
-        self._marks = None
+        """Let go of what lies before `at`."""
+        if at > self.base or self._parts:
+            end = self.end
+            self.data = b"".join((memoryview(self.data)[at - self.base :], *self._parts))
+            self.base, self._joined, self.waiting = at, end, 0
+            self._parts = []
+            self._marks = None
+
+    def ready(self, at: int) -> bool:
+        """Whether what the header at `at` means, in step, no longer depends on bytes to come."""
+        if self.ended:
+            return True
+        if at + HEADER > self.end:
+            return False
+        if self.fault(at) is not None:
+            return True
+        return _settled_extent(self.data, at - self.base, self.end - self.base) > 0
+
+    def good(self, begin: int, end: int) -> bool:
+        """Whether a good header begins from `begin` on and before `end`."""
+        found = (self.base + match.start() - 4 for match in re.finditer(_SIGNATURE, self.data))
+        return any(begin <= at < end and self.fault(at) is None for at in found)
 
     def decides(self, at: int) -> bool:
         """Whether everything that a judgement of the header at `at` may look at is in memory."""
@@ -180,35 +361,11 @@ class _Window:
 
     def fault(self, at: int) -> FramingReason | None:
         """What is wrong with the header at `at`."""
-        if at + HEADER > self.end:
-            return FramingReason.INCOMPLETE_FRAME
-        version, _, signature, size = _fields(self.data, at - self.base)
-        if signature != _SIGNATURE:
-            return FramingReason.BAD_SIGNATURE
-        if version != _VERSION:
-            return FramingReason.BAD_VERSION
-        return None if HEADER <= size <= LARGEST else FramingReason.BAD_PACKET_SIZE
+        return _fault(self.data, at - self.base, self.end - self.base)
 
     def extent(self, at: int) -> int:
-        """Bytes on the stream of the packet whose good header is at `at`.
-
-        PacketSize leaves out a SessionHeader behind a UserMessage and counts it in a SessionAck. The other length is
-        taken when a header follows there and none where it should.
-        """
-        size: int
-        _, flags, _, size = _fields(self.data, at - self.base)
-        if not flags & _SESSION_HEADER:
-            return size
-        longer = size + _SESSION_HEADER_SIZE
-        outside = not flags & _INTERNAL or size == _BARE_SESSION_ACK
-        expected, other = (longer, size) if outside else (size, longer)
-        if (
-            at + expected + HEADER <= self.end
-            and not self._like_header(at + expected)
-            and self._like_header(at + other)
-        ):
-            return other
-        return expected
+        """Bytes on the stream of the packet whose good header is at `at`."""
+        return _extent(self.data, at - self.base, self.end - self.base)
 
     def plausible(self, at: int) -> bool:
         """A good header whose packet lies whole inside the run."""
@@ -228,10 +385,6 @@ class _Window:
             return True
         following = bisect_right(marks, at)
         return not chained and (following == len(marks) or marks[following] >= end)
-
-    def _like_header(self, at: int) -> bool:
-        index = at - self.base
-        return self.data[index : index + 1] == b"\x10" and self.data[index + 4 : index + 8] == _SIGNATURE
 
     def _plausible(self) -> tuple[list[int], dict[int, int]]:
         """The plausible headers in memory, in order, and where the packet of each ends."""

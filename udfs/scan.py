@@ -1,65 +1,137 @@
-"""The second pass of ingest: the TCP segments of one byte range of a capture file."""
+"""The second pass of ingest: the TCP segments of one byte range of a capture file, and the packets they surely hold."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from schemas.ingest import Compression, FrameReason, Stage
-from udfs.arrow import fixed_binary, slices
-from udfs.frames import Rejected, Segments, segments
+from schemas.ingest import Compression, Stage
+from udfs.arrow import fixed_binary
+from udfs.condense import Condensed, Cuts, Sealed, condense
+from udfs.frames import ACK, Fragments, Rejected, Segments, connection_keys, segments
 from udfs.options import Batches, IngestOptions, Pass
-from udfs.records import BLOCK_BYTES, NO_TIME, Block, Cursor, read_blocks
+from udfs.records import Block, Cursor, read_blocks
+from udfs.staged import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.storage import open_source
+from udfs.tcp import CUT_SUM, Overlap
+
+_BLOCK_BYTES = 32 << 20
+_MASK = (1 << 32) - 1
 
 
 def scan(options: IngestOptions, schema: pa.Schema) -> Pass:
-    """From rows (capture, uri, compression, cursor, stop) to rows of `schemas.staging.SEGMENTS`."""
+    """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.SCANNED`.
+
+    `only`: connections to read, each of their segments as it is; null for all, those that are in order sealed.
+    """
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from _scan_split(split, options, schema)
+                yield from _Split(split, options, schema).rows()
 
     return run
 
 
-def _scan_split(split: dict[str, Any], options: IngestOptions, schema: pa.Schema) -> Batches:
-    cursor = Cursor.from_json(split["cursor"])
-    source = open_source(split["uri"], Compression(split["compression"]), cursor.offset)
-    key = {"connection": f"{split['capture']}:{cursor.offset}".encode(), "capture": split["capture"]}
-    others = 0
-    for block in read_blocks(source, cursor, split["stop"], min(BLOCK_BYTES, options.split_bytes)):
-        found, rejected, _ = segments(block.records, options.ports)
-        others += len(block.records.start) - len(found.frame) - len(rejected.frame)
-        yield _segment_rows(block, found, split["capture"], schema)
-        faults = [key | row for row in _faults(block, rejected, options.quarantine_raw_bytes)]
+class _Split:
+    """One byte range of a capture."""
+
+    def __init__(self, split: dict[str, Any], options: IngestOptions, schema: pa.Schema) -> None:
+        self._capture = split["capture"]
+        self._cursor = Cursor.from_json(split["cursor"])
+        self._stop = split["stop"]
+        self._source = open_source(split["uri"], Compression(split["compression"]), self._cursor.offset)
+        self._only = (
+            None if split["only"] is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
+        )
+        self._options = options
+        self._schema = schema
+
+    def rows(self) -> Batches:
+        """The split's rows; memory is that of a block, some 32 MiB, and of what is made of it."""
+        counts = {"segments": 0, "others": 0}
+        for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
+            found, rejected, fragments = segments(block.records, self._options.ports)
+            if self._only is not None:
+                found = _selected(found, self._only)
+                yield self._segment_rows(block.records.buffer, found)
+                continue
+            counts["segments"] += len(found.frame)
+            frames = len(block.records.start)
+            counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
+            yield from self._segments(block, found)
+            yield from self._fragments(block, fragments)
+            yield from self._faults(block, rejected)
+        if self._only is None:
+            yield pa.RecordBatch.from_pylist([{"capture": self._capture, "frame": 0} | counts], self._schema)
+
+    def _segments(self, block: Block, found: Segments) -> Batches:
+        buffer = block.records.buffer
+        connection, from_b = connection_keys(found.endpoints)
+        everything = Condensed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
+        orderly = self._options.overlap is Overlap.FIRST
+        condensed = condense(buffer, found, connection, from_b) if orderly else everything
+        yield self._segment_rows(buffer, _left(found, condensed))
+        if condensed.runs:
+            sealed = Sealed(found, from_b, condensed.runs)
+            yield sealed.segments(self._capture, self._schema)
+            yield self._rows_of("packet", sealed.packets(self._kind("packet"), keep_bodies=self._options.keep_bodies))
+
+    def _fragments(self, block: Block, found: Fragments) -> Batches:
+        if len(found.frame):
+            ranks = np.full(len(found.frame), self._capture)
+            rows = fragment_rows(block.records.buffer, found, ranks, pa.schema(self._kind("fragment")))
+            yield self._rows_of("fragment", rows.to_struct_array())
+
+    def _faults(self, block: Block, rejected: Rejected) -> Batches:
+        faults = [
+            {"capture": self._capture} | row for row in _faults(block, rejected, self._options.quarantine_raw_bytes)
+        ]
         if faults:
-            yield pa.RecordBatch.from_pylist(faults, schema)
-    yield pa.RecordBatch.from_pylist([key | {"frame": 0, "others": others}], schema)
+            yield pa.RecordBatch.from_pylist(faults, self._schema)
+
+    def _segment_rows(self, buffer: NDArray[np.uint8], found: Segments) -> pa.RecordBatch:
+        return segment_rows(buffer, found, np.full(len(found.frame), self._capture), self._schema)
+
+    def _kind(self, name: str) -> pa.StructType:
+        return self._schema.field(name).type
+
+    def _rows_of(self, name: str, rows: pa.StructArray) -> pa.RecordBatch:
+        columns = {name: rows, "capture": pa.repeat(pa.scalar(self._capture, pa.int64()), len(rows))}
+        arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _segment_rows(block: Block, found: Segments, capture: int, schema: pa.Schema) -> pa.RecordBatch:
-    low, high = found.endpoints[:, :18], found.endpoints[:, 18:]
-    differ = (low != high).argmax(axis=1)
-    rows = np.arange(len(differ))
-    from_b = low[rows, differ] > high[rows, differ]
-    connection = np.where(from_b[:, None], np.concatenate([high, low], axis=1), found.endpoints)
-    columns = {
-        "connection": fixed_binary(connection),
-        "capture": pa.repeat(pa.scalar(capture, pa.int64()), len(rows)),
-        "frame": pa.array(found.frame),
-        "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
-        "from_b": pa.array(from_b),
-        "seq": pa.array(found.seq),
-        "ack": pa.array(found.ack),
-        "flags": pa.array(found.flags.astype(np.int32)),
-        "length": pa.array(found.length),
-        "payload": slices(block.records.buffer, found.payload, found.captured),
-    }
-    arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _selected(found: Segments, only: pa.Array) -> Segments:
+    """The segments of these connections."""
+    connection, _ = connection_keys(found.endpoints)
+    index = np.flatnonzero(pc.is_in(fixed_binary(connection), only).to_numpy(zero_copy_only=False))
+    return found.take(index)
+
+
+def _left(found: Segments, condensed: Condensed) -> Segments:
+    """The segments, and parts of segments, that are not sealed; and the acknowledgments of the stretches."""
+    index, skip, length = (np.concatenate(columns) for columns in zip(*condensed.cuts, strict=True))
+    cut = length != found.captured[index]
+    ack_index, ack_seq, ack = np.array(condensed.acks, np.int64).reshape(-1, 3).T
+    rows = np.concatenate([index, ack_index])
+    acks = len(ack_index)
+    zeros = np.zeros(acks, np.int64)
+    return Segments(
+        frame=found.frame[rows],
+        time_ns=found.time_ns[rows],
+        endpoints=found.endpoints[rows],
+        seq=np.concatenate([(found.seq[index] + skip) & _MASK, ack_seq]),
+        ack=np.concatenate([found.ack[index], ack]),
+        flags=np.concatenate([found.flags[index], np.full(acks, ACK)]),
+        payload=found.payload[rows] + np.concatenate([skip, zeros]),
+        captured=np.concatenate([length, zeros]),
+        length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
+        header_sum=np.concatenate([np.where(cut, CUT_SUM, found.header_sum[index]), zeros]),
+    )
 
 
 def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
@@ -76,16 +148,7 @@ def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[st
             "frame": frame,
             "stage": Stage.FRAME,
             "reason": reason,
-            "detail": _DETAILS[reason].format(frame=frame, link_type=link_type),
+            "detail": FRAME_DETAILS[reason].format(frame=frame, link_type=link_type),
             "length": captured,
             "payload": block.records.buffer[start : start + min(captured, raw_kept)].tobytes(),
         }
-
-
-_DETAILS = {
-    FrameReason.UNSUPPORTED_LINK_TYPE: "Record {frame} has link type {link_type}, which is not read: convert "
-    "the file, or capture on another interface.",
-    FrameReason.BAD_IP_HEADER: "The IP header of record {frame} is cut or damaged.",
-    FrameReason.BAD_TCP_HEADER: "The TCP header of record {frame} is cut or damaged.",
-    FrameReason.IP_FRAGMENT: "Record {frame} is a fragment of an IP datagram and was not put together.",
-}

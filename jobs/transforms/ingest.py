@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from schemas.ingest import CaptureStatus, Stage
+from schemas.staging import SEGMENTS
 
 
 def timestamp(nanoseconds: Column) -> Column:
@@ -29,27 +30,41 @@ def ranked(survey: DataFrame) -> DataFrame:
     return survey.withColumn("capture", F.row_number().over(in_time).cast("long"))
 
 
-def splits(captures: DataFrame) -> DataFrame:
-    """One row (capture, uri, compression, cursor, stop) per byte range of the ranked files."""
-    cursors = captures.select("capture", "uri", "compression", F.posexplode("cursors").alias("split", "cursor"))
+def splits(captures: DataFrame, only: DataFrame | None = None) -> DataFrame:
+    """One row (capture, uri, compression, cursor, stop, only) per byte range of the ranked files.
+
+    `only`: connections (packed) and captures (capture_id) to read, the others' segments are left out; all when None.
+    """
+    columns = ("capture", "uri", "compression")
+    everything = captures.withColumn("only", F.lit(None).cast("array<binary>"))
+    if only is not None:
+        lists = only.groupBy("capture_id").agg(F.collect_set("packed").alias("only"))
+        everything = captures.join(lists, "capture_id")
+    cursors = everything.select(*columns, "only", F.posexplode("cursors").alias("split", "cursor"))
     following = Window.partitionBy("capture").orderBy("split")
-    return cursors.select(
-        "capture",
-        "uri",
-        "compression",
-        "cursor",
-        F.lead(F.get_json_object("cursor", "$.offset").cast("long")).over(following).alias("stop"),
-    )
+    stop = F.lead(F.get_json_object("cursor", "$.offset").cast("long")).over(following)
+    return cursors.select(*columns, "cursor", stop.alias("stop"), "only")
 
 
-def capture_rows(captures: DataFrame, assembled: DataFrame) -> DataFrame:
+def segments(scanned: DataFrame) -> DataFrame:
+    """Rows of SEGMENTS among those of SCANNED, or of reassembled fragments, that are segments."""
+    return scanned.where("seq IS NOT NULL").select(SEGMENTS.names)
+
+
+def capture_counts(scanned: DataFrame, fragments: DataFrame | None) -> DataFrame:
+    """Rows (capture, segments, others): what each capture's records were; reassembled datagrams count as one more."""
+    counts = scanned.where("others IS NOT NULL").select("capture", "segments", "others")
+    if fragments is not None:
+        whole = F.when(F.col("seq").isNotNull(), 1).otherwise(F.col("segments"))
+        more = fragments.where("stage IS NULL").select(
+            "capture", whole.alias("segments"), F.coalesce("others", F.lit(0))
+        )
+        counts = counts.union(more)
+    return counts.groupBy("capture").agg(F.sum("segments").alias("segment_count"), F.sum("others").alias("other_count"))
+
+
+def capture_rows(captures: DataFrame, counts: DataFrame) -> DataFrame:
     """Rows of CAPTURES for the ranked files, with what was counted in them."""
-    counts = (
-        assembled.where("counts is not null")
-        .select("counts.*")
-        .groupBy("capture")
-        .agg(F.sum("segments").alias("segment_count"), F.sum("others").alias("other_count"))
-    )
     return captures.join(counts, "capture", "left").select(
         "capture_id",
         "uri",
@@ -82,20 +97,30 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
     return assembled.where("gap is not null").select("gap.*")
 
 
-def packet_rows(assembled: DataFrame, captures: DataFrame) -> DataFrame:
-    """Rows of PACKETS, the rank of their capture replaced by its identifier."""
-    packets = assembled.where("packet is not null").select("packet.*")
-    return _with_capture_id(packets, captures).withColumn("captured_at", timestamp(F.col("captured_ns")))
+def packet_rows(assembled: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
+    """Rows of PACKETS: those framed here, and those of sealed segments that were confirmed."""
+    framed = assembled.where("packet is not null").select("packet.*")
+    confirmed = assembled.where("confirmed is not null").select("confirmed.*")
+    sealed = scanned.where("packet is not null").select("capture", "packet.*").join(confirmed, ["capture", "sealed"])
+    sealed = sealed.withColumn("stream_offset", F.col("stream_offset") + F.col("offset"))
+    rows = framed.unionByName(_with_capture_id(sealed, captures).select(framed.columns))
+    return rows.withColumn("captured_at", timestamp(F.col("captured_ns")))
 
 
-def held_rows(assembled: DataFrame, captures: DataFrame) -> DataFrame:
-    """Rows of CONNECTION_CAPTURES."""
-    return _with_capture_id(assembled.where("held is not null").select("held.*"), captures)
-
-
-def quarantine_rows(assembled: DataFrame, captures: DataFrame, new: DataFrame) -> DataFrame:
-    """Rows of QUARANTINE for runs of bytes in captures, frames, segments and streams, and for unreadable new files."""
-    found = _with_capture_id(assembled.where("quarantine is not null").select("quarantine.*"), captures)
+def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> DataFrame:
+    """Rows of QUARANTINE: runs of bytes in streams and segments, in captures and frames, and unreadable files."""
+    of_streams = assembled.where("quarantine is not null").select("quarantine.*")
+    of_records = faults.where("stage is not null").select(
+        "stage",
+        "reason",
+        "detail",
+        "capture",
+        F.nullif("frame", F.lit(0)).alias("frame_number"),
+        F.col("offset").alias("stream_offset"),
+        "length",
+        F.col("payload").alias("raw"),
+    )
+    found = of_streams.unionByName(_with_capture_id(of_records, new), allowMissingColumns=True)
     unreadable = new.where(F.col("status") == CaptureStatus.UNREADABLE.value).select(
         F.lit(Stage.CAPTURE.value).alias("stage"),
         "reason",
@@ -106,12 +131,6 @@ def quarantine_rows(assembled: DataFrame, captures: DataFrame, new: DataFrame) -
         "raw",
     )
     return found.unionByName(unreadable, allowMissingColumns=True)
-
-
-def stale_streams(streams: DataFrame, held: DataFrame) -> DataFrame:
-    """Identifiers of the streams between endpoints that were just put together (anew)."""
-    endpoints = F.substring_index("connection_id", "#", 1)
-    return streams.join(held, endpoints == held["endpoints"], "left_semi").select("stream_id").distinct()
 
 
 def unchanged(survey: DataFrame, captures: DataFrame) -> DataFrame:

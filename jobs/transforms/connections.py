@@ -1,0 +1,100 @@
+"""Which connections go on from earlier runs, from which of their states, and what has to be read again for them.
+
+The order of captures is that of their first and last record time, then identity: the columns `PLACE`. A state answers
+for all captures up to its own place. Every connection is known by `packed`, its endpoints.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+PLACE = ("first_ns", "last_ns", "capture_id")
+
+
+def place(rows: DataFrame | None = None) -> Column:
+    """A capture's place in the order of captures, to be compared."""
+    return F.struct(*[name if rows is None else rows[name] for name in PLACE])
+
+
+def held(segments: DataFrame, captures: DataFrame) -> DataFrame:
+    """One row (packed, capture, first_ns, last_ns, capture_id) per connection and ranked capture that holds of it."""
+    pairs = segments.select(F.col("connection").alias("packed"), "capture").distinct()
+    return pairs.join(F.broadcast(captures.select("capture", *PLACE)), "capture")
+
+
+def earlier(connection_captures: DataFrame, captures: DataFrame, now: DataFrame) -> DataFrame:
+    """Rows of `connection_captures`, of captures that were finished, for the connections held `now`; with `first`.
+
+    `first`: the place of the first capture that holds of the connection now.
+    """
+    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
+    done = connection_captures.join(captures.select("capture_id"), "capture_id", "left_semi")
+    return done.join(now.select("packed", "capture_id"), ["packed", "capture_id"], "left_anti").join(first, "packed")
+
+
+def states_before(states: DataFrame, captures: DataFrame, now: DataFrame) -> DataFrame:
+    """States of the connections held `now` before their first capture, `nth` 1 the latest; those of killed runs not."""
+    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
+    valid = states.join(captures.select("capture_id"), "capture_id", "left_semi").join(first, "packed")
+    latest_first = Window.partitionBy("packed").orderBy(place().desc())
+    return valid.where(place() < F.col("first")).drop("first").withColumn("nth", F.row_number().over(latest_first))
+
+
+def latest(states: DataFrame, captures: DataFrame, packed: DataFrame) -> DataFrame:
+    """The latest valid state of each of the connections, wherever their new captures lie."""
+    valid = states.join(captures.select("capture_id"), "capture_id", "left_semi").join(packed, "packed", "left_semi")
+    latest_first = Window.partitionBy("packed").orderBy(place().desc())
+    return valid.withColumn("nth", F.row_number().over(latest_first)).where("nth = 1").drop("nth")
+
+
+def needed(before: DataFrame, bases: DataFrame) -> DataFrame:
+    """The rows of `before` (see `earlier`) that the state of their connection in `bases` does not answer for."""
+    reach = bases.select("packed", place().alias("reach"))
+    return before.join(reach, "packed", "left").where("reach IS NULL OR struct(first_ns, last_ns, capture_id) > reach")
+
+
+def bases_again(states: DataFrame, flagged: DataFrame) -> DataFrame:
+    """Of each flagged connection (packed, back) the state to begin from: the latest or, `back`, the one before it."""
+    nth = F.when(F.col("back"), 2).otherwise(1)
+    return states.join(flagged, "packed").where(F.col("nth") == nth).drop("back")
+
+
+def state_segments(bases: DataFrame) -> DataFrame:
+    """The states as rows that come before all segments of their connection."""
+    return bases.select(
+        F.col("packed").alias("connection"),
+        F.lit(-1).cast("long").alias("capture"),
+        F.lit(0).cast("long").alias("frame"),
+        "state",
+    )
+
+
+def stale_rows(streams: DataFrame, touched: DataFrame, bases: DataFrame) -> DataFrame:
+    """Streams (stream_id) whose rows from `from_offset` on, or all (-1), the new ones replace.
+
+    `touched`: connections (endpoints, packed) that were put together; `bases`: the states they went on from.
+    """
+    tails = bases.select(F.explode("tails").alias("tail")).select(
+        "tail.stream_id", F.col("tail.stream_offset").alias("from_offset")
+    )
+    first = touched.select("endpoints", "packed").join(bases.select("packed", "first_instance"), "packed", "left")
+    endpoints = F.substring_index(streams["connection_id"], "#", 1)
+    return (
+        streams.join(first, endpoints == first["endpoints"])
+        .where(F.col("instance") >= F.coalesce("first_instance", F.lit(0)))
+        .select("stream_id")
+        .join(tails, "stream_id", "left")
+        .select("stream_id", F.coalesce("from_offset", F.lit(-1)).cast("long").alias("from_offset"))
+        .distinct()
+    )
+
+
+def state_rows(assembled: DataFrame, reached: DataFrame) -> DataFrame:
+    """Rows of CONNECTION_STATES: each at the place of the last capture that holds of its connection, in `reached`."""
+    last = reached.groupBy("packed").agg(F.max(place()).alias("last")).select("packed", "last.*")
+    return assembled.where("state is not null").select("endpoints", "state.*").join(last, "packed")
+
+
+def overtaken(states: DataFrame, now: DataFrame) -> DataFrame:
+    """Keys (endpoints, capture_id) of states behind the first capture `now` of their connection: they lack it."""
+    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
+    return states.join(first, "packed").where(place() >= F.col("first")).select("endpoints", "capture_id").distinct()

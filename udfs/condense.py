@@ -1,0 +1,260 @@
+"""Orderly stretches of connections, framed where they are read, so that no byte of them has to travel.
+
+In a block of captured segments, what one side of a connection sent is put in order as far as the block goes. Where
+packets follow one another without a gap, they leave as rows of their own, and a single *sealed* segment stands for
+their bytes. The assembler confirms it, or asks for the bytes (`udfs.tcp.Again`): nothing here decides what a stream
+holds.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from udfs.arrow import fixed_binary
+from udfs.framed import Ints, Pieces, packet_bytes, struct_rows
+from udfs.frames import ACK, FIN, RST, SYN, Segments
+from udfs.framing import HEADER, chain
+from udfs.records import NO_TIME
+from udfs.staged import segment_rows
+from udfs.tcp import CUT_SUM, Overlap, Segment, overlapping
+
+SEALED_BYTES = 16 << 10
+"""Fewest stream bytes that are worth a sealed segment."""
+TAIL_BYTES = 16 << 10
+"""Last bytes of a stretch that stay segments: what comes next may repeat them."""
+_SPAN = 32 << 20
+"""Widest stretch of sequence and of acknowledgment numbers that is taken for orderly."""
+HEAD_BYTES = 2 * HEADER
+_MASK, _HALF = (1 << 32) - 1, 1 << 31
+
+
+class Cuts(NamedTuple):
+    """Parts of segments that stay as they are: which segment, from which byte of its payload on, how many bytes."""
+
+    segment: Ints
+    skip: Ints
+    length: Ints
+
+    @classmethod
+    def whole(cls, found: Segments, index: Ints) -> "Cuts":
+        """Segments from their first byte to their last."""
+        return cls(index, np.zeros_like(index), found.captured[index])
+
+
+class Run(NamedTuple):
+    """Packets that follow one another on one side of a connection, from byte `begin` of `data` on.
+
+    `segment`, `start`: the segments that hold them, and where in the data each takes over. `seq`: sequence number of
+    the first packet.
+    """
+
+    data: bytes
+    begin: int
+    sizes: list[int]
+    segment: Ints
+    start: Ints
+    seq: int
+
+
+class Condensed(NamedTuple):
+    """What is left of a block's segments, and what stands for the rest.
+
+    `acks`: number of a segment, sequence number, acknowledgment number: all that a stretch said besides its data.
+    """
+
+    cuts: list[Cuts]
+    acks: list[tuple[int, int, int]]
+    runs: list[Run]
+
+
+def condense(
+    buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_]
+) -> Condensed:
+    """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment."""
+    codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
+    amount = np.bincount(codes, found.captured)
+    large = amount >= SEALED_BYTES + TAIL_BYTES
+    result = Condensed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
+    block = _Block(buffer.data, found, from_b)
+    for code in np.flatnonzero(large).tolist():
+        index = order[bounds[code] : bounds[code + 1]]
+        part = block.connection(index)
+        if part is None:
+            result.cuts.append(Cuts.whole(found, index))
+        else:
+            result.cuts.extend(part.cuts)
+            result.acks.extend(part.acks)
+            result.runs.extend(part.runs)
+    return result
+
+
+class _Block:
+    """The segments of a block, and what can be sealed of one connection's."""
+
+    def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_]) -> None:
+        self._view = view
+        self._found = found
+        self._from_b = from_b
+        self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
+        self._odd = (found.captured != found.length) | (found.length == 1)
+
+    def connection(self, index: Ints) -> Condensed | None:
+        """The segments of one connection, in file order; nothing when none of it can be sealed.
+
+        SYN, FIN and RST keep their place: only the largest stretch between two of them is looked at.
+        """
+        if self._odd[index].any():
+            return None
+        edges = np.concatenate([[-1], np.flatnonzero(self._event[index]), [len(index)]])
+        held = np.concatenate([[0], np.cumsum(self._found.captured[index])])
+        widest = int(np.argmax(held[edges[1:]] - held[edges[:-1] + 1]))
+        begin, end = int(edges[widest]) + 1, int(edges[widest + 1])
+        result = Condensed([Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
+        stretch = index[begin:end]
+        for side in (False, True):
+            mine = stretch[self._from_b[stretch] == side]
+            if len(mine) and not self._side(mine, result):
+                return None
+        return result if result.runs else None
+
+    def _side(self, mine: Ints, result: Condensed) -> bool:
+        """What one side sent in a stretch; whether it is orderly."""
+        found = self._found
+        position = _unwrapped(found.seq[mine])
+        acked = _unwrapped(found.ack[mine])
+        end = position + found.length[mine]
+        if end.max() - position.min() > _SPAN or acked.max() - acked.min() > _SPAN:
+            return False
+        data = found.length[mine] > 0
+        pieces = self._pieces(mine[data], position[data])
+        if pieces is None:
+            return False
+        first = int(found.seq[mine[0]])
+        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, int(found.ack[mine[0]])))
+        last_ack = (int(found.ack[mine[0]]) + int(acked.max())) & _MASK
+        result.acks.append((int(mine[-1]), (first + int(end.max())) & _MASK, last_ack))
+        index, start, stop, skip = pieces
+        if not len(index):
+            return True
+        edges = np.flatnonzero(np.append(True, start[1:] != stop[:-1]))
+        for low, high in zip(edges.tolist(), [*edges[1:].tolist(), len(start)], strict=True):
+            self._seal(index[low:high], start[low:high], stop[low:high], skip[low:high], first, result)
+        return True
+
+    def _pieces(self, index: Ints, position: Ints) -> tuple[Ints, Ints, Ints, Ints] | None:
+        """The side's bytes in order: segment, first and last position, byte of the segment; none when copies differ."""
+        order = np.argsort(position, kind="stable")
+        index, start = index[order], position[order]
+        stop = start + self._found.length[index]
+        if (start[1:] >= np.maximum.accumulate(stop)[:-1]).all():
+            return index, start, stop, np.zeros_like(start)
+        copies = np.flatnonzero((start[1:] == start[:-1]) & (stop[1:] == stop[:-1])) + 1
+        if any(self._payload(index[i]) != self._payload(index[i - 1]) for i in copies.tolist()):
+            return None
+        index, start, stop = (np.delete(column, copies) for column in (index, start, stop))
+        if (start[1:] >= np.maximum.accumulate(stop)[:-1]).all():
+            return index, start, stop, np.zeros_like(start)
+        arrived = np.argsort(index)
+        segments = [
+            (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
+            for at, i in zip(start[arrived].tolist(), index[arrived].tolist(), strict=True)
+        ]
+        pieces, conflict = overlapping(segments, Overlap.FIRST)
+        if conflict:
+            return None
+        rows = np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4)
+        return rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3]
+
+    def _payload(self, index: int) -> memoryview:
+        at = int(self._found.payload[index])
+        return self._view[at : at + int(self._found.captured[index])]
+
+    def _seal(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: Condensed) -> None:
+        """Seal the packets of a run without gaps; what is before and behind them stays segments."""
+        base, size = int(start[0]), int(stop[-1] - start[0])
+        begin = end = 0
+        if size >= SEALED_BYTES + TAIL_BYTES:
+            at = self._found.payload[index] + skip
+            view = self._view
+            data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
+            begin, sizes = chain(data, 0, size)
+            end = begin + sum(sizes)
+            while sizes and end > size - TAIL_BYTES:
+                end -= sizes.pop()
+            if end - begin >= SEALED_BYTES and len(sizes) > 1:
+                low = int(np.searchsorted(start, base + begin, "right")) - 1
+                high = int(np.searchsorted(start, base + end, "left"))
+                held = np.maximum(start[low:high] - base, begin)
+                result.runs.append(Run(data, begin, sizes, index[low:high], held, (first + base + begin) & _MASK))
+            else:
+                begin = end = 0
+        for low, high in ((base, base + begin), (base + end, base + size)):
+            kept = (start < high) & (stop > low)
+            cut_start, cut_stop = np.maximum(start[kept], low), np.minimum(stop[kept], high)
+            result.cuts.append(Cuts(index[kept], skip[kept] + cut_start - start[kept], cut_stop - cut_start))
+
+
+def _unwrapped(numbers: Ints) -> Ints:
+    """Sequence numbers as distances from the first of them."""
+    distances: Ints = ((numbers - numbers[0] + _HALF) & _MASK) - _HALF
+    return distances
+
+
+class Sealed:
+    """The runs of a block as rows: the segments that stand for them, and the packets in them."""
+
+    def __init__(self, found: Segments, from_b: NDArray[np.bool_], runs: list[Run]) -> None:
+        """Number the runs by their first record and side, which no two of a capture share."""
+        self._found = found
+        self._runs = runs
+        first = np.array([run.segment[0] for run in runs])
+        self._first = first
+        self._number = found.frame[first] << 1 | from_b[first]
+
+    def segments(self, capture: int, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows of SEGMENTS, one a run; their payload is a run's first `HEAD_BYTES`."""
+        found, runs = self._found, self._runs
+        heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
+        sealed = found._replace(
+            **{name: getattr(found, name)[self._first] for name in ("frame", "time_ns", "endpoints", "ack")},
+            seq=np.array([run.seq for run in runs]),
+            flags=np.full(len(runs), ACK),
+            payload=np.arange(len(runs)) * HEAD_BYTES,
+            captured=np.full(len(runs), HEAD_BYTES),
+            length=np.array([sum(run.sizes) for run in runs]),
+            header_sum=np.full(len(runs), CUT_SUM),
+        )
+        batch = segment_rows(np.frombuffer(heads, np.uint8), sealed, np.full(len(runs), capture), schema)
+        times = [found.time_ns[run.segment] for run in runs]
+        timed = [time[time != NO_TIME] for time in times]
+        more = {
+            "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
+            "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
+            "sealed": pa.array(self._number),
+        }
+        return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
+
+    def packets(self, kind: pa.StructType, *, keep_bodies: bool) -> pa.StructArray:
+        """The packets, with the number of their run and their offset in it."""
+        runs = self._runs
+        shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
+        offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
+        start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
+        size = np.concatenate([np.array(run.sizes) for run in runs])
+        index = np.concatenate([run.segment for run in runs])
+        pieces = Pieces(
+            np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
+            self._found.frame[index],
+            self._found.time_ns[index],
+        )
+        buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
+        columns = {
+            "sealed": pa.array(np.repeat(self._number, [len(run.sizes) for run in runs])),
+            "offset": pa.array(np.concatenate(offsets)),
+        }
+        columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies) | pieces.of_packets(start, size)
+        return struct_rows(columns, kind)
