@@ -34,7 +34,7 @@ FAR = 1 << 26
 KINDS = {  # of damage, and how often
     "segments": 3,  # records deleted, doubled, swapped
     "payload": 3,  # the same, and wrong bits in payloads
-    "decoys": 1,  # the same, and bodies that look like packets
+    "decoys": 3,  # the same, and bodies that look like packets
     "snaplen": 1,
     "cut": 2,
     "beginning": 1,  # cut off behind the file header
@@ -83,16 +83,30 @@ class Capture:
 
 
 def packet(rng: random.Random, largest: int, *, decoys: bool) -> bytes:
-    """An MSMQ packet; one in six with a SessionHeader behind it; a decoy's body holds something like packets."""
+    """An MSMQ packet; one in six with a SessionHeader behind it; with decoys, bodies hold something like packets."""
     size = rng.choice([16, 17, 40, rng.randrange(16, largest)])
     body = rng.randbytes(size - 16)
-    if decoys and size > 60 and rng.random() < 0.5:
-        fake = wiretap.base_header(rng.choice([16, 30, size - 40, size, 5000, 0]))
-        at = rng.randrange(size - 16 - len(fake))
-        body = body[:at] + fake + body[at + len(fake) :]
+    if decoys:
+        for _ in range(rng.choice([0, 1, 1, 3, 8])):
+            body = with_decoys(rng, body)
+        if rng.random() < 1 / 6:  # a SessionHeader that PacketSize counts, or that is not there
+            return msmq(size, body, flags=3 | 0x10)
     if rng.random() < 1 / 6:
         return msmq(size, body, flags=3 | 0x10) + rng.randbytes(16)
     return msmq(size, body)
+
+
+def with_decoys(rng: random.Random, body: bytes) -> bytes:
+    """The body with one to three headers in it, each where the one before says that its packet ends."""
+    sizes = [rng.choice([16, 17, 30, 60, len(body), 5000, 0]) for _ in range(rng.choice([1, 1, 2, 3]))]
+    at = rng.randrange(len(body) + 1)
+    for size in sizes:
+        fake = wiretap.base_header(size, flags=rng.choice([3, 3, 3 | 0x10]))
+        if at + len(fake) > len(body):
+            break
+        body = body[:at] + fake + body[at + len(fake) :]
+        at += size
+    return body
 
 
 def flow(rng: random.Random, number: int, *, decoys: bool) -> Flow:

@@ -15,6 +15,7 @@ import pytest
 
 from schemas.ingest import Compression, PacketType
 from schemas.replay import Reason, Verdict
+from udfs import tcp
 from udfs.frames import ACK, SYN, segments
 from udfs.framing import Framer
 from udfs.names import guid_text
@@ -23,7 +24,7 @@ from udfs.packet import Walk
 from udfs.records import Cursor, Records, open_capture, read_blocks
 from udfs.simulation import START_NS, simulate
 from udfs.storage import open_source
-from udfs.tcp import Connections, Direction, Overlap, Piece, Segment, settle
+from udfs.tcp import Connections, Overlap, Piece, Segment, settle
 
 SEED, MESSAGES = 7, 1200
 
@@ -95,7 +96,7 @@ def conversations(folder: Path) -> dict[frozenset[bytes], list[tuple[int, Segmen
     return found
 
 
-def streams(folder: Path) -> Iterator[tuple[Direction, list[Piece], list[int]]]:
+def streams(folder: Path) -> Iterator[tuple[tcp.Direction, list[Piece], list[int]]]:
     """Every direction that carried bytes, its pieces, and the numbers of the records."""
     for numbered in conversations(folder).values():
         tracker = Connections()
@@ -109,7 +110,7 @@ def streams(folder: Path) -> Iterator[tuple[Direction, list[Piece], list[int]]]:
                     yield side, pieces, [number for number, _ in numbered]
 
 
-def arrivals(side: Direction, pieces: list[Piece], numbers: list[int]) -> list[Arrival]:
+def arrivals(side: tcp.Direction, pieces: list[Piece], numbers: list[int]) -> list[Arrival]:
     framer = Framer(mid_stream=side.isn is None, raw_kept=64)
     ends = [piece.end for piece in pieces]
     complete = list(accumulate((numbers[piece.segment.frame] for piece in pieces), max))
