@@ -1,0 +1,279 @@
+"""Captures between two TCP stacks of the kernel, in network namespaces, held against the bytes that were sent.
+
+The wire between them is a script (`wire.py`), which needs no kernel module and knows what it did. A frame that it lost
+is in the sender's capture only; the retransmission that makes up for it is in both.
+"""
+
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+import wiretap
+from oracle import Key, away, heard, sides
+from pipeline import WHOLE, Ingested, balance, ingest
+from readers import READERS
+from wire import FIRST_PORT, PORT
+from wiretap import SYN, Record, msmq
+
+WIRE = Path(__file__).with_name("wire.py")
+CLIENT, SERVER = "10.83.0.1", "10.83.0.2"
+LARGEST_FRAME = 1514
+CONNECTIONS = 4
+
+
+# --- namespaces -------------------------------------------------------------------------------------------------------
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)  # noqa: S607 - wherever it is
+
+
+def why_not() -> str | None:
+    """Why no namespaces can be made here; None when they can."""
+    if os.geteuid() != 0:
+        return "needs root to make network namespaces"
+    if shutil.which("ip") is None:
+        return "needs the command ip"
+    name = f"msmq-{uuid4().hex[:8]}"
+    try:
+        ip("netns", "add", name)
+        try:
+            ip("-n", name, "link", "add", "name", "left", "type", "veth", "peer", "name", "right")
+        finally:
+            ip("netns", "delete", name)
+    except subprocess.CalledProcessError as error:
+        return f"cannot make a network namespace: {error.stderr.decode().strip()}"
+    return None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces_can_be_made() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@contextmanager
+def running(namespace: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """The script while it is needed; its input ends afterwards, which ends it."""
+    command = ["ip", "netns", "exec", namespace, sys.executable, str(WIRE), *map(str, arguments)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert said(process) == "ready"
+        yield process
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def namespaces(count: int) -> Iterator[list[str]]:
+    """So many, in a row, each joined to the next: the first with address CLIENT, the last with SERVER."""
+    names = [f"msmq-{uuid4().hex[:8]}" for _ in range(count)]
+    with ExitStack() as stack:
+        for name in names:
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "delete", name)
+        for left, right in itertools.pairwise(names):
+            ip("-n", left, "link", "add", "name", "right", "type", "veth", "peer", "name", "left", "netns", right)
+            ip("-n", left, "link", "set", "right", "up")
+            ip("-n", right, "link", "set", "left", "up")
+        for name, interface, address in ((names[0], "right", CLIENT), (names[-1], "left", SERVER)):
+            ip("-n", name, "address", "add", f"{address}/24", "dev", interface)
+        yield names
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+Packets = dict[Key, list[bytes]]
+"""What each direction sends."""
+
+
+def conversations(rng: random.Random, folder: Path, *, bulk: int) -> Packets:
+    """Packets for both directions of every connection, and the files they are sent from."""
+    out: Packets = {}
+    for i in range(CONNECTIONS):
+        for role in ("client", "server"):
+            sizes = [rng.choice([16, 100, 700, 3000, 40_000]) for _ in range(bulk)]
+            packets = [msmq(size, rng.randbytes(size - 16)) for size in sizes]
+            ends = (CLIENT, FIRST_PORT + i), (SERVER, PORT)
+            source, target = ends if role == "client" else ends[::-1]
+            out[*source, *target] = packets
+            (folder / f"{i}.{role}").write_bytes(b"".join(packets))
+    return out
+
+
+def talk(names: Sequence[str], folder: Path) -> None:
+    """Let the ends talk, until everything has arrived."""
+    with ExitStack() as stack:
+        roles = ((names[-1], "server"), (names[0], "client"))
+        ends = [stack.enter_context(running(name, role, SERVER, CONNECTIONS, folder)) for name, role in roles]
+        assert [end.wait(timeout=60) for end in ends] == [0, 0]
+    for i in range(CONNECTIONS):
+        for role, other in (("client", "server"), ("server", "client")):
+            assert (folder / f"{i}.{role}.heard").read_bytes() == (folder / f"{i}.{other}").read_bytes()
+
+
+class Bad(NamedTuple):
+    """A conversation over a bad wire, as captured beside the client and beside the server."""
+
+    sent: Packets
+    captures: tuple[Path, Path]
+
+
+@pytest.fixture(scope="module", params=[0.02, 0.1])
+def bad_wire(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bad:
+    """Two and ten per cent of all frames lost, as many doubled, twice as many overtaken."""
+    folder = tmp_path_factory.mktemp("bad")
+    captures = folder / "client.pcap", folder / "server.pcap"
+    bulk = 60 if request.param < 0.05 else 12
+    sent = conversations(random.Random(1), folder, bulk=bulk)
+    with namespaces(3) as names:
+        for name, interface in ((names[0], "right"), (names[2], "left")):
+            with running(name, "plain", interface) as plain:
+                assert plain.wait(timeout=20) == 0
+        with running(names[1], "relay", "left", "right", *captures, 7, request.param):
+            talk(names, folder)
+    return Bad(sent, captures)
+
+
+# --- what is found ----------------------------------------------------------------------------------------------------
+
+
+def by_direction(found: Ingested) -> Packets:
+    keys = {row["stream_id"]: (row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"]) for row in found.streams}
+    out: dict[Key, list[tuple[int, bytes]]] = defaultdict(list)
+    for row in found.packets:
+        out[keys[row["stream_id"]]].append((row["stream_offset"], row["raw"]))
+    return {key: [raw for _, raw in sorted(rows)] for key, rows in out.items()}
+
+
+def frames_of(path: Path) -> list[bytes]:
+    """The frames of a pcap file of ours."""
+    data = path.read_bytes()
+    at, out = 24, []
+    while at < len(data):
+        size = int.from_bytes(data[at + 8 : at + 12], "little")
+        out.append(data[at + 16 : at + 16 + size])
+        at += 16 + size
+    return out
+
+
+def payload_bytes(frames: Sequence[bytes]) -> int:
+    return sum(s.length for f in frames if (s := heard(f)))
+
+
+def test_every_byte_comes_back_from_a_capture_with_segments_larger_than_the_mtu(tmp_path: Path) -> None:
+    capture = tmp_path / "tap.pcap"
+    sent = conversations(random.Random(2), tmp_path, bulk=60)
+    with namespaces(2) as names, running(names[1], "tap", "left", capture) as tap:
+        talk(names, tmp_path)
+        assert tap.stdin is not None
+        tap.stdin.close()
+        missed = int(said(tap))
+    if missed:
+        pytest.skip(f"the kernel dropped {missed} frames before they were captured")
+    assert max(map(len, frames_of(capture))) > LARGEST_FRAME
+    found = ingest([capture], WHOLE)
+    balance(found)
+    assert by_direction(found) == sent
+    assert (found.gaps, found.quarantine) == ([], [])
+    assert not any(row["conflict"] or row["mid_stream"] for row in found.streams)
+
+
+@pytest.mark.parametrize("places", [[0], [1], [0, 1]], ids=["client", "server", "both"])
+def test_every_byte_comes_back_from_a_wire_that_loses_doubles_and_reorders(bad_wire: Bad, places: list[int]) -> None:
+    """Beside either end, and from both captures at once: what was lost on the way came again past both places."""
+    found = ingest([bad_wire.captures[place] for place in places], WHOLE)
+    balance(found)
+    assert by_direction(found) == bad_wire.sent
+    assert (found.gaps, found.quarantine) == ([], [])
+    assert not any(row["conflict"] or row["mid_stream"] for row in found.streams)
+
+
+def test_the_bad_wire_was_bad(bad_wire: Bad) -> None:
+    """Else the tests above say nothing: bytes came twice, and each side saw frames that the other did not."""
+    total = sum(len(data) for packets in bad_wire.sent.values() for data in packets)
+    seen = [frames_of(path) for path in bad_wire.captures]
+    assert all(payload_bytes(frames) > total for frames in seen)
+    assert all(max(map(len, frames)) <= LARGEST_FRAME for frames in seen)
+    assert set(seen[0]) - set(seen[1])
+    assert set(seen[1]) - set(seen[0])
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.4])
+def test_what_the_capture_missed_is_a_gap_of_known_length_and_the_rest_comes_back(
+    bad_wire: Bad, share: float, tmp_path: Path
+) -> None:
+    """Records left out of the capture: packets and gaps are exactly those that the remaining segments allow."""
+    rng = random.Random(share)
+    frames = [frame for frame in frames_of(bad_wire.captures[1]) if rng.random() >= share]
+    path = tmp_path / "missed.pcap"
+    path.write_bytes(wiretap.pcap([Record(frame) for frame in frames]))
+    found = ingest([path], WHOLE)
+    balance(found)
+    segments = [s for frame in frames if (s := heard(frame))]
+    expected = sides(segments, prefer_valid=False)
+    starts = {s.key: s.seq + 1 for frame in frames_of(bad_wire.captures[1]) if (s := heard(frame)) and s.flags & SYN}
+    lost = 0
+    for row in found.streams:
+        key = (row["src_ip"], row["src_port"], row["dst_ip"], row["dst_port"])
+        own = [(p["stream_offset"], p["raw"]) for p in found.packets if p["stream_id"] == row["stream_id"]]
+        gaps = [(g["stream_offset"], g["length"]) for g in found.gaps if g["stream_id"] == row["stream_id"]]
+        assert (own, gaps) == (expected[key].packets, expected[key].gaps)
+        text = b"".join(bad_wire.sent[key])
+        lowest = min(away(s.seq, starts[key]) for s in segments if s.key == key and s.length)
+        base = 0 if row["initial_seq"] is not None else lowest
+        for at, raw in own:
+            assert text[base + at : base + at + len(raw)] == raw
+        for at, length in gaps:
+            assert 0 <= base + at < base + at + length <= len(text) + 1  # an acknowledged FIN counts as a byte
+        # Every packet of which all bytes were captured is found.
+        held = bytearray(len(text))
+        for s in segments:
+            if s.key == key and s.payload:
+                low = away(s.seq, starts[key])
+                held[low : low + len(s.payload)] = b"\1" * len(s.payload)
+        at = 0
+        whole = []
+        for packet in bad_wire.sent[key]:
+            if 0 not in held[at : at + len(packet)]:
+                whole.append((at - base, packet))
+            at += len(packet)
+        assert own == whole
+        lost += len(bad_wire.sent[key]) - len(whole)
+    assert lost or share < 0.1
+
+
+@pytest.mark.parametrize("reader", ["tshark", "tshark, out of order", "tcpflow"])
+def test_other_readers_agree_where_nothing_is_missing(bad_wire: Bad, reader: str, tmp_path: Path) -> None:
+    """Beside the server, whose capture holds every byte: the streams are the same."""
+    tool, read = READERS[reader]
+    if tool is not None and shutil.which(tool) is None:
+        pytest.skip(f"needs {tool}")
+    path = tmp_path / "x.pcap"
+    path.write_bytes(bad_wire.captures[1].read_bytes())
+    told = {key: b"".join(data) for key, data in read(path).items()}
+    assert told == {key: b"".join(packets) for key, packets in bad_wire.sent.items()}
