@@ -103,6 +103,7 @@ def sides(segments: Sequence[Heard], *, prefer_valid: bool) -> dict[Key, Side]:
             continue
         acks = [away(s.ack, origin) for s in by_key[back(key)] if s.flags & ACK and not s.flags & RST]
         ends = [away(s.seq, origin) + s.length for s in own if s.flags & FIN]
+        with_data = list(without_keep_alives(with_data, origin))
         held: dict[int, int] = {}
         sent = max([*acks, *(away(s.seq, origin) + s.length for s in with_data)], default=0)
         for s in sorted(with_data, key=lambda s: not s.valid) if prefer_valid else with_data:
@@ -121,6 +122,17 @@ def sides(segments: Sequence[Heard], *, prefer_valid: bool) -> dict[Key, Side]:
         gaps = [(end, start - end) for (_, end), (start, _) in pairwise(spans) if start > end]
         out[key] = Side(runs, gaps, list(framed(runs, in_step=syn is not None)))
     return out
+
+
+def without_keep_alives(segments: Sequence[Heard], origin: int) -> Iterator[Heard]:
+    """The segments but for those of one byte at the last place that was captured: garbage, by RFC 9293 3.8.4."""
+    top = None
+    for s in segments:
+        at = away(s.seq, origin)
+        if s.length != 1 or at + 1 != top:
+            yield s
+        if s.payload:
+            top = max(at + len(s.payload), at if top is None else top)
 
 
 def away(seq: int, origin: int) -> int:

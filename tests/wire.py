@@ -1,8 +1,8 @@
 """Ends, taps and a bad wire for tests between network namespaces: a script of its own, run inside a namespace.
 
 `client` and `server` send and receive files over TCP connections. `tap` writes what passes an interface to a pcap file.
-`relay` passes frames between two interfaces, losing, doubling and delaying some, and writes what either side sees to pcap
-files. `plain` switches an interface's offloads off.
+`relay` passes frames between two interfaces, losing, doubling and delaying some, and writes to pcap files what either
+side sees. `plain` switches an interface's offloads off.
 
 All say `ready` when they are; `tap` and `relay` end when their input does.
 """
