@@ -60,7 +60,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
 def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> bool:
     """Ingest what is new in the files; returns whether anything was."""
     survey = _survey(warehouse.spark, files, options)
-    new = ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))).persist()
+    new = _settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
     count, size = new.agg(F.count("*"), F.coalesce(F.sum("size_bytes"), F.lit(0))).collect()[0]
     if not count:
         progress("ingest: nothing new")
@@ -83,12 +83,12 @@ class _Found:
     @classmethod
     def of(cls, captures: DataFrame, options: IngestOptions, only: DataFrame | None = None) -> Self:
         """Read the ranked captures, of each all connections or `only` some."""
-        splits = ingest.splits(captures, only).persist()
-        scanned = columns.scanned(splits.repartition(_tasks(splits.count())), options).persist(StorageLevel.DISK_ONLY)
+        splits = _settled(ingest.splits(captures, only))
+        scanned = _settled(columns.scanned(splits.repartition(_tasks(splits.count())), options))
         cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
-        fragments = None if cut.isEmpty() else columns.reassembled(cut, options).persist(StorageLevel.DISK_ONLY)
+        fragments = None if cut.isEmpty() else _settled(columns.reassembled(cut, options))
         found = cls(captures, scanned, fragments, scanned)
-        return replace(found, now=connections.held(found.segments, captures).persist())
+        return replace(found, now=_settled(connections.held(found.segments, captures)))
 
     @property
     def segments(self) -> DataFrame:
@@ -120,25 +120,27 @@ class _Assembled:
 def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _Assembled:
     """Put the connections together: those in order in one go, the others again with all their bytes."""
     states, captures = warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES)
-    before = connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now).persist()
-    choices = connections.states_before(states, captures, found.now).persist()
+    before = connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now)
+    before = _settled(before)
+    choices = _settled(connections.states_before(states, captures, found.now))
     bases = choices.where("nth = 1")
-    late = connections.needed(before, bases).select("packed").distinct().persist()
+    late = connections.needed(before, bases).select("packed").distinct()
+    late = _settled(late)
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
     bases = bases.join(late, "packed", "left_anti")
     begun = in_order.unionByName(connections.state_segments(bases), allowMissingColumns=True)
-    rows = columns.assembled(begun, found.names, options, final=False).persist(StorageLevel.DISK_ONLY)
+    rows = _settled(columns.assembled(begun, found.names, options, final=False))
     flagged = rows.where("again is not null").select("again.*")
-    flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back"))).persist()
+    flagged = _settled(flagged.unionByName(late.select("packed", F.lit(False).alias("back"))))
     reached = before.select("packed", *connections.PLACE).unionByName(found.now.select("packed", *connections.PLACE))
     count = flagged.count()
     if not count:
         return _Assembled(rows, bases, reached)
     progress(f"ingest: {count} connections are looked at again with all their bytes")
-    again = connections.bases_again(choices, flagged).persist()
+    again = _settled(connections.bases_again(choices, flagged))
     again, more = _read_again(warehouse, found, flagged, connections.needed(before, again), again, options)
     begun = more.segments.unionByName(connections.state_segments(again), allowMissingColumns=True)
-    redone = columns.assembled(begun, more.names, options, final=True).persist(StorageLevel.DISK_ONLY)
+    redone = _settled(columns.assembled(begun, more.names, options, final=True))
     done = rows.join(redone.select("endpoints").distinct(), "endpoints", "left_anti")
     kept = bases.join(flagged, "packed", "left_anti")
     return _Assembled(done.unionByName(redone), kept.unionByName(again), reached)
@@ -159,26 +161,32 @@ def _read_again(
     Raises:
         JobError: there is no such state either.
     """
-    needed = needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct().persist()
+    needed = needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct()
+    needed = _settled(needed)
     captures = warehouse.read(CAPTURES).join(needed.select("capture_id").distinct(), "capture_id", "left_semi")
     files = [row["uri"] for row in captures.select("uri").collect()]
     old = found.captures.drop("capture").limit(0)
     if files:
         progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-        old = ingest.unchanged(_survey(warehouse.spark, files, options), captures).persist()
-        gone = needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct().persist()
+        old = ingest.unchanged(_survey(warehouse.spark, files, options), captures)
+        old = _settled(old)
+        gone = needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct()
+        gone = _settled(gone)
         if not gone.isEmpty():
-            latest = connections.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone).persist()
+            latest = connections.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone)
             if latest.count() < gone.count():
                 raise JobError("Connections go on from earlier captures that are gone or changed: put them back.")
             progress("ingest: earlier captures are gone: late segments of their connections go to quarantine")
             bases = bases.join(gone, "packed", "left_anti").unionByName(latest, allowMissingColumns=True)
             needed = needed.join(gone, "packed", "left_anti")
     now = found.now.join(flagged, "packed", "left_semi").select("packed", "capture_id")
-    only = needed.unionByName(now).persist()
-    ranked = ingest.ranked(found.captures.drop("capture").unionByName(old)).persist()
-    more = _Found.of(ranked, options, only)
-    return bases.persist(), more
+    ranked = _settled(ingest.ranked(found.captures.drop("capture").unionByName(old)))
+    return _settled(bases), _Found.of(ranked, options, needed.unionByName(now))
+
+
+def _settled(rows: DataFrame) -> DataFrame:
+    """The rows, computed once and kept: what reads them is planned without what made them."""
+    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _tasks(splits: int) -> int:
@@ -193,19 +201,19 @@ def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> Da
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None:
     """Write the tables, the one that says a capture is done last."""
     rows = assembled.rows
-    states = connections.state_rows(rows, assembled.reached).persist()
+    states = _settled(connections.state_rows(rows, assembled.reached))
     _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
     warehouse.merge(CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"))
     for table, table_rows in (
         (STREAMS, ingest.stream_rows(rows)),
         (STREAM_GAPS, ingest.gap_rows(rows)),
-        (PACKETS, ingest.packet_rows(rows, found.scanned, found.captures)),
+        (PACKETS, ingest.packet_rows(rows)),
         (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
     ):
         warehouse.merge(table, table_rows)
         progress(f"ingest: wrote {table.name}")
     overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), found.now)
-    overtaken = overtaken.join(states, ["endpoints", "capture_id"], "left_anti").persist()
+    overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
     warehouse.merge(CONNECTION_STATES, states, update=True)
     if not overtaken.isEmpty():
         warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
@@ -217,7 +225,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None
 
 def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
     """Remove the rows that the new ones replace: of streams that go on, what was provisional."""
-    stale = stale.persist()
+    stale = _settled(stale)
     if not stale.isEmpty():
         behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
         for table in (STREAM_GAPS, PACKETS, QUARANTINE):

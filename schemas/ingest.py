@@ -198,7 +198,9 @@ CONNECTION_STATES = Table(
         _PACKED,
         *_PLACE,
         Column("capture_id", STRING, "The last capture of that run that holds segments between them.", nullable=False),
-        Column("first_instance", LONG, "The first connection that may go on; those before it are done.", nullable=False),
+        Column(
+            "first_instance", LONG, "The first connection that may go on; those before it are done.", nullable=False
+        ),
         Column(
             "tails",
             ArrayType(

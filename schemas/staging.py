@@ -73,7 +73,8 @@ SEGMENTS = Table(
             U16,
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
-        Column("sealed", LONG, "Of a sealed segment: its number in the capture; its payload is its beginning only."),
+        Column("packets", BINARY, "Of a sealed segment, whose payload is its beginning only: SEALED_PACKETS in Arrow."),
+        Column("copies", BINARY, "Of a sealed segment: offset, length and CRC-32 of each segment in it, as `COPIES`."),
         Column("state", STRING, "What an earlier run knew of the connection (`udfs.carry`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
         Column("reason", STRING, "Of a fault: its code."),
@@ -105,22 +106,8 @@ FRAGMENTS = Table(
     ),
 )
 
-_SEALED_PACKET = ("size", "packet_type", "captured_ns", "first_frame", "last_frame", "raw", "trailer")
-
-SCANNED = StructType(
-    [
-        *SEGMENTS.spark,
-        StructField("fragment", FRAGMENTS.spark),
-        StructField(
-            "packet",
-            StructType(
-                [StructField("sealed", LONG), StructField("offset", LONG)]
-                + [StructField(f.name, f.dataType) for f in PACKETS.spark if f.name in _SEALED_PACKET]
-            ),
-        ),
-    ]
-)
-"""What a split held: segments, and what is no segment; IP fragments; packets, by their offset in a sealed segment."""
+SCANNED = StructType([*SEGMENTS.spark, StructField("fragment", FRAGMENTS.spark)])
+"""What a split held: segments, and what is no segment; IP fragments."""
 
 _DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
 
@@ -133,21 +120,28 @@ def _row(table: Table, *more: str) -> StructType:
 
 _STATE = ("packed", "first_instance", "tails", "state")
 
+PACKET = _row(PACKETS)
+"""A packet as a worker makes it."""
+
+_PLACED = ("stream_id", "stream_offset", "capture_id")
+SEALED_PACKETS = StructType([StructField("offset", LONG), *(f for f in PACKET if f.name not in _PLACED)])
+"""Packets by their offset in a sealed segment."""
+
 ASSEMBLED = StructType(
     [
         StructField("endpoints", STRING),
         StructField("stream", _row(STREAMS, "first_ns", "last_ns")),
         StructField("gap", _row(STREAM_GAPS)),
-        StructField("packet", _row(PACKETS)),
+        StructField("packet", PACKET),
         StructField("quarantine", _row(QUARANTINE)),
         StructField(
-            "confirmed",
+            "sealed",
             StructType(
                 [
-                    StructField("capture", LONG),
-                    StructField("sealed", LONG),
                     StructField("stream_id", STRING),
                     StructField("stream_offset", LONG),
+                    StructField("capture_id", STRING),
+                    StructField("packets", BINARY),
                 ]
             ),
         ),
@@ -157,6 +151,6 @@ ASSEMBLED = StructType(
         StructField("again", StructType([StructField("packed", BINARY), StructField("back", BOOL)])),
     ]
 )
-"""One row per stream, gap, packet, quarantined run, confirmed sealed segment, or connection that may go on; the others
-of these are null. `again`: a connection that is to be looked at with all its bytes or, `back`, from an earlier state;
-its other rows do not count."""
+"""One row per stream, gap, packet, quarantined run, sealed segment that was confirmed, or connection that may go on;
+the others of these are null. `again`: a connection that is to be looked at with all its bytes or, `back`, from an
+earlier state; its other rows do not count."""

@@ -1,6 +1,15 @@
 """Every table of a warehouse, in the order the data goes through them."""
 
-from schemas.ingest import BOOKS, CAPTURES, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import (
+    BOOKS,
+    CAPTURES,
+    CONNECTION_CAPTURES,
+    CONNECTION_STATES,
+    PACKETS,
+    QUARANTINE,
+    STREAM_GAPS,
+    STREAMS,
+)
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table

@@ -27,7 +27,7 @@ SURVEY, RANGES, FRAGMENTS, SEGMENTS = (
     to_arrow_schema(table.spark) for table in (staging.SURVEY, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
 )
 SCANNED, ASSEMBLED = to_arrow_schema(staging.SCANNED), to_arrow_schema(staging.ASSEMBLED)
-PACKET = [field.name for field in ASSEMBLED.field("packet").type]
+PACKET, SEALED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.SEALED_PACKETS)
 Row = dict[str, Any]
 
 
@@ -59,19 +59,13 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
     names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
     scanned = scan_splits(captures, options)
     rows = assemble(scanned, names, options, batch=batch, final=False)
-    confirmed = {(row["capture"], row["sealed"]): row for row in kind_of(rows, "confirmed")}
     if again := [row["again"]["packed"] for row in rows if row["again"] is not None]:
         bad = {row["endpoints"] for row in rows if row["again"] is not None}
         rows = [row for row in rows if row["endpoints"] not in bad]
-        confirmed = {(row["capture"], row["sealed"]): row for row in kind_of(rows, "confirmed")}
         rows += assemble(scan_splits(captures, options, only=again), names, options, batch=batch, final=True)
-    packets = kind_of(rows, "packet")
-    for row in scanned.to_pylist():
-        if row["packet"] is not None and (place := confirmed.get((row["capture"], row["packet"]["sealed"]))):
-            packet = row["packet"]
-            where = {"stream_id": place["stream_id"], "capture_id": names[row["capture"]]}
-            where["stream_offset"] = place["stream_offset"] + packet["offset"]
-            packets.append({name: where.get(name, packet.get(name)) for name in PACKET})
+    sealed = pa.Table.from_pylist(kind_of(rows, "sealed"), pa.schema(ASSEMBLED.field("sealed").type))
+    unsealed = condense.unseal(SEALED_PACKETS, PACKET)(iter(sealed.to_batches()))
+    packets = kind_of(rows, "packet") + pa.Table.from_batches(unsealed, PACKET).to_pylist()
     counts: Counter[str] = Counter({"segments": 0, "others": 0})
     for row in reassembled(scanned, options).to_pylist() + scanned.to_pylist():
         counts.update({name: row[name] for name in ("segments", "others") if row[name]})
@@ -99,7 +93,7 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
         sorted(packets, key=order),
         sorted(quarantine, key=order),
         counts,
-        len(confirmed),
+        len(sealed),
         len(again),
     )
 
@@ -123,7 +117,7 @@ def scan_splits(captures: list[Row], options: IngestOptions, only: list[bytes] |
         for rank, row in enumerate(captures)
         for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
     ]
-    rows = scan(options, SCANNED)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)])) if splits else []
+    rows = scan(options, SCANNED, SEALED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)])) if splits else []
     return pa.Table.from_batches(rows, SCANNED)
 
 

@@ -117,7 +117,7 @@ class _Pair:
         before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
         places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
         times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
-        after = [rows.column(name).to_pylist() for name in ("header_sum", "sealed")]
+        after = [rows.column(name).to_pylist() for name in ("header_sum", "packets", "copies")]
         payloads = (view[start:end] for start, end in pairwise(at))
         yield from map(Segment, *before, payloads, *places, *times, *after)
 
@@ -196,15 +196,14 @@ class _Stream:
             if segment.time_ns != NO_TIME:
                 self._first_ns = min(self._first_ns, segment.time_ns)
                 self._last_ns = max(self._last_ns, segment.time_ns, segment.last_ns)
-            if segment.sealed is None:
+            if segment.packets is None:
                 self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
             else:
                 self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
                 self._forget(framer.offset)
-                place = {"stream_id": self.stream_id, "stream_offset": start}
-                self._out.add(
-                    "confirmed", self._endpoints, place | {"capture": segment.capture, "sealed": segment.sealed}
-                )
+                place: dict[str, Any] = {"stream_id": self.stream_id, "stream_offset": start}
+                place |= {"capture_id": self._capture_id(segment.capture), "packets": segment.packets}
+                self._out.add_sealed(self._endpoints, place)
             yield from self._out.full()
 
     @property
@@ -328,6 +327,11 @@ class _Out:
         """Take a row of one kind."""
         self._rows[kind].append((endpoints, row))
 
+    def add_sealed(self, endpoints: str, row: dict[str, Any]) -> None:
+        """Take packets that were framed where they were read, and where they belong."""
+        self.add("sealed", endpoints, row)
+        self._bytes += len(row["packets"])
+
     def add_packets(self, endpoints: str, stream_id: str, framed: Framed, places: dict[str, Any]) -> None:
         """Take framed packets, and where they came from."""
         self._packets.append((endpoints, stream_id, framed, places))
@@ -368,7 +372,7 @@ class _Out:
             endpoints = pa.array(np.repeat([endpoints for endpoints, *_ in self._packets], counts))
             yield self._batch("packet", endpoints, self._packet_rows(counts))
             self._packets.clear()
-            self._bytes = 0
+        self._bytes = 0
 
     def _batch(self, kind: str, endpoints: pa.Array, rows: pa.Array) -> pa.RecordBatch:
         columns = {"endpoints": endpoints, kind: rows}

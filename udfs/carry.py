@@ -38,7 +38,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
     found: list[Connection] = []
     streams: dict[tuple[int, bool], Any] = {}
     for row in state["connections"]:
-        connection = Connection(row["instance"])
+        connection = Connection(row["instance"], connections.window)
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [Direction(**side | {"gaps": [(at, size) for at, size in side["gaps"]]}) for side in row["sides"]]

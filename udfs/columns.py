@@ -8,10 +8,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.staging import ASSEMBLED, RANGES, SCANNED, SEGMENTS, SURVEY
+from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
 from schemas.table import Table
 from udfs import decode
 from udfs.assemble import assemble_connections
+from udfs.condense import unseal
 from udfs.fragments import reassemble
 from udfs.options import Batches, IngestOptions, Pass
 from udfs.scan import scan
@@ -40,7 +41,7 @@ def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
 
 def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
     """The rows of SCANNED in `splits` (capture, uri, compression, cursor, stop, only)."""
-    return splits.mapInArrow(scan(options, to_arrow_schema(SCANNED)), SCANNED)
+    return splits.mapInArrow(scan(options, to_arrow_schema(SCANNED), to_arrow_schema(SEALED_PACKETS)), SCANNED)
 
 
 def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
@@ -53,6 +54,11 @@ def assembled(segments: DataFrame, names: Mapping[int, str], options: IngestOpti
     """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
     ordered = segments.repartition("connection").sortWithinPartitions("connection", "capture", "frame")
     return ordered.mapInArrow(assemble_connections(options, names, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED)
+
+
+def unsealed(sealed: DataFrame) -> DataFrame:
+    """The rows of PACKET in the sealed segments (stream_id, stream_offset, capture_id, packets)."""
+    return sealed.mapInArrow(unseal(to_arrow_schema(SEALED_PACKETS), to_arrow_schema(PACKET)), PACKET)
 
 
 def decoded(packets: DataFrame, table: Table) -> DataFrame:

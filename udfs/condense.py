@@ -6,19 +6,23 @@ their bytes. The assembler confirms it, or asks for the bytes (`udfs.tcp.Again`)
 holds.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from udfs.arrow import fixed_binary
 from udfs.framed import Ints, Pieces, packet_bytes, struct_rows
 from udfs.frames import ACK, FIN, RST, SYN, Segments
 from udfs.framing import HEADER, chain
+from udfs.options import Batches, Pass
 from udfs.records import NO_TIME
 from udfs.staged import segment_rows
-from udfs.tcp import CUT_SUM, Overlap, Segment, overlapping
+from udfs.tcp import COPIES, CUT_SUM, Overlap, Segment, overlapping
 
 SEALED_BYTES = 16 << 10
 """Fewest stream bytes that are worth a sealed segment."""
@@ -204,57 +208,75 @@ def _unwrapped(numbers: Ints) -> Ints:
     return distances
 
 
-class Sealed:
-    """The runs of a block as rows: the segments that stand for them, and the packets in them."""
+def sealed_rows(
+    found: Segments, runs: list[Run], capture: int, schema: pa.Schema, packets: pa.Schema, *, keep_bodies: bool
+) -> pa.RecordBatch:
+    """Rows of SEGMENTS, one a run: their payload is its first `HEAD_BYTES`, the rest is in the rows of `packets`."""
+    first = np.array([run.segment[0] for run in runs])
+    sealed = found.take(first)._replace(
+        seq=np.array([run.seq for run in runs]),
+        flags=np.full(len(runs), ACK),
+        payload=np.arange(len(runs)) * HEAD_BYTES,
+        captured=np.full(len(runs), HEAD_BYTES),
+        length=np.array([sum(run.sizes) for run in runs]),
+        header_sum=np.full(len(runs), CUT_SUM),
+    )
+    heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
+    batch = segment_rows(np.frombuffer(heads, np.uint8), sealed, np.full(len(runs), capture), schema)
+    times = [found.time_ns[run.segment] for run in runs]
+    timed = [time[time != NO_TIME] for time in times]
+    more = {
+        "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
+        "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
+        "copies": pa.array([_copies(found, run) for run in runs], pa.binary()),
+        "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
+    }
+    return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
 
-    def __init__(self, found: Segments, from_b: NDArray[np.bool_], runs: list[Run]) -> None:
-        """Number the runs by their first record and side, which no two of a capture share."""
-        self._found = found
-        self._runs = runs
-        first = np.array([run.segment[0] for run in runs])
-        self._first = first
-        self._number = found.frame[first] << 1 | from_b[first]
 
-    def segments(self, capture: int, schema: pa.Schema) -> pa.RecordBatch:
-        """Rows of SEGMENTS, one a run; their payload is a run's first `HEAD_BYTES`."""
-        found, runs = self._found, self._runs
-        heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
-        sealed = found._replace(
-            **{name: getattr(found, name)[self._first] for name in ("frame", "time_ns", "endpoints", "ack")},
-            seq=np.array([run.seq for run in runs]),
-            flags=np.full(len(runs), ACK),
-            payload=np.arange(len(runs)) * HEAD_BYTES,
-            captured=np.full(len(runs), HEAD_BYTES),
-            length=np.array([sum(run.sizes) for run in runs]),
-            header_sum=np.full(len(runs), CUT_SUM),
-        )
-        batch = segment_rows(np.frombuffer(heads, np.uint8), sealed, np.full(len(runs), capture), schema)
-        times = [found.time_ns[run.segment] for run in runs]
-        timed = [time[time != NO_TIME] for time in times]
-        more = {
-            "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
-            "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-            "sealed": pa.array(self._number),
-        }
-        return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
+def _copies(found: Segments, run: Run) -> bytes:
+    """The segments that lie whole in a run, as `COPIES`."""
+    size = np.diff(np.append(run.start, run.begin + sum(run.sizes)))
+    whole = size == found.length[run.segment]
+    start, size = run.start[whole], size[whole]
+    rows = np.zeros(len(start), COPIES)
+    rows["offset"], rows["length"] = start - run.begin, size
+    view = memoryview(run.data)
+    rows["crc"] = [crc32(view[at : at + n]) for at, n in zip(start.tolist(), size.tolist(), strict=True)]
+    return rows.tobytes()
 
-    def packets(self, kind: pa.StructType, *, keep_bodies: bool) -> pa.StructArray:
-        """The packets, with the number of their run and their offset in it."""
-        runs = self._runs
-        shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
-        offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
-        start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
-        size = np.concatenate([np.array(run.sizes) for run in runs])
-        index = np.concatenate([run.segment for run in runs])
-        pieces = Pieces(
-            np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
-            self._found.frame[index],
-            self._found.time_ns[index],
-        )
-        buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
-        columns = {
-            "sealed": pa.array(np.repeat(self._number, [len(run.sizes) for run in runs])),
-            "offset": pa.array(np.concatenate(offsets)),
-        }
-        columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies) | pieces.of_packets(start, size)
-        return struct_rows(columns, kind)
+
+def _packets(found: Segments, runs: list[Run], schema: pa.Schema, *, keep_bodies: bool) -> list[bytes]:
+    """The packets of each run."""
+    shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
+    offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
+    start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
+    size = np.concatenate([np.array(run.sizes) for run in runs])
+    segment = np.concatenate([run.segment for run in runs])
+    pieces = Pieces(
+        np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
+        found.frame[segment],
+        found.time_ns[segment],
+    )
+    buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
+    columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.of_packets(start, size)
+    columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies)
+    rows = pa.RecordBatch.from_struct_array(struct_rows(columns, pa.struct(list(schema)))).cast(schema)
+    bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
+    return [rows.slice(low, high - low).serialize().to_pybytes() for low, high in pairwise(bounds)]
+
+
+def unseal(packets: pa.Schema, schema: pa.Schema) -> Pass:
+    """From rows (stream_id, stream_offset, capture_id, packets) of sealed segments to rows of `staging.PACKET`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for place in batch.to_pylist():
+                rows = pa.ipc.read_record_batch(pa.py_buffer(place["packets"]), packets)
+                offset = pc.add(rows.column("offset"), place["stream_offset"])
+                fixed = {name: pa.repeat(place[name], rows.num_rows) for name in ("stream_id", "capture_id")}
+                columns = {"stream_offset": offset} | fixed
+                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return run

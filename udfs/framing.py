@@ -161,6 +161,8 @@ class Framer:
     def sealed(self, length: int, head: bytes) -> Iterator[Framed]:
         """Packets follow that were framed where they were read, in step from their first byte on; `head` begins them.
 
+        A search for step finds the first good header if packets lead from it to there: each ends where another begins.
+
         Raises:
             Again: whether the stream is in step there cannot be told without all their bytes.
         """
@@ -172,20 +174,22 @@ class Framer:
         window.advance(window.base)
         found = Framed(window.data, window.base, [], [], [])
         at = window.base
-        while self._lost is None and at < begin:
-            reason = window.fault(at)
-            if reason is not None:
+        regained = False
+        while at < begin or self._lost is not None:
+            if self._lost is not None:
+                at = window.good(at, begin)
+                if regained or (self._due is not None and self._due > at):
+                    raise Again
+                self._regain(window, found, at)
+                self._due = None
+                regained = True
+            elif (reason := window.fault(at)) is not None:
                 self._lost = _Lost(at, reason, b"")
                 at += 1
             elif at + window.extent(at) > begin:
                 raise Again
             else:
                 at = self._accept(window, at, found)
-        if self._lost is not None:
-            if window.good(at, begin) or (self._due is not None and self._due > begin):
-                raise Again
-            self._regain(window, found, begin)
-            self._due = None
         yield found
         self._window = _Window(begin + length, run=window.start)
 
@@ -350,10 +354,10 @@ class _Window:
             return True
         return _settled_extent(self.data, at - self.base, self.end - self.base) > 0
 
-    def good(self, begin: int, end: int) -> bool:
-        """Whether a good header begins from `begin` on and before `end`."""
+    def good(self, begin: int, end: int) -> int:
+        """Where the first good header begins from `begin` on and before `end`; `end` when there is none."""
         found = (self.base + match.start() - 4 for match in re.finditer(_SIGNATURE, self.data))
-        return any(begin <= at < end and self.fault(at) is None for at in found)
+        return next((at for at in found if begin <= at < end and self.fault(at) is None), end)
 
     def decides(self, at: int) -> bool:
         """Whether everything that a judgement of the header at `at` may look at is in memory."""

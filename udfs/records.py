@@ -434,6 +434,8 @@ def _find_pcap(
         fields = _fields(data, starts, cursor)
         # Zeros and small numbers look like empty records: what is searched for holds at least an Ethernet header.
         good = _sensible(fields, cursor) & (fields[2] >= _SMALLEST_FRAME)
+        # Four bytes further on, seconds are fractions, and so too few: a clock near 1970 is given up for that.
+        good &= fields[0] >= cursor.interfaces[0].units_per_second
         starts, fields = starts[good], fields[:, good]
         links, earliest, latest = starts, fields[0], fields[0]
         unseen = believed = starts[:0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from schemas.ingest import Compression, Stage
 from udfs.arrow import fixed_binary
-from udfs.condense import Condensed, Cuts, Sealed, condense
+from udfs.condense import Condensed, Cuts, condense, sealed_rows
 from udfs.frames import ACK, Fragments, Rejected, Segments, connection_keys, segments
 from udfs.options import Batches, IngestOptions, Pass
 from udfs.records import Block, Cursor, read_blocks
@@ -22,16 +22,17 @@ _BLOCK_BYTES = 32 << 20
 _MASK = (1 << 32) - 1
 
 
-def scan(options: IngestOptions, schema: pa.Schema) -> Pass:
+def scan(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
     """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.SCANNED`.
 
-    `only`: connections to read, each of their segments as it is; null for all, those that are in order sealed.
+    `packets`: the schema of SEALED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
+    those that are in order sealed.
     """
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from _Split(split, options, schema).rows()
+                yield from _Split(split, options, schema, packets).rows()
 
     return run
 
@@ -39,7 +40,7 @@ def scan(options: IngestOptions, schema: pa.Schema) -> Pass:
 class _Split:
     """One byte range of a capture."""
 
-    def __init__(self, split: dict[str, Any], options: IngestOptions, schema: pa.Schema) -> None:
+    def __init__(self, split: dict[str, Any], options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> None:
         self._capture = split["capture"]
         self._cursor = Cursor.from_json(split["cursor"])
         self._stop = split["stop"]
@@ -49,6 +50,7 @@ class _Split:
         )
         self._options = options
         self._schema = schema
+        self._packets = packets
 
     def rows(self) -> Batches:
         """The split's rows; memory is that of a block, some 32 MiB, and of what is made of it."""
@@ -76,15 +78,18 @@ class _Split:
         condensed = condense(buffer, found, connection, from_b) if orderly else everything
         yield self._segment_rows(buffer, _left(found, condensed))
         if condensed.runs:
-            sealed = Sealed(found, from_b, condensed.runs)
-            yield sealed.segments(self._capture, self._schema)
-            yield self._rows_of("packet", sealed.packets(self._kind("packet"), keep_bodies=self._options.keep_bodies))
+            yield sealed_rows(
+                found, condensed.runs, self._capture, self._schema, self._packets, keep_bodies=self._options.keep_bodies
+            )
 
     def _fragments(self, block: Block, found: Fragments) -> Batches:
-        if len(found.frame):
-            ranks = np.full(len(found.frame), self._capture)
-            rows = fragment_rows(block.records.buffer, found, ranks, pa.schema(self._kind("fragment")))
-            yield self._rows_of("fragment", rows.to_struct_array())
+        count = len(found.frame)
+        if count:
+            ranks = np.full(count, self._capture)
+            kind = pa.schema(self._schema.field("fragment").type)
+            rows = fragment_rows(block.records.buffer, found, ranks, kind).to_struct_array()
+            arrays = [rows if f.name == "fragment" else pa.nulls(count, f.type) for f in self._schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _faults(self, block: Block, rejected: Rejected) -> Batches:
         faults = [
@@ -95,14 +100,6 @@ class _Split:
 
     def _segment_rows(self, buffer: NDArray[np.uint8], found: Segments) -> pa.RecordBatch:
         return segment_rows(buffer, found, np.full(len(found.frame), self._capture), self._schema)
-
-    def _kind(self, name: str) -> pa.StructType:
-        return self._schema.field(name).type
-
-    def _rows_of(self, name: str, rows: pa.StructArray) -> pa.RecordBatch:
-        columns = {name: rows, "capture": pa.repeat(pa.scalar(self._capture, pa.int64()), len(rows))}
-        arrays = [columns.get(f.name, pa.nulls(len(rows), f.type)) for f in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _selected(found: Segments, only: pa.Array) -> Segments:

@@ -6,28 +6,33 @@ segments before it alone: a stream may be handed on piece by piece, and a connec
 """
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import compress, pairwise
 from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
 
 from schemas.ingest import TcpReason
 from udfs.checksum import intact
 from udfs.frames import ACK, FIN, RST, SYN
 from udfs.records import NO_TIME
 
+COPIES = np.dtype([("offset", "<u4"), ("length", "<u4"), ("crc", "<u4")])
 _MODULUS = 1 << 32
 _HALF = 1 << 31
-_NEAR = 1 << 28
-"""Positions further than this from what a direction has sent are another connection's, or no one's."""
+_BEHIND = 1 << 28
+"""Positions further behind are another connection's, too; those nearer, but behind the window, bring nothing."""
 _LATE_SYN = 1 << 16
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
 """Segments in a row, far from where a direction was, that show the capture (not the segment) is missing something."""
 WINDOW_BYTES = 64 << 20
+"""Positions further ahead of what a direction has sent are another connection's, or no one's."""
 
 
 class Overlap(StrEnum):
@@ -52,8 +57,8 @@ class Segment(NamedTuple):
     """One captured segment of a connection, or several that follow one another and were framed where they were read.
 
     `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: of the first and the last. `header_sum`: see
-    `udfs.checksum`; `CUT_SUM` in a part of a segment. `sealed`: number of the framed run; then `payload` is its
-    beginning only.
+    `udfs.checksum`; `CUT_SUM` in a part of a segment. `packets`: those of a sealed segment, whose `payload` is its
+    beginning only; `copies` (of dtype `COPIES`) by which one of the segments in it is known when it comes again.
     """
 
     from_b: bool
@@ -67,12 +72,18 @@ class Segment(NamedTuple):
     time_ns: int = NO_TIME
     last_ns: int = NO_TIME
     header_sum: int | None = None
-    sealed: int | None = None
+    packets: bytes | None = None
+    copies: bytes | None = None
 
     @property
     def captured(self) -> int:
         """Payload bytes in the capture."""
-        return len(self.payload) if self.sealed is None else self.length
+        return self.length if self.sealed else len(self.payload)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it stands for packets that were framed where they were read."""
+        return self.packets is not None
 
     @property
     def intact(self) -> bool:
@@ -147,15 +158,15 @@ class Direction:
             return seq + _MODULUS  # room to find, later, that the stream began lower
         return reference + (seq - reference + _HALF) % _MODULUS - _HALF
 
-    def near(self, position: int) -> bool:
+    def near(self, position: int, window: int) -> bool:
         """Whether a segment there fits what this direction has sent."""
         reference = self.end if self.end is not None else self.acked
-        return reference is None or abs(position - reference) < _NEAR
+        return reference is None or -_BEHIND < position - reference < window
 
     def take(self, position: int, segment: Segment, window: int) -> None:
         """Keep a segment with data, unless it is further behind the newest byte than the window is wide."""
         if self.end is not None and position < self.end - window:
-            if segment.sealed is not None:
+            if segment.sealed:
                 raise Again
             self.late.append((position, segment))
             return
@@ -168,8 +179,9 @@ class Direction:
 class Connection:
     """One TCP connection, the k-th (from 0) on its endpoints: the directions from endpoint a and from endpoint b."""
 
-    def __init__(self, instance: int) -> None:
-        """Know nothing yet."""
+    def __init__(self, instance: int, window: int = WINDOW_BYTES) -> None:
+        """Know nothing yet; `window`: bytes that a segment may be away from the newest one of its direction."""
+        self.window = window
         self.instance = instance
         self.sides = (Direction(), Direction())
         self.closed = False
@@ -191,17 +203,17 @@ class Connection:
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.end is None and side.acked is None and segment.flags & ACK:
             acked = other.place(segment.ack)
-            return other.near(acked) and (other.isn is None or acked > other.isn)
+            return other.near(acked, self.window) and (other.isn is None or acked > other.isn)
         position = side.place(segment.seq)
-        return side.near(position) and (side.isn is None or position >= side.isn)
+        return side.near(position, self.window) and (side.isn is None or position >= side.isn)
 
     def precedes(self, segment: Segment) -> bool:
         """Whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
         position = side.place(segment.seq)
-        return side.isn is not None and side.near(position) and position < side.isn
+        return side.isn is not None and side.near(position, self.window) and position < side.isn
 
-    def take(self, segment: Segment, window: int = WINDOW_BYTES) -> None:
+    def take(self, segment: Segment) -> None:
         """Learn from a segment that this connection accepts."""
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         position = side.place(segment.seq)
@@ -217,17 +229,17 @@ class Connection:
         first = None if side.isn is None else side.isn + 1
         keep_alive = segment.length == 1 and end in (side.held, first)  # it repeats the last byte, or makes one up
         if segment.length and not keep_alive:
-            side.take(position, segment, window)
+            side.take(position, segment, self.window)
         if segment.payload:
             held = position + segment.captured
             side.held = held if side.held is None else max(side.held, held)
         side.low = position if side.low is None else min(side.low, position)
-        if segment.flags & FIN and (side.end is None or end >= side.end - window):
+        if segment.flags & FIN and (side.end is None or end >= side.end - self.window):
             side.fin = end if side.fin is None else max(side.fin, end)
         side.end = end if side.end is None else max(side.end, end)
         if segment.flags & ACK:
             acked = other.place(segment.ack)
-            if other.near(acked):
+            if other.near(acked, self.window):
                 other.acked = acked if other.acked is None else max(other.acked, acked)
         self.closed = self.closed or None not in (side.fin, other.fin)
 
@@ -244,13 +256,13 @@ class Connections:
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
-        """Know none yet; `window`: bytes that a segment may be behind the newest one of its direction."""
+        """Know none yet; `window`: see `Connection`."""
         self.found: list[Connection] = []
         self.outside: list[Segment] = []
         self.far: list[Segment] = []
         self.current: Connection | None = None
         self.first_instance = 0
-        self._window = window
+        self.window = window
         self._by_syn: dict[_Syn, Connection] = {}
 
     def at(self, instance: int) -> Connection:
@@ -285,7 +297,7 @@ class Connections:
             self.outside += self.far
             self.far = []
         assert self.current is not None  # noqa: S101 - each branch has set it
-        self.current.take(segment, self._window)
+        self.current.take(segment)
 
     def rest(self) -> None:
         """No more segments come."""
@@ -293,7 +305,7 @@ class Connections:
         self.far = []
 
     def _another(self) -> Connection:
-        self.found.append(Connection(self.first_instance + len(self.found)))
+        self.found.append(Connection(self.first_instance + len(self.found), self.window))
         return self.found[-1]
 
     def _open(self, segment: Segment) -> None:
@@ -307,20 +319,20 @@ class Connections:
 
     def _stray(self, current: Connection, segment: Segment) -> None:
         """A segment that the current connection does not accept."""
-        if segment.sealed is not None:
+        if segment.sealed:
             raise Again
         fitting = next((c for c in reversed(self.found[-_RECENT:]) if c.accepts(segment)), None)
         if fitting is None and current.precedes(segment):
             fitting = current
         if fitting is not None:
-            fitting.take(segment, self._window)
+            fitting.take(segment)
         elif segment.length:
             self.far.append(segment)
             if len(self.far) == _CONFIRMED or current.closed:
                 self.current = self._another()
                 for one in self.far:
                     if self.current.accepts(one):
-                        self.current.take(one, self._window)
+                        self.current.take(one)
                     else:
                         self.outside.append(one)
                 self.far = []
@@ -340,7 +352,7 @@ def settle(side: Direction, overlap: Overlap, before: int | None = None, *, fina
     offered = [
         _part(side, position - base, segment, acked - base, final=final) for position, segment, acked in side.pending
     ]
-    parts = [part for part in offered if part is not None]
+    parts = list(_without_copies([part for part in offered if part is not None]))
     ordered = sorted(parts, key=lambda part: part.start)
     if all(one.end <= other.start for one, other in pairwise(ordered)):
         pieces = [Piece(*part[:4]) for part in ordered]
@@ -381,7 +393,7 @@ def _part(side: Direction, start: int, segment: Segment, acked: int, *, final: b
     if side.fin is not None:
         end = min(end, side.fin - side.base)
     skip = max(skip, side.done - start)
-    if segment.sealed is not None and end - start - skip < segment.captured:
+    if segment.sealed and end - start - skip < segment.captured:
         raise Again
     if start + skip >= end:
         return None
@@ -404,6 +416,29 @@ def _refuse(side: Direction) -> None:
         if start < 0 or end > side.done or _in_gap(side, start, end):
             side.rejected.append((segment, TcpReason.OUTSIDE_WINDOW))
     side.pending, side.late = [], []
+
+
+def _without_copies(parts: list[_Part]) -> Iterator[_Part]:
+    """The parts but for those that a sealed segment before them holds, byte for byte."""
+    held: list[_Part] = []  # sealed ones, by their offset
+    for part in parts:
+        if part.segment.sealed:
+            insort(held, part, key=lambda sealed: sealed.start)
+        at = bisect_right(held, part.start, key=lambda sealed: sealed.start) - 1
+        if part.segment.sealed or at < 0 or not _holds(held[at], part):
+            yield part
+
+
+def _holds(sealed: _Part, part: _Part) -> bool:
+    """Whether the part is a copy of one of the segments in a sealed one."""
+    if part.skip or part.end > sealed.end or part.end - part.start != part.segment.length:
+        return False
+    copies = np.frombuffer(sealed.segment.copies or b"", COPIES)
+    at = np.searchsorted(copies["offset"], part.start - sealed.start)
+    if at == len(copies) or int(copies[at]["offset"]) != part.start - sealed.start:
+        return False
+    same_size = int(copies[at]["length"]) == part.segment.length
+    return same_size and int(copies[at]["crc"]) == crc32(part.segment.payload)
 
 
 def _in_gap(side: Direction, start: int, end: int) -> bool:
@@ -500,7 +535,7 @@ def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
                 break
             low, high = max(part.start, piece.start), min(part.end, piece.end)
             if piece.segment is not part.segment:
-                if piece.segment.sealed is not None or part.segment.sealed is not None:
+                if piece.segment.sealed or part.segment.sealed:
                     raise Again
                 if _bytes(part, low, high) != _bytes(piece, low, high):
                     if CUT_SUM in (piece.segment.header_sum, part.segment.header_sum):

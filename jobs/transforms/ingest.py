@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from schemas.ingest import CaptureStatus, Stage
 from schemas.staging import SEGMENTS
+from udfs import columns
 
 
 def timestamp(nanoseconds: Column) -> Column:
@@ -97,14 +98,11 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
     return assembled.where("gap is not null").select("gap.*")
 
 
-def packet_rows(assembled: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
-    """Rows of PACKETS: those framed here, and those of sealed segments that were confirmed."""
+def packet_rows(assembled: DataFrame) -> DataFrame:
+    """Rows of PACKETS: those of sealed segments, and those that were framed later."""
     framed = assembled.where("packet is not null").select("packet.*")
-    confirmed = assembled.where("confirmed is not null").select("confirmed.*")
-    sealed = scanned.where("packet is not null").select("capture", "packet.*").join(confirmed, ["capture", "sealed"])
-    sealed = sealed.withColumn("stream_offset", F.col("stream_offset") + F.col("offset"))
-    rows = framed.unionByName(_with_capture_id(sealed, captures).select(framed.columns))
-    return rows.withColumn("captured_at", timestamp(F.col("captured_ns")))
+    sealed = columns.unsealed(assembled.where("sealed is not null").select("sealed.*"))
+    return sealed.unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
 
 
 def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> DataFrame:
