@@ -2,10 +2,11 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -110,11 +111,13 @@ SPLIT = pa.schema(
 )
 
 
-def scan_splits(captures: list[Row], options: IngestOptions, only: list[bytes] | None = None) -> pa.Table:
-    """What the splits of the captures hold."""
+def scan_splits(
+    captures: list[Row], options: IngestOptions, only: list[bytes] | None = None, *, first: int = 0
+) -> pa.Table:
+    """What the splits of the captures hold, which are ranked from `first` on."""
     splits = [
         {"capture": rank, "cursor": cursor, "stop": stop, "only": only} | {n: row[n] for n in ("uri", "compression")}
-        for rank, row in enumerate(captures)
+        for rank, row in enumerate(captures, first)
         for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
     ]
     rows = scan(options, SCANNED, SEALED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)])) if splits else []
@@ -129,10 +132,20 @@ def reassembled(scanned: pa.Table, options: IngestOptions) -> pa.Table:
     return pa.Table.from_batches(reassemble(options, SEGMENTS)(iter(fragments)), SEGMENTS)
 
 
-def assemble(scanned: pa.Table, names: dict[int, str], options: IngestOptions, *, batch: int, final: bool) -> list[Row]:
-    """The connections in what was scanned, put together."""
+def assemble(
+    scanned: pa.Table,
+    names: dict[int, str],
+    options: IngestOptions,
+    *,
+    batch: int,
+    final: bool,
+    states: Mapping[bytes, str] = MappingProxyType({}),
+) -> list[Row]:
+    """The connections in what was scanned, put together from the states that some of them were in."""
     segments = pa.concat_tables([scanned.select(SEGMENTS.names), reassembled(scanned, options)])
     segments = segments.filter(pc.field("seq").is_valid())
+    begun = [{"connection": packed, "capture": -1, "frame": 0, "state": state} for packed, state in states.items()]
+    segments = pa.concat_tables([segments, pa.Table.from_pylist(begun, SEGMENTS)])
     keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
     ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
     passed = assemble_connections(options, names, ASSEMBLED, final=final)(iter(ordered))

@@ -172,7 +172,7 @@ class _Stream:
         self._out = out
         self._framer: Framer | None = None
         self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of what is in no packet yet
-        self._carried: list[str] = []  # identifiers of the captures that are ranked below 0, from -1 down
+        self._carried: list[str] = []  # identifiers of the captures that are ranked below 0
         self._gaps = 0
         self._recovered = 0
         self._first_ns, self._last_ns = int(_NEVER), int(NO_TIME)
@@ -200,10 +200,10 @@ class _Stream:
                 self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
             else:
                 self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
-                self._forget(framer.offset)
                 place: dict[str, Any] = {"stream_id": self.stream_id, "stream_offset": start}
                 place |= {"capture_id": self._capture_id(segment.capture), "packets": segment.packets}
                 self._out.add_sealed(self._endpoints, place)
+            self._forget(framer.offset)
             yield from self._out.full()
 
     @property
@@ -243,33 +243,31 @@ class _Stream:
     def state(self) -> dict[str, Any]:
         """What is kept for the next run."""
         self._forget(self.tail)
+        places = [(start, *record(number), time_ns) for start, number, time_ns in self._pieces]
+        ranks = sorted({rank for _, rank, _, _ in places})
         return {
             "framer": None if self._framer is None else self._framer.state(),
-            "pieces": [(start, *self._record(number), time_ns) for start, number, time_ns in self._pieces],
+            "captures": [self._capture_id(rank) for rank in ranks],
+            "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
             "recovered": self._recovered,
             "times": (self._first_ns, self._last_ns),
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` kept."""
+        """Go on from what `state` kept; its captures are ranked below 0, in their order."""
         if state["framer"] is not None:
             self._framer = Framer.resumed(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
-        for start, capture_id, frame, time_ns in state["pieces"]:
-            if capture_id not in self._carried:
-                self._carried.append(capture_id)
-            rank = -1 - self._carried.index(capture_id)
-            self._pieces.append((start, arrival(rank, frame), time_ns))
+        self._carried = state["captures"]
+        self._pieces = [
+            (start, arrival(index - len(self._carried), frame), time_ns)
+            for start, index, frame, time_ns in state["pieces"]
+        ]
         self._recovered = state["recovered"]
         self._first_ns, self._last_ns = state["times"]
         self._gaps = len(self._side.gaps)
 
-    def _record(self, number: int) -> tuple[str, int]:
-        """Identifier of the capture, and record number, of an arrival."""
-        capture, frame = record(number)
-        return self._capture_id(capture), frame
-
     def _capture_id(self, rank: int) -> str:
-        return self._carried[-1 - rank] if rank < 0 else self._out.names[rank]
+        return self._carried[rank] if rank < 0 else self._out.names[rank]
 
     def _add_gap(self, offset: int, length: int) -> None:
         row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
@@ -287,12 +285,12 @@ class _Stream:
                 continue
             pieces = Pieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
             for run in framed.unframed:
-                capture_id, frame = self._record(pieces.at(run.offset))
+                rank, frame = record(pieces.at(run.offset))
                 self._out.add(
                     "quarantine",
                     self._endpoints,
                     {"stage": Stage.FRAMING, "detail": _framing_detail(run), "stream_id": self.stream_id}
-                    | {"reason": run.reason, "capture_id": capture_id, "frame_number": frame}
+                    | {"reason": run.reason, "capture_id": self._capture_id(rank), "frame_number": frame}
                     | {"stream_offset": run.offset, "length": run.length, "raw": run.raw},
                 )
             if framed.starts:
@@ -303,7 +301,6 @@ class _Stream:
                 columns["capture_id"] = pa.DictionaryArray.from_arrays(ranks.indices, ids).cast(pa.string())
                 columns["stream_offset"] = pa.array(start + framed.base)
                 self._out.add_packets(self._endpoints, self.stream_id, framed, columns)
-            self._forget(max(framed.base, *(at + framed.base for at in framed.starts[-1:]), 0))
 
     def _forget(self, offset: int) -> None:
         """Let go of the pieces that end at or before an offset."""

@@ -350,7 +350,8 @@ def settle(side: Direction, overlap: Overlap, before: int | None = None, *, fina
     """
     base = side.base
     offered = [
-        _part(side, position - base, segment, acked - base, final=final) for position, segment, acked in side.pending
+        _part(side, position - base, segment, acked - base, overlap, final=final)
+        for position, segment, acked in side.pending
     ]
     parts = list(_without_copies([part for part in offered if part is not None]))
     ordered = sorted(parts, key=lambda part: part.start)
@@ -384,12 +385,14 @@ def missing_at_end(side: Direction) -> int:
     return max(end - side.base - side.done, 0)
 
 
-def _part(side: Direction, start: int, segment: Segment, acked: int, *, final: bool) -> _Part | None:
+def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Overlap, *, final: bool) -> _Part | None:
     """What of a segment lies on the stream behind what was handed on; nothing when it is rejected, or was there."""
     end = start + segment.captured
     skip = max(0, -start)
-    if not final and start < side.done and ((skip and side.isn is None) or _in_gap(side, start, end)):
-        raise Again(back=True)
+    if not final and start < side.done:
+        replaces = overlap is not Overlap.FIRST and acked < min(end, side.done)
+        if replaces or (skip and side.isn is None) or _in_gap(side, start, end):
+            raise Again(back=True)
     if side.fin is not None:
         end = min(end, side.fin - side.base)
     skip = max(skip, side.done - start)
