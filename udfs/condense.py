@@ -26,7 +26,7 @@ from udfs.tcp import COPIES, CUT_SUM, Overlap, Segment, overlapping
 
 SEALED_BYTES = 16 << 10
 """Fewest stream bytes that are worth a sealed segment."""
-TAIL_BYTES = 16 << 10
+TAIL_BYTES = 4 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
 _SPAN = 32 << 20
 """Widest stretch of sequence and of acknowledgment numbers that is taken for orderly."""
@@ -154,15 +154,20 @@ class _Block:
         order = np.argsort(position, kind="stable")
         index, start = index[order], position[order]
         stop = start + self._found.length[index]
-        if (start[1:] >= np.maximum.accumulate(stop)[:-1]).all():
-            return index, start, stop, np.zeros_like(start)
-        copies = np.flatnonzero((start[1:] == start[:-1]) & (stop[1:] == stop[:-1])) + 1
-        if any(self._payload(index[i]) != self._payload(index[i - 1]) for i in copies.tolist()):
-            return None
-        index, start, stop = (np.delete(column, copies) for column in (index, start, stop))
-        if (start[1:] >= np.maximum.accumulate(stop)[:-1]).all():
-            return index, start, stop, np.zeros_like(start)
-        arrived = np.argsort(index)
+        behind = start[1:] >= np.maximum.accumulate(stop)[:-1]  # it begins behind all before it
+        alone = np.append(True, behind)[: len(start)] & np.append(behind, True)[: len(start)]
+        rows = np.stack([index, start, stop, np.zeros_like(start)])[:, alone]
+        if not alone.all():
+            settled = self._overlapping(index[~alone], start[~alone])
+            if settled is None:
+                return None
+            rows = np.concatenate([rows, settled], axis=1)
+            rows = rows[:, np.argsort(rows[1], kind="stable")]
+        return rows[0], rows[1], rows[2], rows[3]
+
+    def _overlapping(self, index: Ints, start: Ints) -> Ints | None:
+        """The pieces, one a column, of segments that overlap; none when they hold different bytes."""
+        arrived = np.argsort(index, kind="stable")
         segments = [
             (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
             for at, i in zip(start[arrived].tolist(), index[arrived].tolist(), strict=True)
@@ -170,8 +175,7 @@ class _Block:
         pieces, conflict = overlapping(segments, Overlap.FIRST)
         if conflict:
             return None
-        rows = np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4)
-        return rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3]
+        return np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4).T
 
     def _payload(self, index: int) -> memoryview:
         at = int(self._found.payload[index])
