@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs import command
@@ -61,33 +61,35 @@ def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> 
     """Ingest what is new in the files; returns whether anything was."""
     survey = _survey(warehouse.spark, files, options)
     new = _settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
-    count, size = new.agg(F.count("*"), F.coalesce(F.sum("size_bytes"), F.lit(0))).collect()[0]
-    if not count:
+    listed = _listed(new)
+    if not listed:
         progress("ingest: nothing new")
         return False
-    progress(f"ingest: {count} new captures, {size / 1e6:.1f} MB")
-    found = _Found.of(new, options)
+    progress(f"ingest: {len(listed)} new captures, {sum(row['size_bytes'] for row in listed) / 1e6:.1f} MB")
+    found = _Found.of(new, listed, options)
     _publish(warehouse, found, _assemble(warehouse, found, options))
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the new captures hold, and which connections."""
+    """What captures hold, which connections, and the captures' identifiers by rank."""
 
     captures: DataFrame
+    names: dict[int, str]
     scanned: DataFrame
     fragments: DataFrame | None
     now: DataFrame
 
     @classmethod
-    def of(cls, captures: DataFrame, options: IngestOptions, only: DataFrame | None = None) -> Self:
+    def of(cls, captures: DataFrame, listed: list[Row], options: IngestOptions, only: DataFrame | None = None) -> Self:
         """Read the ranked captures, of each all connections or `only` some."""
-        splits = _settled(ingest.splits(captures, only))
-        scanned = _settled(columns.scanned(splits.repartition(_tasks(splits.count())), options))
+        splits = ingest.splits(captures, only).repartition(_tasks(sum(row["splits"] for row in listed)))
+        scanned = _settled(columns.scanned(splits, options))
         cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
         fragments = None if cut.isEmpty() else _settled(columns.reassembled(cut, options))
-        found = cls(captures, scanned, fragments, scanned)
+        names = {row["capture"]: row["capture_id"] for row in listed}
+        found = cls(captures, names, scanned, fragments, scanned)
         return replace(found, now=_settled(connections.held(found.segments, captures)))
 
     @property
@@ -95,11 +97,6 @@ class _Found:
         """Segments as they were captured, sealed, or put together of fragments."""
         captured = ingest.segments(self.scanned)
         return captured if self.fragments is None else captured.union(ingest.segments(self.fragments))
-
-    @property
-    def names(self) -> dict[int, str]:
-        """The captures' identifiers by rank."""
-        return {row["capture"]: row["capture_id"] for row in self.captures.select("capture", "capture_id").collect()}
 
     @property
     def faults(self) -> DataFrame:
@@ -120,23 +117,22 @@ class _Assembled:
 def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _Assembled:
     """Put the connections together: those in order in one go, the others again with all their bytes."""
     states, captures = warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES)
-    before = connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now)
-    before = _settled(before)
+    before = _settled(connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now))
     choices = _settled(connections.states_before(states, captures, found.now))
     bases = choices.where("nth = 1")
-    late = connections.needed(before, bases).select("packed").distinct()
-    late = _settled(late)
+    late = _settled(connections.needed(before, bases).select("packed").distinct())
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
     bases = bases.join(late, "packed", "left_anti")
     begun = in_order.unionByName(connections.state_segments(bases), allowMissingColumns=True)
     rows = _settled(columns.assembled(begun, found.names, options, final=False))
     flagged = rows.where("again is not null").select("again.*")
-    flagged = _settled(flagged.unionByName(late.select("packed", F.lit(False).alias("back"))))
+    flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back")))
     reached = before.select("packed", *connections.PLACE).unionByName(found.now.select("packed", *connections.PLACE))
     count = flagged.count()
     if not count:
         return _Assembled(rows, bases, reached)
     progress(f"ingest: {count} connections are looked at again with all their bytes")
+    flagged = _settled(flagged)
     again = _settled(connections.bases_again(choices, flagged))
     again, more = _read_again(warehouse, found, flagged, connections.needed(before, again), again, options)
     begun = more.segments.unionByName(connections.state_segments(again), allowMissingColumns=True)
@@ -181,7 +177,12 @@ def _read_again(
             needed = needed.join(gone, "packed", "left_anti")
     now = found.now.join(flagged, "packed", "left_semi").select("packed", "capture_id")
     ranked = _settled(ingest.ranked(found.captures.drop("capture").unionByName(old)))
-    return _settled(bases), _Found.of(ranked, options, needed.unionByName(now))
+    return _settled(bases), _Found.of(ranked, _listed(ranked), options, needed.unionByName(now))
+
+
+def _listed(captures: DataFrame) -> list[Row]:
+    """Of each ranked capture: rank, identifier, size and number of splits."""
+    return captures.select("capture", "capture_id", "size_bytes", F.size("cursors").alias("splits")).collect()
 
 
 def _settled(rows: DataFrame) -> DataFrame:
