@@ -34,7 +34,7 @@ from schemas.ingest import (
 )
 from schemas.staging import SEGMENTS
 from udfs import columns
-from udfs.options import IngestOptions
+from udfs.options import CaptureFile, IngestOptions
 
 _TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
 _MOST_TASKS = 10_000
@@ -73,10 +73,10 @@ def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What captures hold, which connections, and the captures' identifiers by rank."""
+    """What captures hold, which connections, and where the captures lie, by rank."""
 
     captures: DataFrame
-    names: dict[int, str]
+    files: dict[int, CaptureFile]
     scanned: DataFrame
     fragments: DataFrame | None
     now: DataFrame
@@ -88,8 +88,8 @@ class _Found:
         scanned = _settled(columns.scanned(splits, options))
         cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
         fragments = None if cut.isEmpty() else _settled(columns.reassembled(cut, options))
-        names = {row["capture"]: row["capture_id"] for row in listed}
-        found = cls(captures, names, scanned, fragments, scanned)
+        files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in listed}
+        found = cls(captures, files, scanned, fragments, scanned)
         return replace(found, now=_settled(connections.held(found.segments, captures)))
 
     @property
@@ -124,7 +124,7 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
     bases = bases.join(late, "packed", "left_anti")
     begun = in_order.unionByName(connections.state_segments(bases), allowMissingColumns=True)
-    rows = _settled(columns.assembled(begun, found.names, options, final=False))
+    rows = _settled(columns.assembled(begun, found.files, options, final=False))
     flagged = rows.where("again is not null").select("again.*")
     flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back")))
     reached = before.select("packed", *connections.PLACE).unionByName(found.now.select("packed", *connections.PLACE))
@@ -136,7 +136,7 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     again = _settled(connections.bases_again(choices, flagged))
     again, more = _read_again(warehouse, found, flagged, connections.needed(before, again), again, options)
     begun = more.segments.unionByName(connections.state_segments(again), allowMissingColumns=True)
-    redone = _settled(columns.assembled(begun, more.names, options, final=True))
+    redone = _settled(columns.assembled(begun, more.files, options, final=True))
     done = rows.join(redone.select("endpoints").distinct(), "endpoints", "left_anti")
     kept = bases.join(flagged, "packed", "left_anti")
     return _Assembled(done.unionByName(redone), kept.unionByName(again), reached)
@@ -181,8 +181,8 @@ def _read_again(
 
 
 def _listed(captures: DataFrame) -> list[Row]:
-    """Of each ranked capture: rank, identifier, size and number of splits."""
-    return captures.select("capture", "capture_id", "size_bytes", F.size("cursors").alias("splits")).collect()
+    """Of each ranked capture: rank, identifier, place, size and number of splits."""
+    return captures.select("capture", "capture_id", "uri", "size_bytes", F.size("cursors").alias("splits")).collect()
 
 
 def _settled(rows: DataFrame) -> DataFrame:

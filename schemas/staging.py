@@ -74,7 +74,7 @@ SEGMENTS = Table(
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
         Column("packets", BINARY, "Of a sealed segment, whose payload is its beginning only: SEALED_PACKETS in Arrow."),
-        Column("copies", BINARY, "Of a sealed segment: offset, length and CRC-32 of each segment in it, as `COPIES`."),
+        Column("places", BINARY, "Of a sealed segment: where in the capture its bytes are (`udfs.tcp.PLACES`)."),
         Column("state", STRING, "What an earlier run knew of the connection (`udfs.carry`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
         Column("reason", STRING, "Of a fault: its code."),

@@ -19,7 +19,7 @@ from schemas import staging
 from udfs import condense
 from udfs.assemble import assemble_connections
 from udfs.fragments import reassemble
-from udfs.options import IngestOptions
+from udfs.options import CaptureFile, IngestOptions
 from udfs.records import Cursor
 from udfs.scan import scan
 from udfs.survey import survey_files
@@ -58,12 +58,13 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
     """All three passes; segments go to `assemble` in batches of so many rows."""
     captures = survey_files(map(str, uris), options, RANGES, SURVEY).to_pylist()
     names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
+    files = {rank: CaptureFile(row["capture_id"], row["uri"]) for rank, row in enumerate(captures)}
     scanned = scan_splits(captures, options)
-    rows = assemble(scanned, names, options, batch=batch, final=False)
+    rows = assemble(scanned, files, options, batch=batch, final=False)
     if again := [row["again"]["packed"] for row in rows if row["again"] is not None]:
         bad = {row["endpoints"] for row in rows if row["again"] is not None}
         rows = [row for row in rows if row["endpoints"] not in bad]
-        rows += assemble(scan_splits(captures, options, only=again), names, options, batch=batch, final=True)
+        rows += assemble(scan_splits(captures, options, only=again), files, options, batch=batch, final=True)
     sealed = pa.Table.from_pylist(kind_of(rows, "sealed"), pa.schema(ASSEMBLED.field("sealed").type))
     unsealed = condense.unseal(SEALED_PACKETS, PACKET)(iter(sealed.to_batches()))
     packets = kind_of(rows, "packet") + pa.Table.from_batches(unsealed, PACKET).to_pylist()
@@ -134,7 +135,7 @@ def reassembled(scanned: pa.Table, options: IngestOptions) -> pa.Table:
 
 def assemble(
     scanned: pa.Table,
-    names: dict[int, str],
+    files: dict[int, CaptureFile],
     options: IngestOptions,
     *,
     batch: int,
@@ -148,7 +149,7 @@ def assemble(
     segments = pa.concat_tables([segments, pa.Table.from_pylist(begun, SEGMENTS)])
     keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
     ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
-    passed = assemble_connections(options, names, ASSEMBLED, final=final)(iter(ordered))
+    passed = assemble_connections(options, files, ASSEMBLED, final=final)(iter(ordered))
     rows: list[Row] = pa.Table.from_batches(passed, ASSEMBLED).to_pylist()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     return rows

@@ -28,7 +28,7 @@ from pipeline import (
 from wiretap import Sent, conversation, pcap
 
 from udfs import condense
-from udfs.options import IngestOptions
+from udfs.options import CaptureFile, IngestOptions
 from udfs.survey import survey_files
 from udfs.tcp import Overlap
 
@@ -43,6 +43,7 @@ class Nights:
         self.options = options
         self.rows: dict[str, list[tuple[str, Row]]] = {kind: [] for kind in KINDS}
         self.names: dict[int, str] = {}
+        self.files: dict[int, CaptureFile] = {}
         self.states: dict[bytes, Row] = {}
         self.captures: list[Row] = []
         self.again = self.back = 0
@@ -52,6 +53,7 @@ class Nights:
         rank = len(self.captures)
         self.captures += survey_files([str(uri)], self.options, RANGES, SURVEY).to_pylist()
         self.names[rank] = self.captures[rank]["capture_id"]
+        self.files[rank] = CaptureFile(self.names[rank], str(uri))
         scanned = scan_splits(self.captures[rank:], self.options, first=rank)
         here = set(filter(None, scanned["connection"].to_pylist()))
         bases = {packed: row for packed, row in self.states.items() if packed in here}
@@ -74,7 +76,7 @@ class Nights:
 
     def _assemble(self, scanned: pa.Table, bases: dict[bytes, Row], *, final: bool) -> list[Row]:
         states = {packed: row["state"] for packed, row in bases.items()}
-        return assemble(scanned, self.names, self.options, batch=50, final=final, states=states)
+        return assemble(scanned, self.files, self.options, batch=50, final=final, states=states)
 
     def _drop(self, endpoints: set[str], tails: dict[str, int]) -> None:
         """Remove what connections, or streams from some offset on, had."""

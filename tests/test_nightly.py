@@ -164,7 +164,10 @@ def test_a_late_capture_loses_nothing_when_its_neighbours_are_gone(spark: SparkS
     before = {(row["stream_id"], row["stream_offset"]) for row in rows(warehouse, "packets")}
     nights(spark, tmp_path, (1,))
     assert before <= {(row["stream_id"], row["stream_offset"]) for row in rows(warehouse, "packets")}
-    assert {row["reason"] for row in rows(warehouse, "quarantine") if row["stage"] == "tcp"} == {"outside_window", "before_start"}
+    assert {row["reason"] for row in rows(warehouse, "quarantine") if row["stage"] == "tcp"} == {
+        "outside_window",
+        "before_start",
+    }
     assert all(row["balanced"] for row in rows(warehouse, "books"))
 
 

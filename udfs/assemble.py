@@ -11,22 +11,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.ingest import FramingReason, Stage, TcpReason
+from schemas.ingest import Compression, FramingReason, Stage, TcpReason
 from udfs import carry
 from udfs.framed import Pieces, arrival, packet_bytes, record, struct_rows
 from udfs.framing import Framed, Framer, Unframed
-from udfs.options import Batches, IngestOptions, Pass
+from udfs.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.records import NO_TIME
+from udfs.storage import open_source
 from udfs.tcp import Again, Connection, Connections, Direction, Piece, Segment, missing_at_end, settle
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
 
 
-def assemble_connections(options: IngestOptions, names: Mapping[int, str], schema: pa.Schema, *, final: bool) -> Pass:
+def assemble_connections(
+    options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema, *, final: bool
+) -> Pass:
     """From rows of SEGMENTS, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
 
-    `names`: the captures' identifiers by rank.
+    `captures`: by rank.
 
     A connection for which bytes are needed that its rows do not hold is named in `again`, unless this is `final`: then
     none of its segments is sealed, and a segment from before what was carried over is not waited for. Memory: of each
@@ -34,7 +37,7 @@ def assemble_connections(options: IngestOptions, names: Mapping[int, str], schem
     """
 
     def run(batches: Batches) -> Batches:
-        out = _Out(options, names, schema)
+        out = _Out(options, captures, schema)
         pair: _Pair | None = None
         for packed, rows in _by_connection(batches):
             if pair is None or pair.packed != packed:
@@ -117,7 +120,7 @@ class _Pair:
         before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
         places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
         times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
-        after = [rows.column(name).to_pylist() for name in ("header_sum", "packets", "copies")]
+        after = [rows.column(name).to_pylist() for name in ("header_sum", "packets", "places")]
         payloads = (view[start:end] for start, end in pairwise(at))
         yield from map(Segment, *before, payloads, *places, *times, *after)
 
@@ -137,7 +140,7 @@ class _Pair:
                     before = side.end - self._options.window_bytes - side.base
                     if before <= side.done:
                         continue
-                pieces = settle(side, self._options.overlap, before, final=self._final)
+                pieces = settle(side, self._options.overlap, before, final=self._final, fetch=self._out.fetch)
                 if pieces:
                     yield from self._stream(connection, from_b=from_b).add(pieces)
 
@@ -267,7 +270,7 @@ class _Stream:
         self._gaps = len(self._side.gaps)
 
     def _capture_id(self, rank: int) -> str:
-        return self._carried[rank] if rank < 0 else self._out.names[rank]
+        return self._carried[rank] if rank < 0 else self._out.captures[rank].capture_id
 
     def _add_gap(self, offset: int, length: int) -> None:
         row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
@@ -310,15 +313,19 @@ class _Stream:
 
 
 class _Out:
-    """Collects rows of each kind until there is a batch of them; `names`: the captures' identifiers by rank."""
+    """Collects rows of each kind until there is a batch of them; `captures`: by rank."""
 
-    def __init__(self, options: IngestOptions, names: Mapping[int, str], schema: pa.Schema) -> None:
-        self.names = names
+    def __init__(self, options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema) -> None:
+        self.captures = captures
         self._options = options
         self._schema = schema
         self._rows: dict[str, list[tuple[str, Any]]] = defaultdict(list)
         self._packets: list[tuple[str, str, Framed, dict[str, Any]]] = []
         self._bytes = 0
+
+    def fetch(self, capture: int, place: int, length: int) -> bytes:
+        """Bytes of an unpacked capture, read again."""
+        return open_source(self.captures[capture].uri, Compression.NONE, place).read(length)
 
     def add(self, kind: str, endpoints: str, row: Any) -> None:
         """Take a row of one kind."""
@@ -344,7 +351,7 @@ class _Out:
                 "stage": Stage.TCP,
                 "reason": reason,
                 "detail": _TCP_DETAILS[reason].format(frame=segment.frame, seq=segment.seq, length=length),
-                "capture_id": self.names[segment.capture],
+                "capture_id": self.captures[segment.capture].capture_id,
                 "stream_id": stream_id,
                 "frame_number": segment.frame,
                 "length": length,

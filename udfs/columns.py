@@ -14,7 +14,7 @@ from udfs import decode
 from udfs.assemble import assemble_connections
 from udfs.condense import unseal
 from udfs.fragments import reassemble
-from udfs.options import Batches, IngestOptions, Pass
+from udfs.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
 
@@ -50,10 +50,14 @@ def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
     return ordered.mapInArrow(reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
 
 
-def assembled(segments: DataFrame, names: Mapping[int, str], options: IngestOptions, *, final: bool) -> DataFrame:
+def assembled(
+    segments: DataFrame, captures: Mapping[int, CaptureFile], options: IngestOptions, *, final: bool
+) -> DataFrame:
     """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
     ordered = segments.repartition("connection").sortWithinPartitions("connection", "capture", "frame")
-    return ordered.mapInArrow(assemble_connections(options, names, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED)
+    return ordered.mapInArrow(
+        assemble_connections(options, captures, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED
+    )
 
 
 def unsealed(sealed: DataFrame) -> DataFrame:

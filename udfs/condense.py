@@ -8,7 +8,6 @@ holds.
 
 from itertools import pairwise
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from udfs.framing import HEADER, chain
 from udfs.options import Batches, Pass
 from udfs.records import NO_TIME
 from udfs.staged import segment_rows
-from udfs.tcp import COPIES, CUT_SUM, Overlap, Segment, overlapping
+from udfs.tcp import CUT_SUM, PLACES, Overlap, Segment, overlapping
 
 SEALED_BYTES = 16 << 10
 """Fewest stream bytes that are worth a sealed segment."""
@@ -50,8 +49,8 @@ class Cuts(NamedTuple):
 class Run(NamedTuple):
     """Packets that follow one another on one side of a connection, from byte `begin` of `data` on.
 
-    `segment`, `start`: the segments that hold them, and where in the data each takes over. `seq`: sequence number of
-    the first packet.
+    `segment`, `start`, `skip`: the segments that hold them, where in the data each takes over, and from which byte of
+    its payload on. `seq`: sequence number of the first packet.
     """
 
     data: bytes
@@ -59,6 +58,7 @@ class Run(NamedTuple):
     sizes: list[int]
     segment: Ints
     start: Ints
+    skip: Ints
     seq: int
 
 
@@ -197,7 +197,9 @@ class _Block:
                 low = int(np.searchsorted(start, base + begin, "right")) - 1
                 high = int(np.searchsorted(start, base + end, "left"))
                 held = np.maximum(start[low:high] - base, begin)
-                result.runs.append(Run(data, begin, sizes, index[low:high], held, (first + base + begin) & _MASK))
+                skipped = skip[low:high] + held - (start[low:high] - base)
+                seq = (first + base + begin) & _MASK
+                result.runs.append(Run(data, begin, sizes, index[low:high], held, skipped, seq))
             else:
                 begin = end = 0
         for low, high in ((base, base + begin), (base + end, base + size)):
@@ -213,9 +215,19 @@ def _unwrapped(numbers: Ints) -> Ints:
 
 
 def sealed_rows(
-    found: Segments, runs: list[Run], capture: int, schema: pa.Schema, packets: pa.Schema, *, keep_bodies: bool
+    found: Segments,
+    runs: list[Run],
+    capture: int,
+    base: int | None,
+    schema: pa.Schema,
+    packets: pa.Schema,
+    *,
+    keep_bodies: bool,
 ) -> pa.RecordBatch:
-    """Rows of SEGMENTS, one a run: their payload is its first `HEAD_BYTES`, the rest is in the rows of `packets`."""
+    """Rows of SEGMENTS, one a run: their payload is its first `HEAD_BYTES`, the rest is in the rows of `packets`.
+
+    `base`: where in the file the block begins; none in a packed one.
+    """
     first = np.array([run.segment[0] for run in runs])
     sealed = found.take(first)._replace(
         seq=np.array([run.seq for run in runs]),
@@ -232,21 +244,17 @@ def sealed_rows(
     more = {
         "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
         "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-        "copies": pa.array([_copies(found, run) for run in runs], pa.binary()),
+        "places": pa.array([None if base is None else _places(found, run, base) for run in runs], pa.binary()),
         "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
     }
     return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
 
 
-def _copies(found: Segments, run: Run) -> bytes:
-    """The segments that lie whole in a run, as `COPIES`."""
-    size = np.diff(np.append(run.start, run.begin + sum(run.sizes)))
-    whole = size == found.length[run.segment]
-    start, size = run.start[whole], size[whole]
-    rows = np.zeros(len(start), COPIES)
-    rows["offset"], rows["length"] = start - run.begin, size
-    view = memoryview(run.data)
-    rows["crc"] = [crc32(view[at : at + n]) for at, n in zip(start.tolist(), size.tolist(), strict=True)]
+def _places(found: Segments, run: Run, base: int) -> bytes:
+    """Where in the capture each piece of a run lies, as `PLACES`; `base`: where in the capture the block begins."""
+    rows = np.zeros(len(run.start), PLACES)
+    rows["offset"] = run.start - run.begin
+    rows["place"] = base + found.payload[run.segment] + run.skip
     return rows.tobytes()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -10,6 +11,13 @@ from udfs.tcp import Overlap
 Batches = Iterable[pa.RecordBatch]
 Pass = Callable[[Batches], Batches]
 """A pass goes to `DataFrame.mapInArrow`; it keeps no state between calls."""
+
+
+class CaptureFile(NamedTuple):
+    """A capture: its identifier, and where it lies."""
+
+    capture_id: str
+    uri: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class _Split:
         self._capture = split["capture"]
         self._cursor = Cursor.from_json(split["cursor"])
         self._stop = split["stop"]
+        self._unpacked = split["compression"] == Compression.NONE
         self._source = open_source(split["uri"], Compression(split["compression"]), self._cursor.offset)
         self._only = (
             None if split["only"] is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
@@ -79,7 +80,13 @@ class _Split:
         yield self._segment_rows(buffer, _left(found, condensed))
         if condensed.runs:
             yield sealed_rows(
-                found, condensed.runs, self._capture, self._schema, self._packets, keep_bodies=self._options.keep_bodies
+                found,
+                condensed.runs,
+                self._capture,
+                block.after.offset - len(buffer) if self._unpacked else None,
+                self._schema,
+                self._packets,
+                keep_bodies=self._options.keep_bodies,
             )
 
     def _fragments(self, block: Block, found: Fragments) -> Batches:

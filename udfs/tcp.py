@@ -7,12 +7,11 @@ segments before it alone: a stream may be handed on piece by piece, and a connec
 
 import heapq
 from bisect import bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import compress, pairwise
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -21,7 +20,9 @@ from udfs.checksum import intact
 from udfs.frames import ACK, FIN, RST, SYN
 from udfs.records import NO_TIME
 
-COPIES = np.dtype([("offset", "<u4"), ("length", "<u4"), ("crc", "<u4")])
+PLACES = np.dtype([("offset", "<u4"), ("place", "<u8")])
+Fetch = Callable[[int, int, int], bytes]
+"""Bytes of a capture: of which (rank), from which byte of the file on, how many."""
 _MODULUS = 1 << 32
 _HALF = 1 << 31
 _BEHIND = 1 << 28
@@ -58,7 +59,7 @@ class Segment(NamedTuple):
 
     `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: of the first and the last. `header_sum`: see
     `udfs.checksum`; `CUT_SUM` in a part of a segment. `packets`: those of a sealed segment, whose `payload` is its
-    beginning only; `copies` (of dtype `COPIES`) by which one of the segments in it is known when it comes again.
+    beginning only; `places` (of dtype `PLACES`): where in an unpacked capture its bytes are, to look at them again.
     """
 
     from_b: bool
@@ -73,7 +74,7 @@ class Segment(NamedTuple):
     last_ns: int = NO_TIME
     header_sum: int | None = None
     packets: bytes | None = None
-    copies: bytes | None = None
+    places: bytes | None = None
 
     @property
     def captured(self) -> int:
@@ -338,7 +339,9 @@ class Connections:
                 self.far = []
 
 
-def settle(side: Direction, overlap: Overlap, before: int | None = None, *, final: bool = True) -> list[Piece]:
+def settle(
+    side: Direction, overlap: Overlap, before: int | None = None, *, final: bool = True, fetch: Fetch | None = None
+) -> list[Piece]:
     """Hand on the stream's bytes, in order, as far as they lie before offset `before` (all, when it is None).
 
     What overlaps with other data is settled by `overlap`, and told in `side.conflict`; a segment whose checksum is
@@ -353,7 +356,7 @@ def settle(side: Direction, overlap: Overlap, before: int | None = None, *, fina
         _part(side, position - base, segment, acked - base, overlap, final=final)
         for position, segment, acked in side.pending
     ]
-    parts = list(_without_copies([part for part in offered if part is not None]))
+    parts = list(_without_copies([part for part in offered if part is not None], fetch))
     ordered = sorted(parts, key=lambda part: part.start)
     if all(one.end <= other.start for one, other in pairwise(ordered)):
         pieces = [Piece(*part[:4]) for part in ordered]
@@ -421,27 +424,40 @@ def _refuse(side: Direction) -> None:
     side.pending, side.late = [], []
 
 
-def _without_copies(parts: list[_Part]) -> Iterator[_Part]:
-    """The parts but for those that a sealed segment before them holds, byte for byte."""
+def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
+    """The parts but for the bytes that a sealed segment before them holds as well."""
     held: list[_Part] = []  # sealed ones, by their offset
     for part in parts:
+        at = max(bisect_right(held, part.start, key=lambda sealed: sealed.start) - 1, 0)
+        rest = part
+        for sealed in held[at:]:
+            low, high = max(rest.start, sealed.start), min(rest.end, sealed.end)
+            if low >= rest.end:
+                break
+            if low >= high:
+                continue
+            if part.segment.sealed or _sealed_bytes(sealed, low, high, fetch) != _bytes(part, low, high):
+                raise Again
+            if rest.start < low:
+                yield rest._replace(end=low)
+            rest = rest._replace(start=high, skip=rest.skip + high - rest.start)
+        if rest.start < rest.end:
+            yield rest
         if part.segment.sealed:
             insort(held, part, key=lambda sealed: sealed.start)
-        at = bisect_right(held, part.start, key=lambda sealed: sealed.start) - 1
-        if part.segment.sealed or at < 0 or not _holds(held[at], part):
-            yield part
 
 
-def _holds(sealed: _Part, part: _Part) -> bool:
-    """Whether the part is a copy of one of the segments in a sealed one."""
-    if part.skip or part.end > sealed.end or part.end - part.start != part.segment.length:
-        return False
-    copies = np.frombuffer(sealed.segment.copies or b"", COPIES)
-    at = np.searchsorted(copies["offset"], part.start - sealed.start)
-    if at == len(copies) or int(copies[at]["offset"]) != part.start - sealed.start:
-        return False
-    same_size = int(copies[at]["length"]) == part.segment.length
-    return same_size and int(copies[at]["crc"]) == crc32(part.segment.payload)
+def _sealed_bytes(sealed: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
+    """The bytes of a sealed segment between two stream offsets, read again where they were captured."""
+    places = np.frombuffer(sealed.segment.places or b"", PLACES)
+    if fetch is None or not len(places):
+        raise Again
+    starts = places["offset"].astype(np.int64) + sealed.start
+    data = b""
+    for i in range(int(np.searchsorted(starts, low, "right")) - 1, int(np.searchsorted(starts, high, "left"))):
+        begin, end = max(low, int(starts[i])), min(high, int(starts[i + 1]) if i + 1 < len(starts) else sealed.end)
+        data += fetch(sealed.segment.capture, int(places["place"][i]) + begin - int(starts[i]), end - begin)
+    return data
 
 
 def _in_gap(side: Direction, start: int, end: int) -> bool:
