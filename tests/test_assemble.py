@@ -12,6 +12,8 @@ import wiretap
 from pipeline import WHOLE, frames, ingest, look, stream
 from wiretap import ACK, RST, SYN, Record, Sent, conversation, ethernet, ipv4, msmq, pcap, pcapng, tcp
 
+from udfs import condense
+
 REQUEST, REQUESTS = stream(random.Random(1), 30)
 RESPONSE, RESPONSES = stream(random.Random(2), 20)
 TALK = conversation(random.Random(3), REQUEST, RESPONSE)
@@ -114,6 +116,29 @@ def test_fault_10_snaplen(tmp_path: Path) -> None:
     assert set(found.framed()) <= set(REQUESTS)
     expected = sum(max(len(s.payload) - (400 - 54), 0) for s in TALK)
     assert sum(row["length"] for row in found.gaps) == expected
+
+
+def test_copies_of_sealed_bytes_are_read_again_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that comes again in a later split, cut otherwise: the same bytes change nothing, others are told."""
+    monkeypatch.setattr(condense, "SEALED_BYTES", 60)
+    monkeypatch.setattr(condense, "TAIL_BYTES", 30)
+    talk = conversation(random.Random(3), REQUEST, largest=1000)
+    data = [one for one in talk if one.payload and not one.by_server]
+    half = len(data[3].payload) // 2
+    again = replace_payload(data[3], data[3].payload[half:] + data[4].payload[:9], at=half)
+    other = replace_payload(again, bytes(len(again.payload)), at=0)
+    split = replace(WHOLE, split_bytes=8000)
+    for copy, looked_again in ((again, 0), (other, 1)):
+        path = tmp_path / f"{looked_again}.pcap"
+        path.write_bytes(pcap(wiretap.records(frames([*talk[:-4], copy, *talk[-4:]]))))
+        found = ingest([path], split)
+        assert found.framed() == REQUESTS
+        assert (found.sealed > 0, found.again) == (True, looked_again)
+        assert [row["conflict"] for row in found.streams] == [looked_again == 1]
+
+
+def replace_payload(sent: Sent, payload: bytes, *, at: int) -> Sent:
+    return sent._replace(seq=sent.seq + at, payload=payload)
 
 
 def test_fault_36_conflict(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ class _Pair:
         payload = rows.column("payload")
         _, offsets, data = payload.buffers()
         at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
-        view = memoryview(data or b"")
+        view = memoryview(data or b"").cast("B")
         before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
         places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
         times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
