@@ -196,7 +196,10 @@ def _tasks(splits: int) -> int:
 
 def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    return columns.surveyed(listed.repartition(_tasks(len(files))), options).persist()
+    survey = _settled(columns.surveyed(listed.repartition(_tasks(len(files))), options))
+    for row in survey.where("seams is not null").select("uri", "seams").collect():
+        progress(f"ingest: {row['uri']}: {row['seams']}")
+    return survey
 
 
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None:
@@ -221,7 +224,6 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None
     warehouse.merge(
         CAPTURES, ingest.capture_rows(found.captures, ingest.capture_counts(found.scanned, found.fragments))
     )
-    warehouse.spark.catalog.clearCache()
 
 
 def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:

@@ -23,12 +23,12 @@ _DECODERS = {MESSAGES.name: decode.messages, ACKS.name: decode.acks, HANDSHAKES.
 
 
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
-    """One row of SURVEY per row (uri) of `files`; to be persisted, for the ranges of large files are walked for it.
+    """One row of SURVEY per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
 
     Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
     """
     between, survey = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
-    begun = files.mapInArrow(ranges(options, between), RANGES.spark).persist()
+    begun = files.mapInArrow(ranges(options, between), RANGES.spark).localCheckpoint()
     finished = begun.where("survey is not null").select("survey.*")
     to_walk = begun.where("survey is null")
     large = [row["uri"] for row in to_walk.select("uri").collect()]

@@ -185,7 +185,7 @@ def search_blocks(
 
 
 def _blocks(window: "_Window", cursor: Cursor, stop: int | None, step: int | None) -> Iterator[Block]:
-    most = _AFTER_LOSS
+    most = _FAR
     while stop is None or cursor.offset < stop:
         limit = _limit(cursor.offset, stop, step)
         if cursor.format is CaptureFormat.PCAP:
