@@ -4,13 +4,29 @@ import random
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest, look, stream
-from wiretap import ACK, RST, SYN, Record, Sent, conversation, ethernet, ipv4, msmq, pcap, pcapng, tcp
+from wiretap import (
+    ACK,
+    CLIENT,
+    RST,
+    SERVER,
+    SYN,
+    Record,
+    Sent,
+    conversation,
+    ethernet,
+    fragments4,
+    ipv4,
+    msmq,
+    pcap,
+    pcapng,
+    tcp,
+)
 
 from udfs import condense
 
@@ -139,6 +155,54 @@ def test_copies_of_sealed_bytes_are_read_again_where_they_lie(tmp_path: Path, mo
 
 def replace_payload(sent: Sent, payload: bytes, *, at: int) -> Sent:
     return sent._replace(seq=sent.seq + at, payload=payload)
+
+
+def test_fault_21_fragments(tmp_path: Path) -> None:
+    """Every third data segment is fragmented: in order, in reverse, and once with a fragment missing."""
+    talk = conversation(random.Random(3), REQUEST, largest=1400)
+    data = [at for at, one in enumerate(talk) if len(one.payload) > 800 and not one.by_server]
+    assert len(data) > 9
+
+    def record(at: int, *, reverse: bool = False, without: int | None = None) -> list[bytes]:
+        datagram = tcp(talk[at].payload, seq=talk[at].seq, ack=talk[at].ack, flags=talk[at].flags)
+        parts = fragments4(datagram, [400, 800], identification=at)
+        kept = [part for number, part in enumerate(parts) if number != without]
+        return [ethernet(part) for part in (reversed(kept) if reverse else kept)]
+
+    whole = [[one] for one in frames(talk)]
+    whole[data[1]], whole[data[4]] = record(data[1]), record(data[4], reverse=True)
+    found = look(tmp_path, pcap(wiretap.records(chain.from_iterable(whole))))
+    assert found.framed() == REQUESTS
+    assert (found.gaps, found.quarantine) == ([], [])
+    whole[data[7]] = record(data[7], without=1)
+    found = look(tmp_path, pcap(wiretap.records(chain.from_iterable(whole))))
+    assert [row["length"] for row in found.gaps] == [len(talk[data[7]].payload)]
+    assert [reason for stage, reason, _ in found.reasons() if stage == "frame"] == ["ip_fragment"] * 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_fault_32_the_valid_copy_counts(first: bool, tmp_path: Path) -> None:
+    """Of two copies that differ, the one with the right checksum, whichever came first."""
+    talk = conversation(random.Random(3), REQUEST, largest=1000)
+    at = next(at for at, one in enumerate(talk) if len(one.payload) > 500)
+    sound = [
+        ethernet(ipv4(tcp(one.payload, seq=one.seq, ack=one.ack, flags=one.flags, ports=ports), hosts=hosts, sums=True))
+        for one in talk
+        for ports, hosts in [
+            ((1801, 50_000), (SERVER, CLIENT)) if one.by_server else ((50_000, 1801), (CLIENT, SERVER))
+        ]
+    ]
+    damaged = sound[at][:200] + bytes([sound[at][200] ^ 1]) + sound[at][201:]
+    copies = [sound[at], damaged] if first else [damaged, sound[at]]
+    found = look(tmp_path, pcap(wiretap.records([*sound[:at], *copies, *sound[at + 1 :]])))
+    assert found.framed() == REQUESTS
+    assert [row["conflict"] for row in found.streams] == [True]
+
+
+def test_fault_32_checksum_offload(tmp_path: Path) -> None:
+    """Wrong checksums everywhere: every segment counts, and of copies that differ the first."""
+    found = look(tmp_path, pcap(wiretap.records(frames(TALK))))  # none of these has a checksum
+    assert found.framed() == REQUESTS
 
 
 def test_fault_36_conflict(tmp_path: Path) -> None:

@@ -395,7 +395,7 @@ UNDECODABLE: dict[str, tuple[bytes, Fault, int]] = {
 
 
 @pytest.mark.parametrize("case", UNDECODABLE)
-def test_an_undecodable_packet_says_why_and_where_and_leaves_its_neighbours_alone(case: str) -> None:
+def test_fault_68_an_undecodable_packet_says_why_and_where_and_leaves_its_neighbours_alone(case: str) -> None:
     packet, code, offset = UNDECODABLE[case]
     before, error, after = agree([kept(SOUND), kept(packet), stored(SOUND)])
     assert isinstance(error, DecodeError)
