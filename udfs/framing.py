@@ -96,7 +96,10 @@ def chain(data: bytes, begin: int, end: int) -> tuple[int, list[int]]:
     sizes: list[int] = []
     place = at = begin
     while at + HEADER <= end:
-        size = _settled_extent(data, at, end) if _fault(data, at, end) is None else 0
+        version, flags, signature, size = _fields(data, at)
+        plain = signature == _SIGNATURE and version == _VERSION and HEADER <= size <= LARGEST
+        if not plain or flags & _SESSION_HEADER or at + size > end:
+            size = _settled_extent(data, at, end) if _fault(data, at, end) is None else 0
         if size:
             sizes.append(size)
             at += size

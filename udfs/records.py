@@ -254,7 +254,7 @@ class _Window:
         """Take in at least as much again as there is."""
         chunk = self._source.read(max(self._block_bytes, len(self.data)))
         self.ended = not chunk
-        self.data = memoryview(b"".join((self.data, chunk)))
+        self.data = memoryview(b"".join((self.data, chunk)) if len(self.data) else chunk)
 
     def drop(self, size: int) -> None:
         """Let go of the first bytes."""
