@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pipeline import Ingested, balance, ingest
 
+from udfs import assemble
 from udfs.options import IngestOptions
 from udfs.simulation import simulate
+from udfs.tcp import Direction, Overlap, Piece, settle
 
 OPTIONS = IngestOptions()
 PCAP_HEADER = 24
@@ -65,6 +67,35 @@ def test_splits(capture: Path, whole: Ingested, split_bytes: int) -> None:
     found = ingest([capture], replace(OPTIONS, split_bytes=split_bytes))
     assert len(found.captures[0]["cursors"]) > 3
     assert numbered(found, [0]) == numbered(whole, [0])
+
+
+@pytest.mark.parametrize("window_bytes", [80_000, 120_000])
+@pytest.mark.parametrize("split_bytes", [300_000, 1 << 40])
+def test_what_is_out_of_reach_is_handed_on(
+    capture: Path, whole: Ingested, window_bytes: int, split_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection need not be in memory as a whole."""
+    handed = []
+
+    def counting(side: Direction, overlap: Overlap, before: int | None = None, **more: Any) -> list[Piece]:
+        pieces = settle(side, overlap, before, **more)
+        handed.append(before is not None and bool(pieces))
+        return pieces
+
+    monkeypatch.setattr(assemble, "settle", counting)
+    found = ingest([capture], replace(OPTIONS, window_bytes=window_bytes, split_bytes=split_bytes))
+    assert sum(handed) > 5
+    assert numbered(found, [0]) == numbered(whole, [0])
+
+
+def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
+    """In a window narrower than the disorder, segments are missing, the same ones in every split."""
+    narrow = replace(OPTIONS, window_bytes=30_000)
+    one, *others = (
+        numbered(ingest([capture], replace(narrow, split_bytes=split)), [0]) for split in (1 << 40, 300_000, 50_000)
+    )
+    assert one["gaps"]
+    assert others == [one, one]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -84,7 +84,7 @@ class _Pair:
         try:
             for segment in self._segments(rows):
                 self._connections.take(segment)
-                self._waiting += len(segment.payload)
+                self._waiting += len(segment.payload) + len(segment.packets or b"")
             if self._waiting >= self._options.window_bytes:
                 yield from self._settle(last=False)
                 self._waiting = 0

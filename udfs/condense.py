@@ -27,8 +27,6 @@ SEALED_BYTES = 16 << 10
 """Fewest stream bytes that are worth a sealed segment."""
 TAIL_BYTES = 4 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
-_SPAN = 32 << 20
-"""Widest stretch of sequence and of acknowledgment numbers that is taken for orderly."""
 HEAD_BYTES = 2 * HEADER
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
 
@@ -74,16 +72,19 @@ class Condensed(NamedTuple):
 
 
 def condense(
-    buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_]
+    buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_], window: int
 ) -> Condensed:
-    """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment."""
+    """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
+
+    A stretch spans at most half the `window` in which `udfs.tcp` puts segments in order: so none of it comes too late.
+    """
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
     amount = np.bincount(codes, found.captured)
     large = amount >= SEALED_BYTES + TAIL_BYTES
     result = Condensed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
-    block = _Block(buffer.data, found, from_b)
+    block = _Block(buffer.data, found, from_b, window // 2)
     for code in np.flatnonzero(large).tolist():
         index = order[bounds[code] : bounds[code + 1]]
         part = block.connection(index)
@@ -99,8 +100,9 @@ def condense(
 class _Block:
     """The segments of a block, and what can be sealed of one connection's."""
 
-    def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_]) -> None:
+    def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_], span: int) -> None:
         self._view = view
+        self._span = span
         self._found = found
         self._from_b = from_b
         self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
@@ -131,7 +133,7 @@ class _Block:
         position = _unwrapped(found.seq[mine])
         acked = _unwrapped(found.ack[mine])
         end = position + found.length[mine]
-        if end.max() - position.min() > _SPAN or acked.max() - acked.min() > _SPAN:
+        if max(end.max() - position.min(), acked.max() - acked.min()) > self._span:
             return False
         data = found.length[mine] > 0
         pieces = self._pieces(mine[data], position[data])

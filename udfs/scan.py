@@ -75,8 +75,9 @@ class _Split:
         buffer = block.records.buffer
         connection, from_b = connection_keys(found.endpoints)
         everything = Condensed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
+        window = self._options.window_bytes
         orderly = self._options.overlap is Overlap.FIRST
-        condensed = condense(buffer, found, connection, from_b) if orderly else everything
+        condensed = condense(buffer, found, connection, from_b, window) if orderly else everything
         yield self._segment_rows(buffer, _left(found, condensed))
         if condensed.runs:
             yield sealed_rows(
