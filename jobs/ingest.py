@@ -157,17 +157,14 @@ def _read_again(
     Raises:
         JobError: there is no such state either.
     """
-    needed = needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct()
-    needed = _settled(needed)
+    needed = _settled(needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct())
     captures = warehouse.read(CAPTURES).join(needed.select("capture_id").distinct(), "capture_id", "left_semi")
     files = [row["uri"] for row in captures.select("uri").collect()]
     old = found.captures.drop("capture").limit(0)
     if files:
         progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-        old = ingest.unchanged(_survey(warehouse.spark, files, options), captures)
-        old = _settled(old)
-        gone = needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct()
-        gone = _settled(gone)
+        old = _settled(ingest.unchanged(_survey(warehouse.spark, files, options), captures))
+        gone = _settled(needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct())
         if not gone.isEmpty():
             latest = connections.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone)
             if latest.count() < gone.count():

@@ -149,7 +149,7 @@ class _Pair:
         for connection in self._connections.found:
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 if side.done or side.rejected or missing_at_end(side) or (connection.instance, from_b) in self._streams:
-                    self._stream(connection, from_b=from_b).close(side)
+                    self._stream(connection, from_b=from_b).close()
         for segment in self._connections.outside:
             self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
         recent = self._connections.recent()
@@ -213,8 +213,9 @@ class _Stream:
     def _side(self) -> Direction:
         return self._connection.sides[self._from_b]
 
-    def close(self, side: Direction) -> None:
+    def close(self) -> None:
         """Rows of the stream as it is now, and of the bytes that are in no packet yet."""
+        side = self._side
         if self._framer is not None:
             self._add_framed([self._framer.decided()])
             self._add_framed(self._framer.rest())

@@ -8,11 +8,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 PLACE = ("first_ns", "last_ns", "capture_id")
+_PAIR = ["packed", "capture_id"]
 
 
-def place(rows: DataFrame | None = None) -> Column:
+def place() -> Column:
     """A capture's place in the order of captures, to be compared."""
-    return F.struct(*[name if rows is None else rows[name] for name in PLACE])
+    return F.struct(*PLACE)
 
 
 def held(segments: DataFrame, captures: DataFrame) -> DataFrame:
@@ -22,34 +23,27 @@ def held(segments: DataFrame, captures: DataFrame) -> DataFrame:
 
 
 def earlier(connection_captures: DataFrame, captures: DataFrame, now: DataFrame) -> DataFrame:
-    """Rows of `connection_captures`, of captures that were finished, for the connections held `now`; with `first`.
-
-    `first`: the place of the first capture that holds of the connection now.
-    """
-    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
-    done = connection_captures.join(captures.select("capture_id"), "capture_id", "left_semi")
-    return done.join(now.select("packed", "capture_id"), ["packed", "capture_id"], "left_anti").join(first, "packed")
+    """Rows of `connection_captures`, of captures that were finished before, for the connections held `now`."""
+    done = _finished(connection_captures, captures).join(now.select("packed", "capture_id"), _PAIR, "left_anti")
+    return done.join(now.select("packed"), "packed", "left_semi")
 
 
 def states_before(states: DataFrame, captures: DataFrame, now: DataFrame) -> DataFrame:
     """States of the connections held `now` before their first capture, `nth` 1 the latest; those of killed runs not."""
-    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
-    valid = states.join(captures.select("capture_id"), "capture_id", "left_semi").join(first, "packed")
-    latest_first = Window.partitionBy("packed").orderBy(place().desc())
-    return valid.where(place() < F.col("first")).drop("first").withColumn("nth", F.row_number().over(latest_first))
+    valid = _finished(states, captures).join(_first(now), "packed")
+    return _numbered(valid.where(place() < F.col("first")).drop("first"))
 
 
 def latest(states: DataFrame, captures: DataFrame, packed: DataFrame) -> DataFrame:
     """The latest valid state of each of the connections, wherever their new captures lie."""
-    valid = states.join(captures.select("capture_id"), "capture_id", "left_semi").join(packed, "packed", "left_semi")
-    latest_first = Window.partitionBy("packed").orderBy(place().desc())
-    return valid.withColumn("nth", F.row_number().over(latest_first)).where("nth = 1").drop("nth")
+    valid = _finished(states, captures).join(packed, "packed", "left_semi")
+    return _numbered(valid).where("nth = 1").drop("nth")
 
 
 def needed(before: DataFrame, bases: DataFrame) -> DataFrame:
     """The rows of `before` (see `earlier`) that the state of their connection in `bases` does not answer for."""
     reach = bases.select("packed", place().alias("reach"))
-    return before.join(reach, "packed", "left").where("reach IS NULL OR struct(first_ns, last_ns, capture_id) > reach")
+    return before.join(reach, "packed", "left").where(F.col("reach").isNull() | (place() > F.col("reach")))
 
 
 def bases_again(states: DataFrame, flagged: DataFrame) -> DataFrame:
@@ -96,5 +90,20 @@ def state_rows(assembled: DataFrame, reached: DataFrame) -> DataFrame:
 
 def overtaken(states: DataFrame, now: DataFrame) -> DataFrame:
     """Keys (endpoints, capture_id) of states behind the first capture `now` of their connection: they lack it."""
-    first = now.groupBy("packed").agg(F.min(place()).alias("first"))
-    return states.join(first, "packed").where(place() >= F.col("first")).select("endpoints", "capture_id").distinct()
+    behind = states.join(_first(now), "packed").where(place() >= F.col("first"))
+    return behind.select("endpoints", "capture_id").distinct()
+
+
+def _finished(rows: DataFrame, captures: DataFrame) -> DataFrame:
+    """The rows of captures that are done: those that a killed run left are not."""
+    return rows.join(captures.select("capture_id"), "capture_id", "left_semi")
+
+
+def _first(now: DataFrame) -> DataFrame:
+    """One row (packed, first) per connection: the place of the first capture that holds of it."""
+    return now.groupBy("packed").agg(F.min(place()).alias("first"))
+
+
+def _numbered(states: DataFrame) -> DataFrame:
+    """The states of each connection with `nth`, 1 the latest."""
+    return states.withColumn("nth", F.row_number().over(Window.partitionBy("packed").orderBy(place().desc())))
