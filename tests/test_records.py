@@ -408,6 +408,21 @@ def test_fault_15_captured_length_beyond_its_block() -> None:
     assert places(found) == [(CaptureReason.UNKNOWN_INTERFACE, 48, 92)]
 
 
+def test_fault_15_numbers_like_the_ends_of_a_block() -> None:
+    """Behind a damaged block, in two payloads: what lies between them is not swallowed."""
+    between = enhanced(BODIES[1]) + enhanced(BODIES[2])
+    length = 8 + 20 + 4 + len(between) + 28 + 40
+    first = enhanced(bytes(12) + struct.pack("<II", 4, length) + bytes(20))
+    last = enhanced(bytes(36) + struct.pack("<I", length) + bytes(24))
+    head, bad = section() + interface(), first[:-4] + bytes(4)
+    at = len(head) + bad.index(struct.pack("<II", 4, length))
+    data = head + bad + between + last + enhanced(BODIES[3])
+    assert struct.unpack_from("<I", data, at + length - 4) == (length,)
+    records, found = check(data, every_split=True)
+    assert [r.data for r in records] == [BODIES[1], BODIES[2], last[28:92], BODIES[3]]
+    assert places(found) == [(CaptureReason.BAD_BLOCK, len(head), len(bad))]
+
+
 def test_fault_16_other_blocks_options_simple_packets() -> None:
     comment = wiretap.option(1, b"a comment") + wiretap.option(0, b"")
     others = [block(kind, bytes(20)) for kind in (4, 5, 9, 10, 0xBAD, 0x40000BAD, 0x80000001, 7, 0)]

@@ -570,21 +570,31 @@ def _packet_block(
 def _find_pcapng(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
     """Where, from `begin` on, a block of a known type has the same length at both ends; as `_find_pcap` returns it.
 
-    At any byte, for what was inserted or lost need not be a multiple of four.
+    At any byte, for what was inserted or lost need not be a multiple of four. A block that ends where no other begins,
+    nor the file ends, gives way to one inside it that does: numbers in a payload may look like the ends of a block.
     """
     size = len(data)
     last = size - _MIN_BLOCK + 1
     width = _FIRST_WINDOW
-    while begin < last:
+    alone, alone_end = size, size  # the first block that nothing follows
+    while begin < min(last, alone_end):
         starts = np.arange(begin, min(begin + width, last))
         begin, width = int(starts[-1]) + 1, min(2 * width, _LAST_WINDOW)
         words = np.ndarray((last, 2), cursor.byte_order + "u4", data, strides=(1, 4))[starts]
         possible = (words[:, 1] >= _MIN_BLOCK) & (words[:, 1] <= _BLOCK_LIMIT) & (words[:, 1] % 4 == 0)
         possible = (words[:, 0] == _SHB) | (possible & np.isin(words[:, 0], _KNOWN_BLOCKS))
         for at in starts[possible].tolist():
+            if at >= alone_end:
+                break
             length = _block_length(data, at, cursor.byte_order)
-            if length:
+            order = _section_order(data, at) or cursor.byte_order
+            follows = _block_length(data, at + length, order) if length else length
+            if follows == 0 and not ended:
+                return None, min(at, alone)
+            if length and (follows or at + length == size):
                 return at, at
-            if length == 0 and not ended:
-                return None, at
-    return None, size if ended else min(size, max(begin, last))
+            if length and alone == size:
+                alone, alone_end = at, at + length
+    if alone < size and (ended or begin >= alone_end):
+        return alone, alone
+    return None, size if ended else min(size, alone, max(begin, last))
