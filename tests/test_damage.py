@@ -436,7 +436,7 @@ def expectation(capture: Capture) -> list[dict[Key, Side]]:
     segments = [s for t in capture.readable if (s := heard(t.frame))]
     if capture.kind == "headers":
         origins = {s.key: s.seq for t in capture.readable if t.whole and (s := heard(t.whole))}
-        segments = [s for s in segments if s.key in origins and abs(away(s.seq, origins[s.key])) < 1 << 28]
+        segments = [s for s in segments if s.key in origins and abs(away(s.seq, origins[s.key])) < FAR]
     first = sides(segments, prefer_valid=False)
     if not capture.summed or capture.true_bytes:
         return [first]
