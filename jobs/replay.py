@@ -2,7 +2,8 @@
 
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import broadcast
 
 from jobs import command
 from jobs.command import Summary, progress
@@ -15,6 +16,7 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 
 _SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
+_FEW = 100_000  # rows of some hundred bytes
 _TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
@@ -23,6 +25,12 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = Warehouse.of(spark, config)
     step(warehouse, config)
     return replay_summary(warehouse)
+
+
+def _settled(rows: DataFrame) -> DataFrame:
+    """The rows, computed once; few of them are sent to every task that joins them, so that the many stay in place."""
+    rows = rows.localCheckpoint()
+    return rows if rows.limit(_FEW + 1).count() > _FEW else broadcast(rows)
 
 
 def step(warehouse: Warehouse, config: Config) -> None:
@@ -36,9 +44,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress("replay: nothing new")
         return
     messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in _SOURCES]
-    judged = replay.verdicts(
-        *sources, reading=Reading(config.reading), scope=Scope(config.scope), settle=lambda rows: rows.localCheckpoint()
-    )
+    judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope), settle=_settled)
     warehouse.replace(VERDICTS, judged)
     progress("replay: wrote verdicts")
     written = warehouse.read(VERDICTS)

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.evidence import with_evidence
 from jobs.transforms.scopes import (
+    ROUTE,
     auto_scopes,
     initial_states,
     order_acks,
-    passes_through,
     routes,
     signed,
     unsigned,
@@ -27,16 +27,18 @@ from jobs.transforms.scopes import (
 from schemas.ingest import Stage
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
-from udfs.acceptance import STATE, fold
+from udfs.acceptance import STATE, Message, fold
 
 KEY = ["stream_id", "stream_offset"]
+LANE = ["scope_no", "lane"]
 BEFORE = (Window.unboundedPreceding, -1)
 SO_FAR = (Window.unboundedPreceding, Window.currentRow)
+STREAM_END = (1 << 63) - 1
 
 
 def in_scope() -> WindowSpec:
-    """A scope in replay order: streams merged by the running maximum of the clock along each."""
-    return Window.partitionBy("scope_key").orderBy("clock", "first_ns", *KEY)
+    """A scope in replay order: lanes merged by the running maximum of the clock along each."""
+    return Window.partitionBy("scope_no").orderBy("clock", "lane", "stream_offset")
 
 
 def contract(table: Table) -> list[Column]:
@@ -69,16 +71,16 @@ def verdicts(
     ways = settle(routes(messages, ends))
     answers = settle(order_acks(acks, ends, ways))
     chosen = settle(auto_scopes(messages, ends)) if scope is Scope.AUTO else None
-    scoped = settle(with_scope(ways, scope, chosen))
     runs = missing_runs(stream_gaps, quarantine)
-    in_scopes = (
-        with_scope(arrivals(messages, runs, ends), scope, chosen)
-        .unionByName(stream_ends(runs, ends, scoped), allowMissingColumns=True)
-        .unionByName(opening_rows(initial_states(scoped, answers)), allowMissingColumns=True)
+    lanes = settle(with_lanes(with_scope(ways, scope, chosen), runs, ends))
+    timeline = in_replay_order(
+        arrivals(messages, lanes)
+        .unionByName(run_rows(runs, lanes), allowMissingColumns=True)
+        .unionByName(stream_ends(runs, lanes), allowMissingColumns=True)
+        .unionByName(opening_rows(initial_states(lanes.where("carries"), answers)), allowMissingColumns=True)
     )
-    timeline = settle(in_replay_order(in_scopes))
-    states = moving(timeline) if reading is Reading.LITERAL else holding(timeline)
-    replayed = with_evidence(with_verdict(states), answers)
+    states = moving(timeline) if reading is Reading.LITERAL else holding(timeline, settle)
+    replayed = with_evidence(with_names(with_verdict(states), lanes), answers)
     return messages.join(replayed.drop("captured_ns", "source_queue_manager"), KEY).select(contract(VERDICTS))
 
 
@@ -88,118 +90,137 @@ def missing_runs(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     return stream_gaps.select(KEY).unionByName(unreadable.select(KEY))
 
 
-def arrivals(messages: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame:
-    """Transactional messages at their final destination, with the number of `missing` runs before each."""
-    on_stream = Window.partitionBy("stream_id").orderBy("stream_offset").rowsBetween(*SO_FAR)
+def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame:
+    """Routes with `scope_no` and `lane`, which is what a scope calls one of its streams, and `carries`.
+
+    Windows over numbers cost a fraction of those over names. A stream that misses bytes is a lane of each scope of its
+    session; where it is that alone, and not a route of its messages, `carries` is false.
+    """
+    scopes = scoped.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
+    missing = (
+        ends.join(runs.select("stream_id").distinct(), "stream_id", "left_semi")
+        .select("stream_id", "session_id", "first_ns")
+        .join(scopes, "session_id")
+    )
+    by_number = Window.partitionBy("scope_no")
+    return (
+        scoped.withColumn("carries", F.lit(True))
+        .unionByName(missing.withColumn("carries", F.lit(False)), allowMissingColumns=True)
+        .withColumn("scope_no", F.xxhash64("scope_key"))
+        .withColumn("one_scope", F.min("scope_key").over(by_number) == F.max("scope_key").over(by_number))
+        .withColumn("lane", F.dense_rank().over(by_number.orderBy("first_ns", "stream_id")))
+        .withColumn("scope_no", F.when(F.col("one_scope"), F.col("scope_no")).otherwise(_same_number()))
+        .drop("one_scope")
+    )
+
+
+def _same_number() -> Column:
+    """Once in a thousand million warehouses of 100,000 scopes."""
+    return F.raise_error(F.concat(F.lit("Two scopes have the same number; one is "), "scope_key")).cast("long")
+
+
+def arrivals(messages: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Transactional messages at their final destination, by lane; `at` is the time that orders them."""
+    routes = lanes.where("carries").select(*LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in ROUTE))
+    same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in ROUTE]
     return (
         messages.where("transactional")
+        .join(routes, same)
         .select(
-            *KEY,
+            *LANE,
+            "stream_offset",
             "captured_ns",
-            "source_queue_manager",
-            "queue_manager_address",
-            "destination_queue",
+            F.coalesce("captured_ns", "first_ns").alias("at"),
+            "mid_stream",
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.col("previous_tx_sequence_number").alias("previous"),
-        )
-        .unionByName(runs, allowMissingColumns=True)
-        .withColumn("missing", F.count_if(F.col("sequence").isNull()).over(on_stream))
-        .where(F.col("sequence").isNotNull())
-        .join(ends, "stream_id")
-        .where(~passes_through())
-        .select(
-            "session_id",
-            "receiver",
-            "source_queue_manager",
-            "destination_queue",
-            *KEY,
-            "captured_ns",
-            "first_ns",
-            "mid_stream",
-            "sequence",
-            "number",
-            "previous",
-            "missing",
+            F.lit(0).cast("long").alias("missing"),
         )
     )
 
 
-def stream_ends(runs: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
-    """A row at the end of each stream with missing runs, for every scope of its session.
+def run_rows(runs: DataFrame, lanes: DataFrame) -> DataFrame:
+    """A row for each missing run, on each of the lanes whose messages it may have held."""
+    carrying = lanes.where("carries").select(*LANE, "stream_id").distinct()
+    return runs.join(carrying, "stream_id").select(*LANE, "stream_offset", F.lit(1).cast("long").alias("missing"))
 
-    It carries what was missing behind the scope's last message there, or on a stream that shows none.
+
+def stream_ends(runs: DataFrame, lanes: DataFrame) -> DataFrame:
+    """A row at the end of each lane with missing runs, for what was missing behind the scope's last message there.
+
+    On a lane that carries no message of the scope, these are all of them.
     """
-    scopes = routes.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key")
+    counted = runs.groupBy("stream_id").agg(F.count(F.lit(1)).alias("all"))
     return (
-        runs.groupBy("stream_id")
-        .agg(F.count(F.lit(1)).alias("missing"))
-        .join(ends.select("stream_id", "session_id", "first_ns"), "stream_id")
-        .join(scopes.distinct(), "session_id")
+        lanes.groupBy(*LANE, "stream_id", "first_ns")
+        .agg(F.max("carries").alias("carries"))
+        .join(counted, "stream_id")
         .select(
-            "scope_key",
-            "stream_id",
-            F.lit((1 << 63) - 1).alias("stream_offset"),
-            "first_ns",
-            F.lit(False).alias("mid_stream"),
-            "missing",
+            *LANE,
+            F.lit(STREAM_END).alias("stream_offset"),
+            F.col("first_ns").alias("at"),
+            F.when(F.col("carries"), 0).otherwise(F.col("all")).alias("missing"),
         )
     )
 
 
 def opening_rows(initial: DataFrame) -> DataFrame:
     """A row at the time of the OrderAck that fixed the state of a scope, before all of its messages."""
+    zero = F.lit(0).cast("long")
     return initial.select(
-        "scope_key",
-        F.lit("").alias("stream_id"),
-        F.lit(0).cast("long").alias("stream_offset"),
+        F.xxhash64("scope_key").alias("scope_no"),
+        F.lit(0).alias("lane"),
+        zero.alias("stream_offset"),
         F.col("ns").alias("captured_ns"),
-        F.lit(False).alias("mid_stream"),
+        F.col("ns").alias("at"),
         "sequence",
         "number",
-        F.lit(0).cast("long").alias("missing"),
+        zero.alias("missing"),
     )
 
 
 def in_replay_order(timeline: DataFrame) -> DataFrame:
     """Opening rows (0) and messages (1, 2, …) by `replay_order`, with all `missing` runs of the scope so far.
 
-    Streams are merged by the running maximum of the clock along each, so that no clock moves a message
-    within its stream. A further connection that was caught in mid-stream starts behind a missing run.
+    Lanes are merged by the running maximum of the clock along each, so that no clock moves a message within its
+    stream. What is missing before a message counts from that message on. A further connection that was caught in
+    mid-stream starts behind a missing run.
     """
-    on_stream = Window.partitionBy("scope_key", "stream_id").orderBy("stream_offset")
+    on_lane = Window.partitionBy(*LANE).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
     is_message = F.col("previous").isNotNull()
+    counted = F.max(F.when(is_message, F.col("missing_here"))).over(on_lane.rowsBetween(*BEFORE))
+    first = F.count_if(is_message).over(on_lane.rowsBetween(*BEFORE)) == 0
     return (
-        timeline.repartition("scope_key")  # once for all windows of a scope
+        timeline.repartition("scope_no")  # once for all windows of a scope
         .select(
             "*",
-            F.max(F.coalesce("captured_ns", "first_ns")).over(on_stream.rowsBetween(*SO_FAR)).alias("clock"),
-            F.lag("missing").over(on_stream).alias("missing_already"),
+            F.max("at").over(on_lane.rowsBetween(*SO_FAR)).alias("clock"),
+            F.sum("missing").over(on_lane.rowsBetween(*SO_FAR)).alias("missing_here"),
         )
-        .withColumn("added", F.col("missing") - F.coalesce("missing_already", F.lit(0)))
-        .withColumn("caught", F.when(is_message, F.col("missing_already").isNull() & F.col("mid_stream")).cast("int"))
+        .select(
+            "*",
+            (F.col("missing_here") - F.coalesce(counted, F.lit(0))).alias("added"),
+            F.when(is_message, first & F.col("mid_stream")).cast("int").alias("caught"),
+        )
+        .where(F.col("sequence").isNotNull() | (F.col("stream_offset") == STREAM_END))
         .select(
             "*",
             F.count_if(is_message).over(so_far).alias("replay_order"),
             F.sum("added").over(so_far).alias("added_so_far"),
             (F.sum("caught").over(so_far) - F.first("caught", ignorenulls=True).over(so_far)).alias("caught_later"),
         )
-        .withColumn("missing", F.col("added_so_far") + F.coalesce("caught_later", F.lit(0)))
         .where(F.col("sequence").isNotNull())
         .select(
-            "scope_key",
+            *LANE,
             "clock",
-            "first_ns",
-            *KEY,
-            "session_id",
-            "receiver",
-            "source_queue_manager",
+            "stream_offset",
             "captured_ns",
             "sequence",
             "number",
             "previous",
-            "missing",
+            (F.col("added_so_far") + F.coalesce("caught_later", F.lit(0))).alias("missing"),
             "replay_order",
         )
     )
@@ -220,12 +241,11 @@ def moving(timeline: DataFrame) -> DataFrame:
     )
 
 
-def holding(timeline: DataFrame) -> DataFrame:
+def holding(timeline: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """States before, where only an accepted message sets the state, or one across missing bytes."""
+    before = in_scope().rowsBetween(*BEFORE)
     # Of equal numbers the first set the state: the one with the fewest missing runs before it.
-    highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(
-        in_scope().rowsBetween(*BEFORE)
-    )
+    highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(before)
     record = F.col("state_number").isNull() | _above("sequence", "number")
     hole = (
         record
@@ -234,7 +254,6 @@ def holding(timeline: DataFrame) -> DataFrame:
         & (F.col("missing") == F.col("state_missing"))
     )
     cut = record & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
-    in_run = Window.partitionBy("scope_key", "run").orderBy("replay_order")
     marked = (
         timeline.select("*", highest.alias("highest"), F.lag("missing").over(in_scope()).alias("missing_before"))
         .select(
@@ -244,19 +263,29 @@ def holding(timeline: DataFrame) -> DataFrame:
             (-F.col("highest.fewest")).alias("state_missing"),
         )
         .withColumn("hole", F.coalesce(hole, F.lit(False)))
-        .withColumn("cut", cut)
-        .withColumn("run", F.max(F.when(F.col("cut"), F.col("replay_order"))).over(in_scope().rowsBetween(*BEFORE)))
-        .drop("highest", "missing_before", "cut", "clock", "first_ns")
-        # One shuffle that both branches below read, as they read the same columns of it. It splits a large scope.
-        .repartition("scope_key", "run")
-        .withColumn("open", F.coalesce(F.max("hole").over(in_run.rowsBetween(*BEFORE)), F.lit(False)))
-        .withColumn("opens", F.col("hole") & ~F.col("open"))
+        .select(
+            "*",
+            F.max(F.when(cut, F.col("replay_order"))).over(before).alias("run"),
+            F.max(F.when(F.col("hole"), F.col("replay_order"))).over(before).alias("last_hole"),
+        )
+        .withColumn("open", F.coalesce(F.col("last_hole") > F.coalesce("run", F.lit(-1)), F.lit(False)))
+        .drop("highest", "missing_before")
     )
-    in_doubt = F.col("hole") | F.col("open")
-    walked = marked.where(in_doubt).sortWithinPartitions("scope_key", "run", "replay_order")
-    return (
-        marked.where(~in_doubt).unionByName(walked.mapInArrow(fold, walked.schema)).drop("hole", "run", "open", "opens")
+    return _walked(settle(marked), settle).drop("hole", "open", "run", "last_hole")
+
+
+def _walked(marked: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Marked rows with the true states of those from a hole to the next cut: few, and joined where the others lie."""
+    place = ["scope_no", "replay_order"]
+    in_doubt = (
+        marked.where("hole OR open")
+        .select(*place, "run", *Message._fields, *STATE, (F.col("hole") & ~F.col("open")).alias("opens"))
+        .repartition("scope_no", "run")  # splits a large scope
+        .sortWithinPartitions(*place)
     )
+    walked = settle(in_doubt.mapInArrow(fold, in_doubt.schema).select(*place, F.struct(*STATE).alias("walked")))
+    true = [F.when(F.col("walked").isNull(), F.col(k)).otherwise(F.col(f"walked.{k}")).alias(k) for k in STATE]
+    return marked.join(walked, place, "left").select(*(c for c in marked.columns if c not in STATE), *true)
 
 
 def with_verdict(states: DataFrame) -> DataFrame:
@@ -265,8 +294,7 @@ def with_verdict(states: DataFrame) -> DataFrame:
     `sent` is the highest pair that the scope's unjudged messages, or the OrderAck that fixed its state, say
     the receiver had been sent: what is refused at or below it is a duplicate.
     """
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
-    alike = Window.partitionBy("scope_key", "sequence", "number").orderBy("replay_order")
+    alike = Window.partitionBy("scope_no", "sequence", "number").orderBy("replay_order")
     is_message = F.col("previous").isNotNull()
     known = F.col("state_number").isNotNull()
     same = known & (F.col("sequence") == F.col("state_sequence"))
@@ -302,18 +330,15 @@ def with_verdict(states: DataFrame) -> DataFrame:
         states.withColumn("accepted", F.when(is_message & ~unknown, above & follows))
         .select(
             "*",
-            F.max(F.when(moved, F.col("replay_order"))).over(in_scope.rowsBetween(*SO_FAR)).alias("last_moved"),
-            F.max(sent).over(in_scope.rowsBetween(*BEFORE)).alias("sent"),
+            F.max(F.when(moved, F.col("replay_order"))).over(in_scope().rowsBetween(*SO_FAR)).alias("last_moved"),
+            F.max(sent).over(in_scope().rowsBetween(*BEFORE)).alias("sent"),
             F.max(moved).over(alike.rowsBetween(*BEFORE)).alias("seen"),
         )
         .where(is_message)
         .withColumn("verdict", verdict)
         .select(
-            "session_id",
-            "scope_key",
-            "receiver",
-            "source_queue_manager",
-            *KEY,
+            *LANE,
+            "stream_offset",
             "captured_ns",
             "sequence",
             "number",
@@ -327,3 +352,9 @@ def with_verdict(states: DataFrame) -> DataFrame:
             (F.col("replay_order") - F.coalesce("last_moved", F.lit(0))).alias("reject_count"),
         )
     )
+
+
+def with_names(judged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Judged messages with the stream, session, scope, receiver and original sender that their lane stands for."""
+    names = ("stream_id", "session_id", "scope_key", "receiver", "source_queue_manager")
+    return judged.join(lanes.where("carries").select(*LANE, *names).distinct(), LANE).drop(*LANE)

@@ -11,6 +11,7 @@ from schemas.table import U64
 
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
 SIGN = Decimal(1 << 63)
+ROUTE = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
 
 
 def signed(unsigned: Column) -> Column:
@@ -65,10 +66,10 @@ def passes_through() -> Column:
 
 
 def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
-    """One row per stream, original sender and destination queue with judged messages, and the first of them."""
+    """One row per ROUTE with judged messages, with the ends of its stream and the first of the messages."""
     return (
         messages.where("transactional")
-        .groupBy("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
+        .groupBy(*ROUTE)
         .agg(
             F.min("stream_offset").alias("offset"),
             F.min_by("captured_ns", "stream_offset").alias("ns"),
@@ -77,7 +78,7 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
         .withColumn("first", F.struct("offset", "ns", "sequence"))
         .join(ends, "stream_id")
         .where(~passes_through())
-        .drop("queue_manager_address", "offset", "ns", "sequence")
+        .drop("offset", "ns", "sequence")
     )
 
 
