@@ -3,15 +3,26 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, nightly, replay, simulate
+from jobs import command, decode, ingest, maintain, nightly, repair, replay, simulate, status
 
-COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
+COMMANDS = {
+    "nightly": nightly,
+    "ingest": ingest,
+    "decode": decode,
+    "replay": replay,
+    "status": status,
+    "repair": repair,
+    "maintain": maintain,
+}
 USAGE = """usage: msmq-replay COMMAND [options]
 
   nightly   ingest, decode and replay in order
   ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
   decode    packets into messages, acks, handshakes
   replay    messages into verdicts, sequences, sessions, transactions, findings
+  status    what was read, what is pending, what failed and why
+  repair    finish what a killed run left
+  maintain  put small files together, remove what is no longer needed
   simulate  captures of simulated queue managers, with the truth beside them
 
 msmq-replay COMMAND --help shows the options."""

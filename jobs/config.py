@@ -38,8 +38,11 @@ class Config:
     window_bytes: int
     survey_bytes: int
     quarantine_raw_bytes: int
+    claim_seconds: int
     reading: str
     scope: str
+    vacuum_hours: int
+    state_days: int
     out: str
     seed: int
     messages: int
