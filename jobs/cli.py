@@ -42,5 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(name, COMMANDS[name].run, rest)
 
 
+def script() -> None:
+    """Run the command; ends the process only when it failed, as a Databricks task wants it."""
+    if code := main():
+        sys.exit(code)
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,6 +13,7 @@ from jobs.transforms.decode import decoded_rows, undecodable_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from udfs.hide import hidden
 
 SOURCES = (PACKETS,)
 TABLES = (MESSAGES, ACKS, HANDSHAKES)
@@ -32,7 +33,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     def write(tag: dict[str, Any]) -> None:
         packets = warehouse.read(PACKETS)
         for table in TABLES:
-            warehouse.replace(table, decoded_rows(packets, table), tag)
+            warehouse.replace(table, decoded_rows(packets, table, config.hiding_key), tag)
             progress(f"decode: wrote {table.name}")
             if table is MESSAGES:
                 # Between tables that say what they come of: without a row, old or new, it makes no commit.
@@ -40,7 +41,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
                 warehouse.replace(QUARANTINE, undecodable, tag, f"stage = '{Stage.DECODE}'")
 
     warehouse.require(PACKETS, "ingest")
-    derived = warehouse.derive("decode", TABLES, SOURCES, write)
+    key = config.hiding_key
+    names = hidden("names", key) if key else "keep"
+    derived = warehouse.derive("decode", TABLES, SOURCES, write, names=names)
     if not derived:
         progress("decode: nothing new")
     return derived

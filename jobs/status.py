@@ -38,10 +38,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
         "first_captured_at": _text(first),
         "last_captured_at": _text(last),
         "last_ingested_at": _text(ingested),
-        "damaged_captures": {
-            row["uri"]: f"{row['status']}: {row['reason']}"
+        "damaged_captures": [
+            f"{row['uri']}: {row['status']}, {row['reason']}"
             for row in damaged.select("uri", "status", "reason").limit(_NAMED).collect()
-        },
+        ],
         "pending": _pending(warehouse, config),
         "runs": [
             f"{claim.owner}: {'publishing' if claim.lives(config.claim_seconds) else _failed(claim)}"
