@@ -52,19 +52,6 @@ def assert_truth(warehouse: Path, truth: Path) -> None:
     assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
 
 
-@pytest.fixture(scope="module")
-def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
-
-
-@pytest.fixture(scope="module")
-def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    warehouse = tmp_path_factory.mktemp("branches")
-    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
-    return warehouse
-
-
 def test_every_verdict_of_one_capture_is_the_truth(orders: tuple[Path, Summary]) -> None:
     assert_truth(orders[0], CAPTURES / "orders.truth.json")
 
