@@ -151,7 +151,7 @@ class Warehouse:
             if check != key and check not in table.checks:
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
         for check, condition in table.checks.items():
-            if properties.get(_CHECK + check) != condition:
+            if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {_identifier(check)} CHECK ({condition})")
         self.set_property(table, _SCHEMA, table.fingerprint)
