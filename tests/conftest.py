@@ -1,5 +1,6 @@
 """One Spark session for all tests, configured as the product configures it, and tables that several of them read."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,9 +12,15 @@ from jobs import nightly
 from jobs.command import Summary
 from jobs.session import open_session
 
+INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
+ONE_COMPILER = "--driver-java-options -XX:TieredStopAtLevel=1"
+BRIEF = f"{ONE_COMPILER} {INTERPRETED} pyspark-shell"
+"""Arguments of a Spark for hundreds of small queries, where compiling each costs more than running it."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", BRIEF)
     session = open_session("tests")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session

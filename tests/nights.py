@@ -28,6 +28,7 @@ from udfs.simulation import simulate
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 NIGHTS = 30
 MESSAGES = 3_000
+BYTES_PER_MESSAGE = 3_000  # of capture, everything on the wire counted
 
 
 def digest(warehouse: Path) -> dict[str, str]:
@@ -100,7 +101,7 @@ class Stopped(BaseException):
 
 def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
     """Whether thirty nights differ from one run over all of their captures."""
-    simulate(str(folder), 7, MESSAGES, disorder=0.005, file_bytes=MESSAGES * 600 // NIGHTS)
+    simulate(str(folder), 7, MESSAGES, disorder=0.005, file_bytes=MESSAGES * BYTES_PER_MESSAGE // NIGHTS)
     captures = sorted(folder.glob("*.pcap"))
     progress(f"{len(captures)} captures")
     late = set(rng.sample(captures[:-3], len(captures) // 6))

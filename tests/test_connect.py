@@ -10,9 +10,6 @@ from warehouses import CAPTURES, all_rows
 
 from jobs.command import Summary
 
-INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
-ONE_COMPILER = "--driver-java-options -XX:TieredStopAtLevel=1"
-
 
 def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     capture = str(CAPTURES / "orders.pcapng")
@@ -25,7 +22,6 @@ def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path
         | {
             "SPARK_REMOTE": "local[2]",
             "SPARK_TESTING": "1",  # the server takes a free port
-            "PYSPARK_SUBMIT_ARGS": f"{ONE_COMPILER} {INTERPRETED} pyspark-shell",
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },
         capture_output=True,
