@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
 
     def full(self: Warehouse, table: Any, *arguments: Any, **options: Any) -> None:
         if table is STREAM_GAPS:
-            raise OSError(28, "No space left on device")
+            raise OSError(28, "No space left on 'device' \\ \"/\"")
         merge(self, table, *arguments, **options)
 
     with monkeypatch.context() as patch:
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
         with pytest.raises(OSError, match="No space left"):
             ingest.run(spark, config(warehouse, BRANCHES[1]))
     (run,) = status.run(spark, config(warehouse))["runs"]
-    assert "did not finish (OSError: [Errno 28] No space left on device)" in run
+    assert "did not finish (OSError: [Errno 28] No space left on 'device' \\ \"/\")" in run
     ingest.run(spark, config(warehouse, BRANCHES[1]))
     assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
@@ -201,6 +201,17 @@ def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
     assert rows(tmp_path / "warehouse", "captures") == []
     ingest.run(spark, config(tmp_path / "warehouse", growing.parent))
     assert [row["status"] for row in rows(tmp_path / "warehouse", "captures")] == ["ok"]
+
+
+def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = tmp_path / "it's `x` $(reboot) ..; DROP TABLE"
+    capture = tmp_path / "captures" / "a'b`c\"\x1b[31m\n..\\%2e{x}.pcapng"
+    capture.parent.mkdir()
+    shutil.copy(CAPTURES / "orders.pcapng", capture)
+    ingest.run(spark, config(warehouse, capture))
+    assert [row["uri"] for row in rows(warehouse, "captures")] == [str(capture)]
+    assert status.run(spark, config(warehouse, capture.parent))["pending"]["captures"] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}
 
 
 def test_stamps_tell_files_that_were_written_to(tmp_path: Path) -> None:
