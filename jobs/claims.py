@@ -85,7 +85,11 @@ class Publishing:
 
     warehouse: Warehouse
     claim: Claim
-    version: int
+
+    @property
+    def first(self) -> bool:
+        """Whether nothing was ever published: all tables are empty."""
+        return self.claim.after == 0
 
     @property
     def tag(self) -> dict[str, Any]:
@@ -98,26 +102,17 @@ class Publishing:
         Raises:
             ConflictError: another run took it for dead.
         """
-        holding = open_claims(self.warehouse)
-        if not holding or holding[0].run != self.claim.run:
+        if not _holds(self.warehouse, self.claim):
             raise ConflictError("Another run took over what this one was publishing.")
 
     def end(self, why: str) -> None:
         """Say that nothing more will come."""
-        _set(self.warehouse, replace(self.claim, after=self.warehouse.history(CAPTURES, 1)[0].version, ended=why))
+        _set(self.warehouse, replace(self.claim, after=self.warehouse.history(CAPTURES)[0].version, ended=why))
 
 
 def open_claims(warehouse: Warehouse) -> list[Claim]:
     """Claims since `captures` was last written, the newest first; that one holds, the others were taken over."""
-    claims: list[Claim] = []
-    for commit in warehouse.history(CAPTURES):
-        if commit.changed_rows:
-            break
-        if claim := Claim.of(commit):
-            if claim.ended == _UNDONE:
-                break
-            claims.append(claim)
-    return claims
+    return _open(warehouse.history(CAPTURES))
 
 
 def take(warehouse: Warehouse, version: int) -> Publishing:
@@ -126,13 +121,11 @@ def take(warehouse: Warehouse, version: int) -> Publishing:
     Raises:
         ConflictError: another run has published, or is about to.
     """
-    if warehouse.history(CAPTURES, 1)[0].version == version:
-        claim = Claim(uuid4().hex, socket.gethostname(), os.getpid(), version)
-        _set(warehouse, claim)
-        holding = open_claims(warehouse)
-        if holding and holding[0].run == claim.run:
-            return Publishing(warehouse, claim, version + 1)
-    raise ConflictError("Another run was first.")
+    claim = Claim(uuid4().hex, socket.gethostname(), os.getpid(), version)
+    _set(warehouse, claim)
+    if not _holds(warehouse, claim):
+        raise ConflictError("Another run was first.")
+    return Publishing(warehouse, claim)
 
 
 @contextmanager
@@ -163,7 +156,7 @@ def settle(warehouse: Warehouse, seconds: int) -> int:
         JobError: another run does not come to its end.
     """
     told = False
-    while claims := open_claims(warehouse):
+    while claims := _open(commits := warehouse.history(CAPTURES)):
         if claims[0].lives(seconds):
             if not told:
                 progress(f"ingest: waiting for {claims[0].owner}, which is publishing")
@@ -171,21 +164,21 @@ def settle(warehouse: Warehouse, seconds: int) -> int:
             time.sleep(_POLL_S)
             continue
         progress(f"ingest: {claims[0].owner} did not finish ({claims[0].ended or 'killed'}): undoing what it left")
-        try:
-            undo(warehouse, claims)
-        except ConflictError:
-            continue
-    return warehouse.history(CAPTURES, 1)[0].version
+        with suppress(ConflictError):
+            undo(warehouse, claims, commits[0].version)
+    return commits[0].version
 
 
-def undo(warehouse: Warehouse, claims: list[Claim]) -> None:
+def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
     """Put every claimed table back to where it was before these ended runs, and end their claims.
+
+    `version`: of `captures`, in which these claims were found.
 
     Raises:
         ConflictError: another run has begun to do the same.
         JobError: the versions from before them are gone.
     """
-    taken = take(warehouse, warehouse.history(CAPTURES, 1)[0].version)
+    taken = take(warehouse, version)
     runs = {claim.run for claim in claims}
     for table in CLAIMED:
         theirs = [commit.version for commit in warehouse.history(table) if commit.tag.get("run") in runs]
@@ -200,6 +193,22 @@ def undo(warehouse: Warehouse, claims: list[Claim]) -> None:
                 "Remove the warehouse's tables and ingest the captures again."
             ) from error
     taken.end(_UNDONE)
+
+
+def _open(commits: list[Commit]) -> list[Claim]:
+    claims: list[Claim] = []
+    for commit in commits:
+        if commit.changed_rows:
+            break
+        if claim := Claim.of(commit):
+            if claim.ended == _UNDONE:
+                break
+            claims.append(claim)
+    return claims
+
+
+def _holds(warehouse: Warehouse, claim: Claim) -> bool:
+    return [open_claim.run for open_claim in open_claims(warehouse)[:1]] == [claim.run]
 
 
 def _set(warehouse: Warehouse, claim: Claim) -> None:

@@ -37,6 +37,8 @@ from udfs import columns
 from udfs.options import CaptureFile, IngestOptions
 
 _TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
+_OFTEN_NOTHING = (STREAM_GAPS, QUARANTINE)
+"""Tables that a night may have no rows for: asking costs less than a commit."""
 _MOST_TASKS = 10_000
 _ATTEMPTS = 5
 
@@ -232,26 +234,30 @@ def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> Da
 
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: claims.Publishing) -> None:
     """Write the tables, the one that says a capture is done last."""
-    rows, tag = assembled.rows, publishing.tag
+    rows, tag, first = assembled.rows, publishing.tag, publishing.first
     states = _settled(connections.state_rows(rows, assembled.reached))
     _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases), tag)
-    warehouse.merge(CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"), tag)
+    warehouse.merge(
+        CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"), tag, empty=first
+    )
     for table, table_rows in (
         (STREAMS, ingest.stream_rows(rows)),
         (STREAM_GAPS, ingest.gap_rows(rows)),
         (PACKETS, ingest.packet_rows(rows)),
         (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
     ):
-        warehouse.merge(table, table_rows, tag)
+        if table in _OFTEN_NOTHING and table_rows.isEmpty():
+            continue
+        warehouse.merge(table, table_rows, tag, empty=first)
         progress(f"ingest: wrote {table.name}")
     overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), found.now)
     overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
-    warehouse.merge(CONNECTION_STATES, states, tag, update=True)
+    warehouse.merge(CONNECTION_STATES, states, tag, update=True, empty=first)
     if not overtaken.isEmpty():
         warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id", tag)
     publishing.check()
     counts = ingest.capture_counts(found.scanned, found.fragments)
-    warehouse.merge(CAPTURES, ingest.capture_rows(found.captures, counts), tag)
+    warehouse.merge(CAPTURES, ingest.capture_rows(found.captures, counts), tag, empty=first)
 
 
 def _delete_stale(warehouse: Warehouse, stale: DataFrame, tag: dict[str, str]) -> None:

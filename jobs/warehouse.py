@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -76,6 +76,7 @@ class Warehouse:
     spark: SparkSession
     folder: str = ""
     catalog_schema: str = ""
+    histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Self:
@@ -189,26 +190,31 @@ class Warehouse:
             self._write(table, writer, tag)
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
+        self.histories.pop(table.name, None)
         writer = writer.format("delta").option("userMetadata", json.dumps(tag, sort_keys=True))
         if self.catalog_schema:
             writer.saveAsTable(self.name(table))
         else:
             writer.save(self.location(table.name))
 
-    def merge(self, table: Table, rows: DataFrame, tag: dict[str, Any], *, update: bool = False) -> None:
+    def merge(
+        self, table: Table, rows: DataFrame, tag: dict[str, Any], *, update: bool = False, empty: bool = False
+    ) -> None:
         """Put rows in by key in one commit; those already there, by key, stay as they are, or are replaced.
 
-        One run at a time may do this (`jobs.claims`). A commit whose answer was lost is not made twice.
+        One run at a time may do this (`jobs.claims`); it is quicker where the table is known to be `empty`. A commit
+        whose answer was lost is not made twice.
         """
         rows = conform(rows, table)
-        if self.read(table).isEmpty():
+        if empty:
             writer = rows.write.mode("append").option("txnAppId", f"{tag['run']} {table.name}").option("txnVersion", 0)
             self._persist(lambda: self._write(table, writer, tag))
             return
         same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
         rows.createOrReplaceTempView("merged_rows")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
-        self.execute(
+        self._change(
+            table,
             f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same}{matched} WHEN NOT MATCHED THEN INSERT *",
             tag,
         )
@@ -216,16 +222,19 @@ class Warehouse:
     def delete(self, table: Table, keys: DataFrame, where: str, tag: dict[str, Any]) -> None:
         """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition."""
         keys.createOrReplaceTempView("deleted_keys")
-        self.execute(f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE", tag)
+        self._change(
+            table, f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE", tag
+        )
 
-    def execute(self, statement: str, tag: dict[str, Any]) -> None:
+    def _change(self, table: Table, statement: str, tag: dict[str, Any]) -> None:
         """Run a statement that may be repeated, its commit tagged where the platform lets a session do that."""
+        self.histories.pop(table.name, None)
         with self._tagged(tag):
             self._persist(lambda: self._sql(statement))
 
     def restore(self, table: Table, version: int, tag: dict[str, Any]) -> None:
         """Make the table's rows those of an earlier version, in a new commit."""
-        self.execute(f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}", tag)
+        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}", tag)
 
     def set_property(self, table: Table, key: str, value: str) -> None:
         """Set a property of the table, in a commit of its own."""
@@ -258,30 +267,31 @@ class Warehouse:
             else:
                 return
 
-    def history(self, table: Table, limit: int = _COMMITS) -> list[Commit]:
+    def history(self, table: Table) -> list[Commit]:
         """The table's last commits, the newest first."""
-        rows = self._sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {limit}").collect()
+        rows = self._sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
         return [
             Commit(row["version"], row["timestamp"], row["operation"], row["operationParameters"], _tag(row))
             for row in rows
         ]
 
-    def origin(self, table: Table, step: str) -> Origin | None:
-        """What the step derived its rows of the table from, when it wrote them last; None when that cannot be told."""
-        for commit in filter(lambda commit: commit.changed_rows, self.history(table)):
-            if commit.tag.get("step") == step:
-                return dict(commit.tag["from"])
-            if "step" not in commit.tag:
-                return None
-        return None
+    def _stale(
+        self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin
+    ) -> tuple[Origin, list[str]]:
+        """What the step would derive its tables from now, and the names of those that come of something else."""
+        wanted = {table.name: _last_change(self._seen(table)).version for table in sources} | options
+        found = {table.name: _origin(self._seen(table), step) for table in tables}
+        return wanted, [name for name, origin in found.items() if not wanted.items() <= origin.items()]
 
-    def versions(self, tables: Sequence[Table]) -> Origin:
-        """The version in which each table's rows last changed, by name; of its oldest known commit if none is known."""
-        found = {}
-        for table in tables:
-            commits = self.history(table)
-            found[table.name] = next((c for c in commits if c.changed_rows), commits[-1]).version
-        return found
+    def _seen(self, table: Table) -> list[Commit]:
+        """The table's history as it was when this run asked for it last."""
+        if table.name not in self.histories:
+            self.histories[table.name] = self.history(table)
+        return self.histories[table.name]
+
+    def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
+        """Names of the tables that the step derived from other versions of the sources than the present ones."""
+        return self._stale(step, tables, sources, {})[1]
 
     def derive(
         self,
@@ -302,22 +312,16 @@ class Warehouse:
         for table in tables:
             self.create(table, derived=True)
         for attempt in range(_ATTEMPTS):
-            origin = self.versions(sources) | options
-            if not self._stale(step, tables, origin):
+            origin, stale = self._stale(step, tables, sources, options)
+            if not stale:
                 return attempt > 0
+            for table in (*tables, *sources):
+                self.histories.pop(table.name, None)  # what was seen before decides no more
             try:
                 write({"step": step, "from": origin})
             except ConflictError:
                 continue
         raise JobError(f"{step} was begun {_ATTEMPTS} times, and other runs changed its tables each time.")
-
-    def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
-        """Names of the tables that the step derived from other versions of the sources than the present ones."""
-        return self._stale(step, tables, self.versions(sources))
-
-    def _stale(self, step: str, tables: Sequence[Table], origin: Origin) -> list[str]:
-        known = {table.name: self.origin(table, step) or {} for table in tables}
-        return [name for name, found in known.items() if not origin.items() <= found.items()]
 
     def optimize(self, table: Table) -> tuple[int, int]:
         """Put the table's small files together; how many there were, and how many they became."""
@@ -343,6 +347,21 @@ def _conflicts(table: Table) -> Iterator[None]:
         if _CONFLICT.search(str(error)):
             raise ConflictError(f"Another run wrote {table.name} at the same time.") from error
         raise
+
+
+def _last_change(commits: list[Commit]) -> Commit:
+    """The commit in which the table's rows last changed; the oldest that is known when none did."""
+    return next((commit for commit in commits if commit.changed_rows), commits[-1])
+
+
+def _origin(commits: list[Commit], step: str) -> Origin:
+    """What the step derived its rows of the table from, when it wrote them last; nothing when that cannot be told."""
+    for commit in filter(lambda commit: commit.changed_rows, commits):
+        if commit.tag.get("step") == step:
+            return dict(commit.tag["from"])
+        if "step" not in commit.tag:
+            break
+    return {}
 
 
 def _tag(row: Row) -> dict[str, Any]:

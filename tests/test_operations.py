@@ -177,7 +177,7 @@ def test_a_commit_whose_answer_was_lost_is_made_once(
 
     monkeypatch.setattr(Warehouse, "_write", lossy)
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    tables.merge(STREAM_GAPS, gap, {"step": "ingest", "run": "r"})
+    tables.merge(STREAM_GAPS, gap, {"step": "ingest", "run": "r"}, empty=True)
     assert rows(tmp_path, "stream_gaps") == [{"stream_id": "s", "stream_offset": 1, "length": 2}]
 
 
