@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from jobs import command
 from jobs.command import Summary, printable, progress
 from jobs.config import Config
 from jobs.errors import JobError, UsageError
+from jobs.transforms.decode import decoded_rows
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
 from udfs.hide import hidden, with_hidden
 
@@ -57,6 +59,17 @@ def test_the_hash_is_hmac_sha_256() -> None:
 
 def test_every_hidden_column_is_one_of_a_table() -> None:
     assert set(NAMES) <= {column.name for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
+
+
+def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    packets = spark.read.format("delta").load(str(orders[0] / "packets"))
+    found = decoded_rows(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
+    plain = decoded_rows(packets, MESSAGES).toArrow().to_pylist()
+    assert {row["label"] for row in found} == {row["label"] and hidden(row["label"], KEY.encode()) for row in plain}
+    for row in found + plain:
+        for name in NAMES:
+            row.pop(name)
+    assert sorted(found, key=repr) == sorted(plain, key=repr)
 
 
 def test_a_key_is_asked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
