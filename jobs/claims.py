@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
+
 from jobs.command import progress
 from jobs.errors import ConflictError, JobError
 from jobs.warehouse import Commit, Warehouse
@@ -30,6 +32,7 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
+from schemas.table import Table
 
 CLAIMED = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
 """Tables that only a run with a claim may write, `captures` apart."""
@@ -178,21 +181,24 @@ def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
         ConflictError: another run has begun to do the same.
         JobError: the versions from before them are gone.
     """
-    taken = take(warehouse, version)
     runs = {claim.run for claim in claims}
-    for table in CLAIMED:
-        theirs = [commit.version for commit in warehouse.history(table) if commit.tag.get("run") in runs]
-        if not theirs:
-            continue
-        progress(f"ingest: putting {table.name} back to version {min(theirs) - 1}")
-        try:
-            warehouse.restore(table, min(theirs) - 1, taken.tag)
-        except Exception as error:
-            raise JobError(
-                f"{table.name} cannot be put back to version {min(theirs) - 1}: {error}. "
-                "Remove the warehouse's tables and ingest the captures again."
-            ) from error
-    taken.end(_UNDONE)
+    with publishing(warehouse, version) as taken:
+        for table in CLAIMED:
+            theirs = [commit.version for commit in warehouse.history(table) if commit.tag.get("run") in runs]
+            if theirs:
+                progress(f"ingest: putting {table.name} back to version {min(theirs) - 1}")
+                _restore(warehouse, table, min(theirs) - 1, taken.tag)
+        taken.end(_UNDONE)
+
+
+def _restore(warehouse: Warehouse, table: Table, version: int, tag: dict[str, Any]) -> None:
+    try:
+        warehouse.restore(table, version, tag)
+    except PySparkException as error:
+        raise JobError(
+            f"{table.name} cannot be put back to version {version}: {str(error).partition(chr(10))[0]} "
+            "Remove the warehouse's tables and ingest the captures again."
+        ) from error
 
 
 def _open(commits: list[Commit]) -> list[Claim]:
