@@ -15,6 +15,7 @@ from jobs import claims, decode, ingest, maintain, nightly, repair, replay, stat
 from jobs.config import Config
 from jobs.errors import ConflictError, JobError
 from jobs.sources import capture_files, stamps
+from jobs.transforms.retention import outdated_states
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
@@ -232,6 +233,27 @@ def test_maintenance_changes_no_row_and_gives_no_step_work(
     assert status.run(spark, config(warehouse))["pending"] == {}
     live = {path.name for path in warehouse.joinpath("verdicts").glob("*.parquet")}
     assert len(live) == len(list(first_night.joinpath("verdicts").glob("*.parquet")))
+
+
+def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSession) -> None:
+    day = 86_400 * 10**9
+    states = [
+        ("a", 1 * day, "1"),  # old: goes
+        ("a", 2 * day, "2"),  # old: goes
+        ("a", 65 * day, "3"),  # old, and the connection's second newest
+        ("a", 99 * day, "4"),
+        ("b", 1 * day, "1"),  # old, and its newest
+        ("c", 71 * day, "5"),  # within the days
+        ("c", 72 * day, "6"),
+        ("c", 100 * day, "7"),
+    ]
+    rows_of = [(endpoints, last - 1, last, capture) for endpoints, last, capture in states]
+    frame = spark.createDataFrame(rows_of, "endpoints string, first_ns long, last_ns long, capture_id string")
+    assert sorted(map(tuple, outdated_states(frame, 30).collect())) == [("a", "1"), ("a", "2")]
+
+
+def test_whatever_ingest_publishes_can_be_undone() -> None:
+    assert set(claims.CLAIMED) == set(ingest._TABLES) - {BOOKS, CAPTURES_TABLE}
 
 
 def test_a_derived_table_of_an_older_declaration_is_made_anew(
