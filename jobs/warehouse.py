@@ -311,8 +311,13 @@ class Warehouse:
         """
         for table in tables:
             self.create(table, derived=True)
+        written: tuple[Origin, dict[str, int]] | None = None
         for attempt in range(_ATTEMPTS):
             origin, stale = self._stale(step, tables, sources, options)
+            versions = {table.name: self._seen(table)[0].version for table in tables}
+            # No row where none had been makes no commit: then the table is as it was before it was written.
+            if written and written[0] == origin:
+                stale = [name for name in stale if versions[name] != written[1][name]]
             if not stale:
                 return attempt > 0
             for table in (*tables, *sources):
@@ -320,7 +325,9 @@ class Warehouse:
             try:
                 write({"step": step, "from": origin})
             except ConflictError:
-                continue
+                written = None
+            else:
+                written = origin, versions
         raise JobError(f"{step} was begun {_ATTEMPTS} times, and other runs changed its tables each time.")
 
     def optimize(self, table: Table) -> tuple[int, int]:
