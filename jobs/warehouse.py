@@ -29,6 +29,7 @@ _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET
 """Operations that leave a table's rows as they are."""
 _CHECK = "delta.constraints."
 _SCHEMA = "msmq.schema"
+_SKIP_EMPTY = "spark.databricks.delta.skipRecordingEmptyCommits"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 100
 _LONGEST_WITH_READERS = 168
@@ -178,7 +179,7 @@ class Warehouse:
         return self.spark.table(self.name(table))
 
     def replace(self, table: Table, rows: DataFrame, tag: dict[str, Any], where: str = "true") -> None:
-        """Replace the rows that fulfil `where` in one commit.
+        """Replace the rows that fulfil `where` in one commit; all of them also where there were and are none.
 
         Raises:
             ConflictError: another run wrote some of these rows meanwhile.
@@ -186,7 +187,7 @@ class Warehouse:
         writer = conform(rows, table).write.mode("overwrite")
         if where != "true":
             writer = writer.option("replaceWhere", where)
-        with _conflicts(table):
+        with _conflicts(table), self._setting(_SKIP_EMPTY, str(where != "true").lower()):
             self._write(table, writer, tag)
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
@@ -229,7 +230,7 @@ class Warehouse:
     def _change(self, table: Table, statement: str, tag: dict[str, Any]) -> None:
         """Run a statement that may be repeated, its commit tagged where the platform lets a session do that."""
         self.histories.pop(table.name, None)
-        with self._tagged(tag):
+        with self._setting(_TAG, json.dumps(tag, sort_keys=True)):
             self._persist(lambda: self._sql(statement))
 
     def restore(self, table: Table, version: int, tag: dict[str, Any]) -> None:
@@ -245,16 +246,17 @@ class Warehouse:
         return self.spark.sql(statement)
 
     @contextmanager
-    def _tagged(self, tag: dict[str, Any]) -> Iterator[None]:
+    def _setting(self, key: str, value: str) -> Iterator[None]:
+        """With this setting of the session, where the platform lets one be set: serverless Databricks does not."""
         try:
-            self.spark.conf.set(_TAG, json.dumps(tag, sort_keys=True))
-        except PySparkException:  # serverless Databricks lets no session set it
+            self.spark.conf.set(key, value)
+        except PySparkException:
             yield
             return
         try:
             yield
         finally:
-            self.spark.conf.unset(_TAG)
+            self.spark.conf.unset(key)
 
     def _persist(self, work: Callable[[], Any]) -> None:
         """Do what may be repeated, again when another run's commit came between."""
@@ -337,13 +339,8 @@ class Warehouse:
 
     def vacuum(self, table: Table, hours: int) -> None:
         """Delete the files that no version of the table of the last hours needs."""
-        if hours < _LONGEST_WITH_READERS:
-            self.spark.conf.set(_RETENTION_CHECK, "false")
-        try:
+        with self._setting(_RETENTION_CHECK, str(hours >= _LONGEST_WITH_READERS).lower()):
             self._sql(f"VACUUM {self.name(table)} RETAIN {hours} HOURS").collect()
-        finally:
-            if hours < _LONGEST_WITH_READERS:
-                self.spark.conf.unset(_RETENTION_CHECK)
 
 
 @contextmanager

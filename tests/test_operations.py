@@ -266,6 +266,21 @@ def test_a_derived_table_of_an_older_declaration_is_made_anew(
     assert rows(warehouse, "sequences") == rows(first_night, "sequences")
 
 
+def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    tags = []
+
+    def write(tag: dict[str, Any]) -> None:
+        tags.append(tag)
+        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
+
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert not tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert tags == [{"step": "replay", "from": {"stream_gaps": 0, "scope": "auto"}}]
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="queue")
+
+
 def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
