@@ -17,7 +17,7 @@ from jobs.errors import ConflictError, JobError
 from jobs.sources import capture_files, stamps
 from jobs.transforms.retention import outdated_states
 from jobs.warehouse import Warehouse
-from schemas.ingest import BOOKS, STREAM_GAPS
+from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
 from schemas.tables import TABLES
@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     merge = Warehouse.merge
 
     def full(self: Warehouse, table: Any, *arguments: Any, **options: Any) -> None:
-        if table is STREAM_GAPS:
+        if table is PACKETS:
             raise OSError(28, "No space left on 'device' \\ \"/\"")
         merge(self, table, *arguments, **options)
 
