@@ -10,7 +10,7 @@ $(BIN)/.installed: pyproject.toml
 	  { echo 'Python 3.11 or later is needed: install it, or name it with make PYTHON=…'; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --group dev --editable .
+	$(BIN)/python -m pip install --quiet --group dev --editable ".[local]"
 	touch $@
 
 run: $(BIN)/.installed  ## install, then read the repository's captures and simulated ones into Delta tables

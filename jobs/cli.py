@@ -3,15 +3,26 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, nightly, replay, simulate
+from jobs import command, decode, ingest, maintain, nightly, repair, replay, simulate, status
 
-COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
+COMMANDS = {
+    "nightly": nightly,
+    "ingest": ingest,
+    "decode": decode,
+    "replay": replay,
+    "status": status,
+    "repair": repair,
+    "maintain": maintain,
+}
 USAGE = """usage: msmq-replay COMMAND [options]
 
   nightly   ingest, decode and replay in order
   ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
   decode    packets into messages, acks, handshakes
   replay    messages into verdicts, sequences, sessions, transactions, findings
+  status    what was read, what is pending, what failed and why
+  repair    finish what a killed run left
+  maintain  put small files together, remove what is no longer needed
   simulate  captures of simulated queue managers, with the truth beside them
 
 msmq-replay COMMAND --help shows the options."""
@@ -29,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
         return 2
     return command.main(name, COMMANDS[name].run, rest)
+
+
+def script() -> None:
+    """Run the command; ends the process only when it failed, as a Databricks task wants it."""
+    if code := main():
+        sys.exit(code)
 
 
 if __name__ == "__main__":

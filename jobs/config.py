@@ -1,9 +1,10 @@
 """Options: `conf/base.toml`, then the file of --config, then the command line."""
 
 import argparse
+import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,11 @@ from schemas.replay import Reading, Scope, Verdict
 from udfs.options import IngestOptions
 from udfs.tcp import Overlap
 
+_NAMES_KEY = "MSMQ_REPLAY_NAMES_KEY"
+_SHORTEST_KEY = 16
 _CHOICES: Mapping[str, tuple[str, ...]] = {
+    "log_format": ("text", "json"),
+    "names": ("keep", "hash"),
     "bodies": tuple(Bodies),
     "overlap": tuple(Overlap),
     "reading": tuple(Reading),
@@ -30,6 +35,7 @@ class Config:
     warehouse: str
     catalog_schema: str
     json: bool
+    log_format: str
     fail_on: tuple[str, ...]
     bodies: str
     overlap: str
@@ -38,8 +44,13 @@ class Config:
     window_bytes: int
     survey_bytes: int
     quarantine_raw_bytes: int
+    claim_seconds: int
+    names: str
+    names_key: str = field(repr=False)
     reading: str
     scope: str
+    vacuum_hours: int
+    state_days: int
     out: str
     seed: int
     messages: int
@@ -55,7 +66,18 @@ class Config:
         if file is not None:
             values |= _known(_flat(_read(file)), values, file)
         values |= {name: value for name, value in given.items() if name in values and value is not None}
-        return cls(**{name: _checked(name, value) for name, value in values.items()})
+        config = cls(**{name: _checked(name, value) for name, value in values.items()})
+        if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
+            raise UsageError(
+                f"To hash names, set {_NAMES_KEY} in the environment (or names_key in a file that only the job can "
+                f"read) to a secret of at least {_SHORTEST_KEY} bytes."
+            )
+        return config
+
+    @property
+    def hiding_key(self) -> bytes | None:
+        """The key that names are hashed with; None when they are kept."""
+        return (self.names_key or os.environ.get(_NAMES_KEY, "")).encode() if self.names == "hash" else None
 
     @property
     def ingest(self) -> IngestOptions:
@@ -79,7 +101,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--catalog-schema", metavar="CATALOG.SCHEMA", help="registered tables in place of a folder")
     add("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
     add("--json", action="store_true", default=None, help="print the summary as one JSON object")
+    add("--log-format", choices=_CHOICES["log_format"], help="progress on stderr as text (default) or JSON lines")
     add("--bodies", choices=_CHOICES["bodies"], help="drop (default) or keep message bodies in packets.raw")
+    add("--names", choices=_CHOICES["names"], help="keep (default) or hash labels and names of queues and senders")
     add("--reading", choices=_CHOICES["reading"], help="reading of [MS-MQQB] 3.1.5.8.6; default conformant")
     add("--scope", choices=_CHOICES["scope"], help="what one replayed state belongs to; default auto")
     add("--overlap", choices=_CHOICES["overlap"], help="whose bytes win where TCP segments differ; default first")
@@ -114,7 +138,7 @@ def _known(values: dict[str, Any], base: Mapping[str, Any], file: str) -> dict[s
 
 def _checked(name: str, value: Any) -> Any:
     """The value in its type."""
-    expected = {field.name: field.type for field in fields(Config)}[name]
+    expected = {one.name: one.type for one in fields(Config)}[name]
     if name == "ports":
         return tuple(_port(part) for part in (value.split(",") if isinstance(value, str) else value))
     if name == "fail_on":

@@ -1,11 +1,12 @@
 """Captures into captures, streams, stream_gaps, packets, quarantine and books.
 
 A capture is known by its content: what is in the table `captures` is not read again. That row is written last, so a run
-that was killed is simply done again, and the rows it left are found by their keys. When a new capture holds more of a
+that was killed is simply done again; what it left is undone first (`jobs.claims`). When a new capture holds more of a
 connection that earlier ones hold too, the connection is put together anew from all of them.
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,13 +14,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs import command
+from jobs import accounts, claims, command
 from jobs.command import Summary, progress
 from jobs.config import Config
-from jobs.errors import JobError
-from jobs.sources import capture_files
+from jobs.errors import ChangedError, ConflictError, JobError
+from jobs.sources import Stamp, capture_files, stamps
 from jobs.summary import ingest_summary
-from jobs.transforms import books, connections, ingest
+from jobs.transforms import connections, ingest
 from jobs.warehouse import Warehouse
 from schemas.ingest import (
     BOOKS,
@@ -30,45 +31,77 @@ from schemas.ingest import (
     QUARANTINE,
     STREAM_GAPS,
     STREAMS,
-    Law,
 )
 from schemas.staging import SEGMENTS
 from udfs import columns
 from udfs.options import CaptureFile, IngestOptions
 
 _TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
+_OFTEN_NOTHING = (STREAM_GAPS, QUARANTINE)
+"""Tables that a night may have no rows for: asking costs less than a commit."""
 _MOST_TASKS = 10_000
+_ATTEMPTS = 5
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Read the captures that are new; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     step(warehouse, config)
+    accounts.step(warehouse, accounts.INGESTED)
     return ingest_summary(warehouse)
 
 
 def step(warehouse: Warehouse, config: Config) -> None:
-    """Read the captures that are new."""
+    """Read the captures that are new; again from the start when another run published meanwhile.
+
+    Raises:
+        JobError: other runs were first every time.
+    """
     files = capture_files(config.captures)
     for table in _TABLES:
         warehouse.create(table)
     progress(f"ingest: {len(files)} files to look at")
-    if files and _take_in(warehouse, files, config.ingest):
-        _balance(warehouse)
+    for _ in range(_ATTEMPTS):
+        version = claims.settle(warehouse, config.claim_seconds)
+        before = stamps(files)
+        try:
+            if files:
+                _take_in(warehouse, before, config.ingest, version)
+        except ChangedError as error:
+            progress(f"ingest: {error}")
+            files = [file for file in files if file not in error.files]
+        except ConflictError as error:
+            progress(f"ingest: {error} Looking again.")
+        else:
+            return
+    raise JobError(f"ingest was begun {_ATTEMPTS} times, and other runs were first each time: run it again.")
 
 
-def _take_in(warehouse: Warehouse, files: list[str], options: IngestOptions) -> bool:
-    """Ingest what is new in the files; returns whether anything was."""
-    survey = _survey(warehouse.spark, files, options)
+def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions, version: int) -> None:
+    """Ingest what is new in the files since this version of `captures`.
+
+    Raises:
+        ChangedError: some of the files are no longer what they were when they were listed.
+        ConflictError: another run published meanwhile.
+    """
+    survey = _survey(warehouse.spark, list(files), options)
     new = _settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
     listed = _listed(new)
     if not listed:
         progress("ingest: nothing new")
-        return False
+        return
     progress(f"ingest: {len(listed)} new captures, {sum(row['size_bytes'] for row in listed) / 1e6:.1f} MB")
     found = _Found.of(new, listed, options)
-    _publish(warehouse, found, _assemble(warehouse, found, options))
-    return True
+    _require_unchanged(files, [row["uri"] for row in listed])
+    assembled = _assemble(warehouse, found, options)
+    with claims.publishing(warehouse, version) as publishing:
+        _publish(warehouse, found, assembled, publishing)
+
+
+def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:
+    changed = {file for file, stamp in stamps(read).items() if stamp != files[file]}
+    if changed:
+        raise ChangedError(changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,44 +232,42 @@ def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> Da
     return survey
 
 
-def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None:
+def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: claims.Publishing) -> None:
     """Write the tables, the one that says a capture is done last."""
-    rows = assembled.rows
+    rows, tag, first = assembled.rows, publishing.tag, publishing.first
     states = _settled(connections.state_rows(rows, assembled.reached))
-    _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
-    warehouse.merge(CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"))
+    _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases), tag)
+    warehouse.merge(
+        CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"), tag, empty=first
+    )
     for table, table_rows in (
         (STREAMS, ingest.stream_rows(rows)),
         (STREAM_GAPS, ingest.gap_rows(rows)),
         (PACKETS, ingest.packet_rows(rows)),
         (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
     ):
-        warehouse.merge(table, table_rows)
+        if table in _OFTEN_NOTHING and table_rows.isEmpty():
+            continue
+        warehouse.merge(table, table_rows, tag, empty=first)
         progress(f"ingest: wrote {table.name}")
     overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), found.now)
     overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
-    warehouse.merge(CONNECTION_STATES, states, update=True)
+    warehouse.merge(CONNECTION_STATES, states, tag, update=True, empty=first)
     if not overtaken.isEmpty():
-        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
-    warehouse.merge(
-        CAPTURES, ingest.capture_rows(found.captures, ingest.capture_counts(found.scanned, found.fragments))
-    )
+        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id", tag)
+    publishing.check()
+    counts = ingest.capture_counts(found.scanned, found.fragments)
+    warehouse.merge(CAPTURES, ingest.capture_rows(found.captures, counts), tag, empty=first)
 
 
-def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
+def _delete_stale(warehouse: Warehouse, stale: DataFrame, tag: dict[str, str]) -> None:
     """Remove the rows that the new ones replace: of streams that go on, what was provisional."""
     stale = _settled(stale)
     if not stale.isEmpty():
         behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
         for table in (STREAM_GAPS, PACKETS, QUARANTINE):
-            warehouse.delete(table, stale, behind)
-        warehouse.delete(STREAMS, stale, "t.stream_id = s.stream_id")
-
-
-def _balance(warehouse: Warehouse) -> None:
-    captures, streams, packets, quarantine = map(warehouse.read, (CAPTURES, STREAMS, PACKETS, QUARANTINE))
-    rows = books.record_books(captures, quarantine).unionAll(books.byte_books(streams, packets, quarantine))
-    warehouse.replace(BOOKS, rows, f"law IN ('{Law.RECORDS}', '{Law.BYTES}')")
+            warehouse.delete(table, stale, behind, tag)
+        warehouse.delete(STREAMS, stale, "t.stream_id = s.stream_id", tag)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Messages into verdicts, and verdicts into sequences, sessions, transactions and findings."""
 
 import sys
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
@@ -10,14 +11,14 @@ from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
 from jobs.transforms import replay, summaries
-from jobs.warehouse import Origin, Warehouse
+from jobs.warehouse import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 
-_SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
+SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
 _FEW = 100_000  # rows of some hundred bytes
-_TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
+TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -33,30 +34,30 @@ def _settled(rows: DataFrame) -> DataFrame:
     return rows if rows.limit(_FEW + 1).count() > _FEW else broadcast(rows)
 
 
-def step(warehouse: Warehouse, config: Config) -> None:
-    """Replay all sessions, unless that was done for these versions and options."""
+def step(warehouse: Warehouse, config: Config) -> bool:
+    """Replay all sessions, unless that was done for these versions and options; returns whether it was still to do."""
+
+    def write(tag: dict[str, Any]) -> None:
+        messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in SOURCES]
+        scope = Scope(config.scope)
+        judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=scope, settle=_settled)
+        warehouse.replace(VERDICTS, judged, tag)
+        progress("replay: wrote verdicts")
+        written = warehouse.read(VERDICTS)
+        for table, rows in (
+            (SEQUENCES, summaries.sequences(written)),
+            (SESSIONS, summaries.sessions(messages, streams, handshakes, written, scope=scope)),
+            (TRANSACTIONS, summaries.transactions(written)),
+            (FINDINGS, summaries.findings(written)),
+        ):
+            warehouse.replace(table, rows, tag)
+            progress(f"replay: wrote {table.name}")
+
     warehouse.require(MESSAGES, "decode")
-    for table in _TABLES:
-        warehouse.create(table)
-    origin: Origin = {table.name: warehouse.version(table) for table in _SOURCES}
-    origin |= {"reading": config.reading, "scope": config.scope}
-    if warehouse.derived_from(FINDINGS) == origin:
+    derived = warehouse.derive("replay", TABLES, SOURCES, write, reading=config.reading, scope=config.scope)
+    if not derived:
         progress("replay: nothing new")
-        return
-    messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in _SOURCES]
-    judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=Scope(config.scope), settle=_settled)
-    warehouse.replace(VERDICTS, judged)
-    progress("replay: wrote verdicts")
-    written = warehouse.read(VERDICTS)
-    for table, rows in (
-        (SEQUENCES, summaries.sequences(written)),
-        (SESSIONS, summaries.sessions(messages, streams, handshakes, written, scope=Scope(config.scope))),
-        (TRANSACTIONS, summaries.transactions(written)),
-        (FINDINGS, summaries.findings(written)),
-    ):
-        # The last of the tables says that all of them are done.
-        warehouse.replace(table, rows, derived_from=origin)
-        progress(f"replay: wrote {table.name}")
+    return derived
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ def spark_defaults() -> dict[str, str]:
 def open_session(application: str) -> SparkSession:
     """The active session (Databricks, notebooks), a Connect client where SPARK_REMOTE says so, or a new session.
 
+    SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
+
     Raises:
         JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
     """
@@ -33,7 +35,8 @@ def open_session(application: str) -> SparkSession:
     if active is not None:
         return active
     builder = SparkSession.builder.appName(application)
-    if "SPARK_REMOTE" in os.environ:
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if remote and not remote.startswith("local"):
         return builder.getOrCreate()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # no spark-submit has started the JVM
         _require_java()

@@ -4,11 +4,20 @@ import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from pyarrow import fs
 
 from jobs.errors import UsageError
 from udfs.storage import locate
+
+
+class Stamp(NamedTuple):
+    """Size of a file, in bytes, and when it was last written to, in ns since 1970."""
+
+    size: int | None
+    mtime_ns: int | None
+
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -25,6 +34,19 @@ def capture_files(uris: Iterable[str]) -> list[str]:
     if not given:
         raise UsageError("No captures were given: --captures names a file, a folder or a glob.")
     return sorted({file for uri in given for file in _files(uri)})
+
+
+def stamps(files: Iterable[str]) -> dict[str, Stamp]:
+    """Of each file, what changes when it is written to; a file that is gone has neither size nor time."""
+    places: dict[str, tuple[fs.FileSystem, dict[str, str]]] = {}
+    for file in files:
+        filesystem, path = locate(file)
+        places.setdefault(file.removesuffix(path), (filesystem, {}))[1][path] = file
+    return {
+        paths[info.path]: Stamp(info.size, info.mtime_ns)
+        for filesystem, paths in places.values()
+        for info in filesystem.get_file_info(list(paths))
+    }
 
 
 def _files(uri: str) -> Iterator[str]:

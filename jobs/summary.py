@@ -1,5 +1,6 @@
 """What a run found, from the tables."""
 
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -9,51 +10,63 @@ from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
 from schemas.replay import FINDINGS, VERDICTS
+from schemas.table import Table
+
+_INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
+_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
+_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
+_CAPTURES = _INGESTED[:1]
+
+Counts = dict[str, dict[str, int]]
+"""Rows of a table by the values of a column; by "true" and "false" when it is BOOLEAN."""
 
 
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Where the tables are; captures by status, packets by type, quarantine by reason, books."""
-    return {
-        "tables": warehouse.place,
-        "captures": _counts(warehouse.read(CAPTURES), "status"),
-        "packets": _counts(warehouse.read(PACKETS), "packet_type"),
-        "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
-        "books": _books(warehouse.read(BOOKS)),
-    }
+    counts = _counts(warehouse, _INGESTED)
+    return {"tables": warehouse.place} | counts | {"books": _books(counts)}
 
 
 def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Messages, transactional messages and acks; quarantine by reason, books."""
-    messages = warehouse.read(MESSAGES)
-    every, transactional = messages.agg(F.count("*"), F.count_if("transactional")).collect()[0]
-    return {
-        "messages": every,
-        "transactional_messages": transactional,
-        "acks": _counts(warehouse.read(ACKS), "ack_type"),
-        "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
-        "books": _books(warehouse.read(BOOKS)),
-    }
+    return _decoded(_counts(warehouse, _DECODED))
 
 
 def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Verdicts and findings by kind."""
-    return {
-        "verdicts": _counts(warehouse.read(VERDICTS), "verdict"),
-        "findings": _counts(warehouse.read(FINDINGS), "kind"),
-    }
+    return dict(_counts(warehouse, _REPLAYED))
 
 
 def summary(warehouse: Warehouse) -> dict[str, Any]:
     """All of these."""
-    first = {"tables": warehouse.place, "captures": _counts(warehouse.read(CAPTURES), "status")}
-    return first | decode_summary(warehouse) | replay_summary(warehouse)
+    counts = _counts(warehouse, _CAPTURES + _DECODED + _REPLAYED)
+    replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
+    return {"tables": warehouse.place, "captures": counts["captures"]} | _decoded(counts) | replayed
 
 
-def _counts(rows: DataFrame, column: str) -> dict[str, int]:
-    """Rows by the values of an enumerated column, of which there are few."""
-    return {row[0]: row[1] for row in rows.groupBy(column).count().orderBy(F.desc("count"), column).collect()}
+def _decoded(counts: Counts) -> dict[str, Any]:
+    messages = counts["messages"]
+    return {
+        "messages": sum(messages.values()),
+        "transactional_messages": messages.get("true", 0),
+        "acks": counts["acks"],
+        "quarantine": counts["quarantine"],
+        "books": _books(counts),
+    }
 
 
-def _books(books: DataFrame) -> dict[str, int]:
-    laws, unbalanced = books.agg(F.count("*"), F.count_if(~F.col("balanced"))).collect()[0]
-    return {"balanced": laws - unbalanced, "unbalanced": unbalanced}
+def _books(counts: Counts) -> dict[str, int]:
+    return {"balanced": counts["books"].get("true", 0), "unbalanced": counts["books"].get("false", 0)}
+
+
+def _counts(warehouse: Warehouse, columns: tuple[tuple[Table, str], ...]) -> Counts:
+    """Rows of each table by the values of one column, of which there are few, the most first: in one query."""
+    values = [
+        warehouse.read(table).select(F.lit(table.name).alias("name"), F.col(column).cast("string").alias("value"))
+        for table, column in columns
+    ]
+    rows = reduce(DataFrame.unionAll, values).groupBy("name", "value").count()
+    found: Counts = {table.name: {} for table, _ in columns}
+    for row in rows.orderBy(F.desc("count"), "value").collect():
+        found[row["name"]][row["value"]] = row["count"]
+    return found

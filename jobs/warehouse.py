@@ -1,20 +1,55 @@
-"""Where the tables live: a folder of Delta tables, or registered ones. Every read and write goes through here."""
+"""Where the tables live: a folder of Delta tables, or registered ones. Every read and write goes through here.
+
+Every commit says in its user metadata which step made it and, for a derived table, from which versions of which tables.
+"""
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.config import Config
-from jobs.errors import UsageError
+from jobs.errors import ConflictError, JobError, UsageError
 from schemas.table import Column, Table
 
 Origin = dict[str, Any]
 """What rows were derived from: versions of tables, and options."""
+
+_CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
+_TAG = "spark.databricks.delta.commitInfo.userMetadata"
+_UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
+"""Operations that leave a table's rows as they are."""
+_CHECK = "delta.constraints."
+_SCHEMA = "msmq.schema"
+_SKIP_EMPTY = "spark.databricks.delta.skipRecordingEmptyCommits"
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+_COMMITS = 100
+_LONGEST_WITH_READERS = 168
+"""Hours that Delta wants files to be kept, so that no reader loses one."""
+_ATTEMPTS = 5
+
+
+class Commit(NamedTuple):
+    """One commit of a table: its version, what it did, and the tag that this program gave it, if it was its own."""
+
+    version: int
+    at: datetime
+    operation: str
+    parameters: dict[str, str]
+    tag: dict[str, Any]
+
+    @property
+    def changed_rows(self) -> bool:
+        """Whether the table's rows may be others than before."""
+        return self.operation not in _UPKEEP
 
 
 def _quoted(text: str) -> str:
@@ -23,6 +58,11 @@ def _quoted(text: str) -> str:
 
 def _identifier(text: str) -> str:
     return "`" + text.replace("`", "``") + "`"
+
+
+def _properties(table: Table) -> str:
+    pairs = {_SCHEMA: table.fingerprint} | {_CHECK + name: check for name, check in table.checks.items()}
+    return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in pairs.items())
 
 
 def _definition(column: Column) -> str:
@@ -37,6 +77,7 @@ class Warehouse:
     spark: SparkSession
     folder: str = ""
     catalog_schema: str = ""
+    histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Self:
@@ -65,15 +106,64 @@ class Warehouse:
         folder = self.folder if "://" in self.folder else str(Path(self.folder).absolute())
         return f"{folder.rstrip('/')}/{name}"
 
-    def create(self, table: Table) -> None:
-        """Make the table with its comments and CHECK constraints, unless it is there."""
+    def create(self, table: Table, *, derived: bool = False) -> None:
+        """Make the table with its comments and CHECK constraints, unless it is there.
+
+        One of another declaration is made anew, empty, where its rows are `derived`; where they are not, its checks and
+        comments are brought up to date.
+
+        Raises:
+            JobError: it has other columns than this version of the program writes.
+        """
+        if self.has(table):
+            properties = {
+                row["key"]: row["value"] for row in self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+            }
+            if properties.get(_SCHEMA) == table.fingerprint:
+                return
+            if not derived:
+                self._migrate(table, properties)
+                return
         columns = ", ".join(_definition(column) for column in table)
-        checks = ", ".join(f"{_quoted('delta.constraints.' + k)} = {_quoted(v)}" for k, v in table.checks.items())
-        properties = f" TBLPROPERTIES ({checks})" if checks else ""
-        self.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.name(table)} ({columns}) USING delta "
-            f"COMMENT {_quoted(table.comment)}{properties}"
+        verb = "CREATE OR REPLACE TABLE" if derived else "CREATE TABLE IF NOT EXISTS"
+        statement = (
+            f"{verb} {self.name(table)} ({columns}) USING delta COMMENT {_quoted(table.comment)} "
+            f"TBLPROPERTIES ({_properties(table)})"
         )
+        self._persist(lambda: self._sql(statement))
+
+    def _migrate(self, table: Table, properties: dict[str, str]) -> None:
+        """Bring the checks and comments of a table of an older declaration up to date."""
+        there = {field.name: field.dataType.simpleString() for field in self.read(table).schema}
+        wanted = {column.name: column.type.simpleString() for column in table}
+        wrong = [
+            f"{name} {kind} (there: {there.get(name)})" for name, kind in wanted.items() if there.get(name) != kind
+        ]
+        if wrong:
+            raise JobError(
+                f"The table {table.name} in {self.place} was made by another version of msmq-replay: it should have "
+                f"{', '.join(wrong)}. Ingest the captures into a new warehouse, or use that version."
+            )
+        name = self.name(table)
+        for column in table:
+            comment = _quoted(column.comment)
+            self._sql(f"ALTER TABLE {name} ALTER COLUMN {_identifier(column.name)} COMMENT {comment}")
+        for key in properties:
+            check = key.removeprefix(_CHECK)
+            if check != key and check not in table.checks:
+                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
+        for check, condition in table.checks.items():
+            if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
+                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
+                self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {_identifier(check)} CHECK ({condition})")
+        self.set_property(table, _SCHEMA, table.fingerprint)
+
+    def has(self, table: Table) -> bool:
+        """Whether the table is there."""
+        try:
+            return bool(self.read(table).schema)  # a Connect client asks for a table no earlier
+        except AnalysisException:
+            return False
 
     def require(self, table: Table, step: str) -> None:
         """Make sure the table is there.
@@ -81,59 +171,210 @@ class Warehouse:
         Raises:
             UsageError: it is not: `step` has to run first.
         """
-        try:
-            self.read(table)
-        except AnalysisException as error:
-            raise UsageError(f"There is no table {table.name}: run msmq-replay {step} first.") from error
+        if not self.has(table):
+            raise UsageError(f"There is no table {table.name} in {self.place}: run msmq-replay {step} first.")
 
     def read(self, table: Table) -> DataFrame:
         """The table's rows."""
         return self.spark.table(self.name(table))
 
-    def replace(self, table: Table, rows: DataFrame, where: str = "true", derived_from: Origin | None = None) -> None:
-        """Replace the rows that fulfil `where` in one commit, which says what the new ones were derived from."""
+    def replace(self, table: Table, rows: DataFrame, tag: dict[str, Any], where: str = "true") -> None:
+        """Replace the rows that fulfil `where` in one commit; all of them also where there were and are none.
+
+        Raises:
+            ConflictError: another run wrote some of these rows meanwhile.
+        """
         writer = conform(rows, table).write.mode("overwrite")
         if where != "true":
             writer = writer.option("replaceWhere", where)
-        if derived_from is not None:
-            writer = writer.option("userMetadata", json.dumps(derived_from, sort_keys=True))
-        self._write(table, writer)
+        with _conflicts(table), self._setting(_SKIP_EMPTY, str(where != "true").lower()):
+            self._write(table, writer, tag)
 
-    def _write(self, table: Table, writer: DataFrameWriter) -> None:
+    def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
+        self.histories.pop(table.name, None)
+        writer = writer.format("delta").option("userMetadata", json.dumps(tag, sort_keys=True))
         if self.catalog_schema:
-            writer.format("delta").saveAsTable(self.name(table))
+            writer.saveAsTable(self.name(table))
         else:
-            writer.format("delta").save(self.location(table.name))
+            writer.save(self.location(table.name))
 
-    def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
-        """Put rows in by key in one commit; those already there, by key, stay as they are, or are replaced."""
+    def merge(
+        self, table: Table, rows: DataFrame, tag: dict[str, Any], *, update: bool = False, empty: bool = False
+    ) -> None:
+        """Put rows in by key in one commit; those already there, by key, stay as they are, or are replaced.
+
+        One run at a time may do this (`jobs.claims`); it is quicker where the table is known to be `empty`. A commit
+        whose answer was lost is not made twice.
+        """
         rows = conform(rows, table)
-        if self.read(table).isEmpty():
-            self._write(table, rows.write.mode("append"))
+        if empty:
+            writer = rows.write.mode("append").option("txnAppId", f"{tag['run']} {table.name}").option("txnVersion", 0)
+            self._persist(lambda: self._write(table, writer, tag))
             return
         same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
         rows.createOrReplaceTempView("merged_rows")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
-        self.spark.sql(
-            f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same}{matched} WHEN NOT MATCHED THEN INSERT *"
+        self._change(
+            table,
+            f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same}{matched} WHEN NOT MATCHED THEN INSERT *",
+            tag,
         )
 
-    def delete(self, table: Table, keys: DataFrame, where: str) -> None:
+    def delete(self, table: Table, keys: DataFrame, where: str, tag: dict[str, Any]) -> None:
         """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition."""
         keys.createOrReplaceTempView("deleted_keys")
-        self.spark.sql(f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE")
+        self._change(
+            table, f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE", tag
+        )
 
-    def version(self, table: Table) -> int:
-        """The table's last committed version."""
-        return int(self._last_commit(table)["version"])
+    def _change(self, table: Table, statement: str, tag: dict[str, Any]) -> None:
+        """Run a statement that may be repeated, its commit tagged where the platform lets a session do that."""
+        self.histories.pop(table.name, None)
+        with self._setting(_TAG, json.dumps(tag, sort_keys=True)):
+            self._persist(lambda: self._sql(statement))
 
-    def derived_from(self, table: Table) -> Origin:
-        """What the table's last commit says its rows were derived from; nothing when it does not say."""
-        text = self._last_commit(table)["userMetadata"]
-        return dict(json.loads(text)) if text else {}
+    def restore(self, table: Table, version: int, tag: dict[str, Any]) -> None:
+        """Make the table's rows those of an earlier version, in a new commit."""
+        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}", tag)
 
-    def _last_commit(self, table: Table) -> Any:
-        return self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").collect()[0]
+    def set_property(self, table: Table, key: str, value: str) -> None:
+        """Set a property of the table, in a commit of its own."""
+        statement = f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_quoted(key)} = {_quoted(value)})"
+        self._persist(lambda: self._sql(statement))
+
+    def _sql(self, statement: str) -> DataFrame:
+        return self.spark.sql(statement)
+
+    @contextmanager
+    def _setting(self, key: str, value: str) -> Iterator[None]:
+        """With this setting of the session, where the platform lets one be set: serverless Databricks does not."""
+        try:
+            self.spark.conf.set(key, value)
+        except PySparkException:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self.spark.conf.unset(key)
+
+    def _persist(self, work: Callable[[], Any]) -> None:
+        """Do what may be repeated, again when another run's commit came between."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                work()
+            except PySparkException as error:
+                if not _CONFLICT.search(str(error)) or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def history(self, table: Table) -> list[Commit]:
+        """The table's last commits, the newest first."""
+        rows = self._sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
+        return [
+            Commit(row["version"], row["timestamp"], row["operation"], row["operationParameters"], _tag(row))
+            for row in rows
+        ]
+
+    def _stale(
+        self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin
+    ) -> tuple[Origin, list[str]]:
+        """What the step would derive its tables from now, and the names of those that come of something else."""
+        wanted = {table.name: _last_change(self._seen(table)).version for table in sources} | options
+        found = {table.name: _origin(self._seen(table), step) for table in tables}
+        return wanted, [name for name, origin in found.items() if not wanted.items() <= origin.items()]
+
+    def _seen(self, table: Table) -> list[Commit]:
+        """The table's history as it was when this run asked for it last."""
+        if table.name not in self.histories:
+            self.histories[table.name] = self.history(table)
+        return self.histories[table.name]
+
+    def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
+        """Names of the tables that the step derived from other versions of the sources than the present ones."""
+        return self._stale(step, tables, sources, {})[1]
+
+    def derive(
+        self,
+        step: str,
+        tables: Sequence[Table],
+        sources: Sequence[Table],
+        write: Callable[[dict[str, Any]], None],
+        **options: Any,
+    ) -> bool:
+        """Have `write` derive the tables, unless all were, from the sources as they are; returns whether it had to.
+
+        `write` is given the tag for its commits. It is called again when another run wrote any of the tables meanwhile:
+        at the end all come of the same versions.
+
+        Raises:
+            JobError: other runs do not let it finish.
+        """
+        for table in tables:
+            self.create(table, derived=True)
+        written: tuple[Origin, dict[str, int]] | None = None
+        for attempt in range(_ATTEMPTS):
+            origin, stale = self._stale(step, tables, sources, options)
+            versions = {table.name: self._seen(table)[0].version for table in tables}
+            # No row where none had been makes no commit: then the table is as it was before it was written.
+            if written and written[0] == origin:
+                stale = [name for name in stale if versions[name] != written[1][name]]
+            if not stale:
+                return attempt > 0
+            for table in (*tables, *sources):
+                self.histories.pop(table.name, None)  # what was seen before decides no more
+            try:
+                write({"step": step, "from": origin})
+            except ConflictError:
+                written = None
+            else:
+                written = origin, versions
+        raise JobError(f"{step} was begun {_ATTEMPTS} times, and other runs changed its tables each time.")
+
+    def optimize(self, table: Table) -> tuple[int, int]:
+        """Put the table's small files together; how many there were, and how many they became."""
+        done = self._sql(f"OPTIMIZE {self.name(table)}").collect()[0]["metrics"]
+        return done["numFilesRemoved"], done["numFilesAdded"]
+
+    def vacuum(self, table: Table, hours: int) -> None:
+        """Delete the files that no version of the table of the last hours needs."""
+        with self._setting(_RETENTION_CHECK, str(hours >= _LONGEST_WITH_READERS).lower()):
+            self._sql(f"VACUUM {self.name(table)} RETAIN {hours} HOURS").collect()
+
+
+@contextmanager
+def _conflicts(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        if _CONFLICT.search(str(error)):
+            raise ConflictError(f"Another run wrote {table.name} at the same time.") from error
+        raise
+
+
+def _last_change(commits: list[Commit]) -> Commit:
+    """The commit in which the table's rows last changed; the oldest that is known when none did."""
+    return next((commit for commit in commits if commit.changed_rows), commits[-1])
+
+
+def _origin(commits: list[Commit], step: str) -> Origin:
+    """What the step derived its rows of the table from, when it wrote them last; nothing when that cannot be told."""
+    for commit in filter(lambda commit: commit.changed_rows, commits):
+        if commit.tag.get("step") == step:
+            return dict(commit.tag["from"])
+        if "step" not in commit.tag:
+            break
+    return {}
+
+
+def _tag(row: Row) -> dict[str, Any]:
+    """The tag of a commit of this program; nothing for those of others."""
+    try:
+        tag = json.loads(row["userMetadata"] or "{}")
+    except ValueError:
+        return {}
+    return tag if isinstance(tag, dict) else {}
 
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:

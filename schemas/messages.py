@@ -137,6 +137,21 @@ HANDSHAKES = Table(
     ),
 )
 
+NAMES: tuple[str, ...] = (
+    "destination_queue",
+    "admin_queue",
+    "response_queue",
+    "multi_destination_queues",
+    "multi_admin_queues",
+    "multi_response_queues",
+    "debug_queue",
+    "label",
+    "sender_id",
+    "soap_header",
+    "soap_body",
+)
+"""Columns that name people, machines, queues or business, and can be hidden. GUIDs and addresses name only hosts."""
+
 TABLE_OF: dict[PacketType, Table] = {
     PacketType.USER_MESSAGE: MESSAGES,
     PacketType.ADMINISTRATION: MESSAGES,

@@ -3,6 +3,7 @@
 The Spark schema, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,6 +67,11 @@ class Table:
     def spark(self) -> StructType:
         """The Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
         return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this declaration from any other: a table that bears it was made by it."""
+        return hashlib.sha256(repr((self.comment, self.columns)).encode()).hexdigest()[:16]
 
     @property
     def checks(self) -> dict[str, str]:

@@ -1,16 +1,42 @@
-"""One Spark session for all tests, configured as the product configures it."""
+"""One Spark session for all tests, configured as the product configures it, and tables that several of them read."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from warehouses import CAPTURES, config
 
+from jobs import nightly
+from jobs.command import Summary
 from jobs.session import open_session
+
+INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
+ONE_COMPILER = "--driver-java-options -XX:TieredStopAtLevel=1"
+BRIEF = f"{ONE_COMPILER} {INTERPRETED} pyspark-shell"
+"""Arguments of a Spark for hundreds of small queries, where compiling each costs more than running it."""
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", BRIEF)
     session = open_session("tests")
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+    """The tables of one capture, only to be read, and the summary of the run."""
+    warehouse = tmp_path_factory.mktemp("orders") / "ware house"
+    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
+
+
+@pytest.fixture(scope="session")
+def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of a ring buffer of three captures, only to be read."""
+    warehouse = tmp_path_factory.mktemp("branches")
+    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
+    return warehouse

@@ -3,7 +3,7 @@
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +11,14 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from warehouses import CAPTURES, all_rows, config, rows
 
 from jobs import command, decode, ingest, nightly
 from jobs.command import Summary
-from jobs.config import Config
 from jobs.errors import UsageError
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.table import Table
 from schemas.tables import TABLES
-
-CAPTURES = Path(__file__).parent / "captures"
-Nightly = Callable[..., Summary]
-
-
-def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
-    given = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
-    return Config.load(given | options, None)
-
-
-def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:
-    """A table's rows as delta-rs reads them, in an order of their own."""
-    read = DeltaTable(str(warehouse / table)).to_pyarrow_table().to_pylist()
-    kept = [{name: value for name, value in row.items() if name not in without} for row in read]
-    return sorted(kept, key=repr)
-
-
-def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, list[dict[str, Any]]]:
-    """What the tables say; but for the states, of which every run leaves its own."""
-    without = ("ingested_at", "uri")
-    return {table.name: rows(warehouse, table.name, without=without) for table in tables if table != CONNECTION_STATES}
 
 
 def truth_of(verdict: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,19 +50,6 @@ def assert_truth(warehouse: Path, truth: Path) -> None:
         ]
         assert found == scope["rows"]
     assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
-
-
-@pytest.fixture(scope="module")
-def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
-
-
-@pytest.fixture(scope="module")
-def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    warehouse = tmp_path_factory.mktemp("branches")
-    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
-    return warehouse
 
 
 def test_every_verdict_of_one_capture_is_the_truth(orders: tuple[Path, Summary]) -> None:

@@ -1,4 +1,4 @@
-"""spark-submit with the zip, where nothing is installed but the dependencies."""
+"""spark-submit with the zip, and with the wheel, where nothing is installed but the dependencies."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from deltalake import DeltaTable
@@ -13,45 +15,70 @@ from deltalake import DeltaTable
 from jobs.archive import write_archive
 
 ROOT = Path(__file__).parents[1]
+CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
 
 
-@pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_python(home: Path) -> Path:
     """A Python that sees the installed dependencies and not this project.
 
     A path in a .pth file is searched, but the .pth files in it (the editable install) are not read.
     """
-    home = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    site = next(home.glob("lib/python*/site-packages"))
-    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    (site_packages(home) / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
     python = home / "bin" / "python"
     missing = subprocess.run([python, "-c", "import udfs"], cwd=home, capture_output=True, check=False)
     assert b"ModuleNotFoundError" in missing.stderr
     return python
 
 
-def test_spark_submit_with_the_zip(bare_python: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "msmq_replay.zip"
-    write_archive(archive)
-    script = tmp_path / "jobs" / "nightly.py"
-    script.parent.mkdir()
-    script.write_bytes((ROOT / "jobs" / "nightly.py").read_bytes())
-    submit = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
+def site_packages(home: Path) -> Path:
+    return next(home.glob("lib/python*/site-packages"))
+
+
+def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, Any]]:
+    """Exit code and summary of a job."""
+    command = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
     done = subprocess.run(
-        [
-            *(submit, "--properties-file", ROOT / "conf" / "spark-defaults.conf", "--py-files", archive, script),
-            *("--captures", ROOT / "tests" / "captures" / "orders.pcapng", "--warehouse", tmp_path / "warehouse"),
-            *("--json", "--fail-on", "duplicate"),
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_DRIVER_PYTHON": str(bare_python)},
+        [command, "--properties-file", ROOT / "conf" / "spark-defaults.conf", *arguments, "--json"],
+        cwd=folder,
+        env=os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 3, done.stderr[-3000:]
-    summary = json.loads(done.stdout.splitlines()[-1])  # spark-submit joins a Python job's stderr and stdout
+    last = done.stdout.splitlines()[-1:]  # spark-submit joins a Python job's stderr and stdout
+    assert last, done.stderr[-3000:]
+    assert last[0].startswith("{"), done.stdout[-3000:]
+    return done.returncode, json.loads(last[0])
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse that the zip has made."""
+    folder = tmp_path_factory.mktemp("zip")
+    archive = folder / "msmq_replay.zip"
+    write_archive(archive)
+    script = folder / "jobs" / "ingest.py"
+    script.parent.mkdir()
+    script.write_bytes((ROOT / "jobs" / "ingest.py").read_bytes())
+    options = ("--captures", CAPTURE, "--warehouse", folder / "warehouse")
+    code, summary = submit(bare_python(folder / "bare"), folder, "--py-files", archive, script, *options)
+    assert code == 0
+    assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
+    return folder / "warehouse"
+
+
+def test_the_wheel_goes_on_from_what_the_zip_has_ingested(ingested: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    python = bare_python(tmp_path / "bare")
+    (wheel,) = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        archive.extractall(site_packages(tmp_path / "bare"))
+    script = site_packages(tmp_path / "bare") / "jobs" / "nightly.py"
+    options = ("--captures", CAPTURE, "--warehouse", ingested, "--fail-on", "duplicate")
+    code, summary = submit(python, tmp_path, script, *options)
+    assert code == 3
     assert summary["transactional_messages"] == 131
     assert summary["books"]["unbalanced"] == 0
-    assert DeltaTable(str(tmp_path / "warehouse" / "verdicts")).to_pyarrow_dataset().count_rows() == 131
+    assert DeltaTable(str(ingested / "verdicts")).to_pyarrow_dataset().count_rows() == 131

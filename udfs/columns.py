@@ -7,13 +7,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
 from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
 from schemas.table import Table
 from udfs import decode
 from udfs.assemble import assemble_connections
 from udfs.condense import unseal
 from udfs.fragments import reassemble
+from udfs.hide import with_hidden
 from udfs.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
@@ -65,9 +66,14 @@ def unsealed(sealed: DataFrame) -> DataFrame:
     return sealed.mapInArrow(unseal(to_arrow_schema(SEALED_PACKETS), to_arrow_schema(PACKET)), PACKET)
 
 
-def decoded(packets: DataFrame, table: Table) -> DataFrame:
-    """The rows of messages, acks or handshakes in `packets`, which are all of its types."""
-    return packets.mapInArrow(_each(_DECODERS[table.name]), table.spark)
+def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+    """The rows of messages, acks or handshakes in `packets`, which are all of its types; names hidden under the key."""
+    decoder = _DECODERS[table.name]
+
+    def hiding(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return with_hidden(decoder(batch), NAMES, key or b"")
+
+    return packets.mapInArrow(_each(hiding if key else decoder), table.spark)
 
 
 def explained(packets: DataFrame) -> DataFrame:

@@ -9,10 +9,10 @@ from schemas.table import Table
 from udfs import columns
 
 
-def decoded_rows(packets: DataFrame, table: Table) -> DataFrame:
-    """Rows of `table` (messages, acks or handshakes), one per packet of a type that belongs there."""
+def decoded_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+    """Rows of `table` (messages, acks or handshakes), one per packet of its types; names hidden if there is a key."""
     types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
-    return columns.decoded(packets.where(F.col("packet_type").isin(types)), table)
+    return columns.decoded(packets.where(F.col("packet_type").isin(types)), table, key)
 
 
 def undecodable_rows(packets: DataFrame, raw_kept: int) -> DataFrame:

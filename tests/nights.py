@@ -1,0 +1,162 @@
+"""By hand: `python tests/nights.py kill --rounds 50`, `together --rounds 20`, `month`. Exits 1 when tables differ.
+
+`kill` ends a night with SIGKILL at a random moment and runs it again; `together` runs two nights at once; `month` takes
+thirty nights with late files and restarts. All must end in the tables of one undisturbed run.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import SparkSession
+from warehouses import CAPTURES, all_rows, config
+
+from jobs import nightly
+from jobs.command import progress
+from jobs.session import open_session
+from jobs.warehouse import Warehouse
+from udfs.simulation import simulate
+
+BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+NIGHTS = 30
+MESSAGES = 3_000
+BYTES_PER_MESSAGE = 3_000  # of capture, everything on the wire counted
+
+
+def digest(warehouse: Path) -> dict[str, str]:
+    """A hash of what each table says."""
+    return {name: hashlib.sha256(repr(rows).encode()).hexdigest()[:12] for name, rows in all_rows(warehouse).items()}
+
+
+def same(found: Path, wanted: Path, what: str) -> bool:
+    """Whether the tables say the same; says which do not."""
+    left, right = digest(found), digest(wanted)
+    wrong = [name for name in left if left[name] != right[name]]
+    progress(f"{what}: {'differs in ' + ', '.join(wrong) if wrong else 'equal'}")
+    return not wrong
+
+
+def start(warehouse: Path, *captures: Path) -> subprocess.Popen[bytes]:
+    """A night in a process group of its own."""
+    options = [part for capture in captures for part in ("--captures", str(capture))]
+    return subprocess.Popen(
+        [sys.executable, "-m", "jobs.cli", "nightly", "--warehouse", str(warehouse), *options],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=warehouse.with_suffix(".log").open("ab"),
+    )
+
+
+def kill(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) -> int:
+    """Rounds that went wrong."""
+    first, wanted = folder / "first", folder / "wanted"
+    nightly.run(spark, config(first, BRANCHES[0]))
+    shutil.copytree(first, wanted)
+    began = time.monotonic()
+    if start(wanted, *BRANCHES[1:]).wait():
+        raise SystemExit("the undisturbed night failed")
+    takes = time.monotonic() - began
+    wrong = 0
+    for number in range(rounds):
+        warehouse = folder / f"round{number}"
+        shutil.copytree(first, warehouse)
+        night = start(warehouse, *BRANCHES[1:])
+        moment = rng.uniform(0.2, 1) * takes
+        time.sleep(moment)
+        os.killpg(night.pid, signal.SIGKILL)
+        night.wait()
+        nightly.run(spark, config(warehouse, *BRANCHES[1:]))
+        wrong += not same(warehouse, wanted, f"round {number}, killed after {moment:.1f} of {takes:.1f} s")
+        shutil.rmtree(warehouse)
+    return wrong
+
+
+def together(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) -> int:
+    """Rounds that went wrong."""
+    wanted, wrong = folder / "wanted", 0
+    nightly.run(spark, config(wanted, *BRANCHES))
+    for number in range(rounds):
+        warehouse = folder / f"round{number}"
+        nights = []
+        for captures in (BRANCHES[:2], BRANCHES[1:]):
+            nights.append(start(warehouse, *captures))
+            time.sleep(rng.uniform(0, 5))
+        codes = [night.wait() for night in nights]
+        wrong += not same(warehouse, wanted, f"round {number}, exit codes {codes}") or codes != [0, 0]
+    return wrong
+
+
+class Stopped(BaseException):
+    """A night that ends as if the machine had gone down."""
+
+
+def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
+    """Whether thirty nights differ from one run over all of their captures."""
+    simulate(str(folder), 7, MESSAGES, disorder=0.005, file_bytes=MESSAGES * BYTES_PER_MESSAGE // NIGHTS)
+    captures = sorted(folder.glob("*.pcap"))
+    progress(f"{len(captures)} captures")
+    late = set(rng.sample(captures[:-3], len(captures) // 6))
+    write, warehouse, waiting = Warehouse.merge, folder / "nights", []
+    for number, capture in enumerate(captures):
+        waiting.append(capture)
+        tonight = [one for one in waiting if one not in late or (one is not capture and rng.random() < 1 / 3)]
+        if number == len(captures) - 1:
+            tonight = waiting
+        waiting = [one for one in waiting if one not in tonight]
+        given = captures[: number + 1] if rng.random() < 1 / 2 else tonight  # the folder as it is, or what is new
+        given = [one for one in given if one not in waiting]
+        if not given:
+            continue
+        if rng.random() < 1 / 3:
+            left = rng.randrange(1, 7)
+
+            def stopping(*arguments: object, **options: object) -> None:
+                nonlocal left
+                write(*arguments, **options)  # type: ignore[arg-type]
+                left -= 1
+                if not left:
+                    raise Stopped
+
+            Warehouse.merge = stopping  # type: ignore[method-assign]
+            try:
+                nightly.run(spark, config(warehouse, *given))
+            except Stopped:
+                progress(f"night {number}: stopped")
+            finally:
+                Warehouse.merge = write  # type: ignore[method-assign]
+        nightly.run(spark, config(warehouse, *given))
+        progress(f"night {number}: {len(tonight)} new captures, {len(waiting)} late")
+    nightly.run(spark, config(folder / "once", *captures))
+    return not same(warehouse, folder / "once", f"{len(captures)} nights")
+
+
+def main() -> int:
+    """Run what was asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("kill", "together", "month"))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    spark = open_session("nights")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.what == "month":
+            wrong = month(spark, folder, rng)
+        else:
+            wrong = {"kill": kill, "together": together}[options.what](spark, folder, options.rounds, rng)
+    progress(f"{wrong} went wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Runs that are killed, that meet, that fail: the tables end as if nothing had happened."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from warehouses import CAPTURES, all_rows, config, rows
+
+from jobs import claims, decode, ingest, maintain, nightly, repair, replay, status
+from jobs.config import Config
+from jobs.errors import ConflictError, JobError
+from jobs.sources import capture_files, stamps
+from jobs.transforms.retention import outdated_states
+from jobs.warehouse import Warehouse
+from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
+from schemas.ingest import CAPTURES as CAPTURES_TABLE
+from schemas.replay import SEQUENCES
+from schemas.tables import TABLES
+
+BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+
+
+class Killed(BaseException):
+    """Nothing of the program gets to handle it."""
+
+
+class Commits:
+    """Does something after the n-th commit from now."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        self.then: Callable[[], None] = lambda: None
+        for name in ("_write", "_sql"):
+            monkeypatch.setattr(Warehouse, name, self._counting(getattr(Warehouse, name)))
+
+    def kill_after(self, number: int) -> None:
+        """Let the program end there."""
+        self.left = number
+        self.then = self._kill
+
+    def _kill(self) -> None:
+        raise Killed
+
+    def _counting(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            done = work(*arguments)
+            text = arguments[1] if isinstance(arguments[1], str) else "WRITE"
+            if text.startswith(("WRITE", "MERGE", "RESTORE", "ALTER")):
+                self.left -= 1
+                if self.left == 0:
+                    self.then()
+            return done
+
+        return run
+
+
+@pytest.fixture(scope="module")
+def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables after the first of the captures."""
+    warehouse = tmp_path_factory.mktemp("first")
+    nightly.run(spark, config(warehouse, BRANCHES[0]))
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def two_nights(spark: SparkSession, first_night: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables after the other two, undisturbed."""
+    warehouse = tmp_path_factory.mktemp("second") / "warehouse"
+    shutil.copytree(first_night, warehouse)
+    nightly.run(spark, config(warehouse, *BRANCHES[1:]))
+    return warehouse
+
+
+@pytest.fixture
+def warehouse(first_night: Path, tmp_path: Path) -> Path:
+    """The tables after the first of the captures, to be written to."""
+    shutil.copytree(first_night, tmp_path / "warehouse")
+    return tmp_path / "warehouse"
+
+
+def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
+    spark: SparkSession, warehouse: Path, two_nights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a delete, in the middle, in the undoing itself, right after `captures`, within decode and within replay."""
+    night = config(warehouse, *BRANCHES[1:])
+    commits = Commits(monkeypatch)
+    for commit in (3, 2, 20, 2, 3):
+        commits.kill_after(commit)
+        with pytest.raises(Killed):
+            nightly.run(spark, night)
+    commits.kill_after(0)
+    nightly.run(spark, night)
+    assert all_rows(warehouse) == all_rows(two_nights)
+
+
+def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
+    spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(monkeypatch)
+    commits.kill_after(8)
+    with pytest.raises(Killed):
+        ingest.run(spark, config(warehouse, BRANCHES[1]))
+    assert rows(warehouse, "packets") != rows(first_night, "packets")
+    said = status.run(spark, config(warehouse))
+    assert "did not finish (killed)" in said["runs"][0]
+    assert said["pending"]["decode"] == "out of date: messages, acks, handshakes"
+    assert len(repair.run(spark, config(warehouse))["undone"]) == 1
+    assert all_rows(warehouse) == all_rows(first_night)
+    said = status.run(spark, config(warehouse, BRANCHES[1]))
+    assert (said["runs"], said["pending"]) == ([], {"captures": 1})
+
+
+def test_a_full_disk_is_told_and_the_next_run_is_whole(
+    spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = Warehouse.merge
+
+    def full(self: Warehouse, table: Any, *arguments: Any, **options: Any) -> None:
+        if table is PACKETS:
+            raise OSError(28, "No space left on 'device' \\ \"/\"")
+        merge(self, table, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Warehouse, "merge", full)
+        with pytest.raises(OSError, match="No space left"):
+            ingest.run(spark, config(warehouse, BRANCHES[1]))
+    (run,) = status.run(spark, config(warehouse))["runs"]
+    assert "did not finish (OSError: [Errno 28] No space left on 'device' \\ \"/\")" in run
+    ingest.run(spark, config(warehouse, BRANCHES[1]))
+    assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
+    assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
+
+
+def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, two_nights: Path) -> None:
+    def night(captures: list[Path]) -> None:
+        nightly.run(spark.newSession(), config(warehouse, *captures))
+
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(night, captures) for captures in (BRANCHES[:2], BRANCHES[1:])]:
+            done.result()
+    assert all_rows(warehouse) == all_rows(two_nights)
+
+
+def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:
+    tables = Warehouse(spark, str(warehouse))
+    version = claims.settle(tables, 1)
+    taken = claims.take(tables, version)
+    with pytest.raises(ConflictError):
+        claims.take(tables, version)
+    assert [claim.run for claim in claims.open_claims(tables)] == [taken.claim.run]
+    taken.end("done with it")
+    assert claims.settle(tables, 1) > version
+    assert claims.open_claims(tables) == []
+
+
+def test_a_claim_of_another_machine_dies_of_age() -> None:
+    young, ended = (claims.Claim("run", "elsewhere", 1, 0, ended=ended) for ended in (None, "out of memory"))
+    assert young.lives(1)
+    assert not ended.lives(1)
+
+
+def test_a_commit_whose_answer_was_lost_is_made_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    write, answers = Warehouse._write, iter((True, False))
+
+    def lossy(*arguments: Any) -> None:
+        write(*arguments)
+        if next(answers):
+            raise PySparkException("[DELTA_CONCURRENT_WRITE] the answer was lost")
+
+    monkeypatch.setattr(Warehouse, "_write", lossy)
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    tables.merge(STREAM_GAPS, gap, {"step": "ingest", "run": "r"}, empty=True)
+    assert rows(tmp_path, "stream_gaps") == [{"stream_id": "s", "stream_offset": 1, "length": 2}]
+
+
+def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = tmp_path / "captures" / "growing.pcapng"
+    growing.parent.mkdir()
+    whole = (CAPTURES / "orders.pcapng").read_bytes()
+    growing.write_bytes(whole[:200_000])
+    survey = ingest._survey
+
+    def grown(*arguments: Any) -> Any:
+        found = survey(*arguments)
+        growing.write_bytes(whole)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest, "_survey", grown)
+        ingest.run(spark, config(tmp_path / "warehouse", growing.parent))
+    assert rows(tmp_path / "warehouse", "captures") == []
+    ingest.run(spark, config(tmp_path / "warehouse", growing.parent))
+    assert [row["status"] for row in rows(tmp_path / "warehouse", "captures")] == ["ok"]
+
+
+def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = tmp_path / "it's `x` $(reboot) ..; DROP TABLE"
+    capture = tmp_path / "captures" / "a'b`c\"\x1b[31m\n..\\%2e{x}.pcapng"
+    capture.parent.mkdir()
+    shutil.copy(CAPTURES / "orders.pcapng", capture)
+    ingest.run(spark, config(warehouse, capture))
+    assert [row["uri"] for row in rows(warehouse, "captures")] == [str(capture)]
+    assert status.run(spark, config(warehouse, capture.parent))["pending"]["captures"] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}
+
+
+def test_stamps_tell_files_that_were_written_to(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    files = [*capture_files([str(tmp_path)]), str(tmp_path / "gone")]
+    before = stamps(files)
+    assert before[str(tmp_path / "gone")] == (None, None)
+    (tmp_path / "a").write_bytes(b"12")
+    assert {file for file, stamp in stamps(files).items() if stamp != before[file]} == {str(tmp_path / "a")}
+
+
+def test_maintenance_changes_no_row_and_gives_no_step_work(
+    spark: SparkSession, warehouse: Path, first_night: Path
+) -> None:
+    done = maintain.run(spark, config(warehouse, vacuum_hours=0))
+    assert done["states_removed"] == 0
+    assert all_rows(warehouse) == all_rows(first_night)
+    assert status.run(spark, config(warehouse))["pending"] == {}
+    live = {path.name for path in warehouse.joinpath("verdicts").glob("*.parquet")}
+    assert len(live) == len(list(first_night.joinpath("verdicts").glob("*.parquet")))
+
+
+def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSession) -> None:
+    day = 86_400 * 10**9
+    states = [
+        ("a", 1 * day, "1"),  # old: goes
+        ("a", 2 * day, "2"),  # old: goes
+        ("a", 65 * day, "3"),  # old, and the connection's second newest
+        ("a", 99 * day, "4"),
+        ("b", 1 * day, "1"),  # old, and its newest
+        ("c", 71 * day, "5"),  # within the days
+        ("c", 72 * day, "6"),
+        ("c", 100 * day, "7"),
+    ]
+    rows_of = [(endpoints, last - 1, last, capture) for endpoints, last, capture in states]
+    frame = spark.createDataFrame(rows_of, "endpoints string, first_ns long, last_ns long, capture_id string")
+    assert sorted(map(tuple, outdated_states(frame, 30).collect())) == [("a", "1"), ("a", "2")]
+
+
+def test_whatever_ingest_publishes_can_be_undone() -> None:
+    assert set(claims.CLAIMED) == set(ingest._TABLES) - {BOOKS, CAPTURES_TABLE}
+
+
+def test_a_derived_table_of_an_older_declaration_is_made_anew(
+    spark: SparkSession, warehouse: Path, first_night: Path
+) -> None:
+    name = Warehouse(spark, str(warehouse)).name(SEQUENCES)
+    spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT 'old' AS scope_key, 1 AS tx_sequence_id")
+    decode.run(spark, config(warehouse))
+    replay.run(spark, config(warehouse))
+    assert rows(warehouse, "sequences") == rows(first_night, "sequences")
+
+
+def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    tags = []
+
+    def write(tag: dict[str, Any]) -> None:
+        tags.append(tag)
+        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
+
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert not tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert tags == [{"step": "replay", "from": {"stream_gaps": 0, "scope": "auto"}}]
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="queue")
+
+
+def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    name = tables.name(BOOKS)
+    columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in BOOKS)
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")
+    tables.create(BOOKS)
+    properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+    assert properties["delta.constraints.law_values"].replace(" ", "") == BOOKS.checks["law_values"].replace(" ", "")
+    assert spark.table(name).schema["law"].metadata == {"comment": next(iter(BOOKS)).comment}
+    spark.sql(f"CREATE TABLE {tables.name(CAPTURES_TABLE)} (capture_id STRING, size_bytes INT) USING delta")
+    with pytest.raises(JobError, match=r"made by another version .* uri string \(there: None\), size_bytes bigint"):
+        tables.create(CAPTURES_TABLE)
+
+
+@pytest.fixture
+def schema(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    spark.sql(f"CREATE DATABASE night LOCATION '{tmp_path / 'night.db'}'")
+    yield "spark_catalog.night"
+    spark.sql("DROP DATABASE night CASCADE")
+
+
+def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str) -> None:
+    night = Config.load({"captures": [str(CAPTURES / "orders.pcapng")], "catalog_schema": schema}, None)
+    summary = nightly.run(spark, night)
+    assert summary["transactional_messages"] == 131
+    registered = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
+    assert {table.name for table in TABLES} <= registered
+    assert nightly.run(spark, night) == summary

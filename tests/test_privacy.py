@@ -1,0 +1,114 @@
+"""Labels and names hidden under a key, and nothing of a capture taken for what it is not."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import command
+from jobs.command import Summary, printable, progress
+from jobs.config import Config
+from jobs.errors import JobError, UsageError
+from jobs.transforms.decode import decoded_rows
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
+from udfs.hide import hidden, with_hidden
+
+KEY = "a secret of the operators"
+HOSTILE = [
+    "it's",
+    "`x`",
+    'a"b',
+    "two\nlines",
+    "\x1b[31mred",
+    "../../etc/passwd",
+    "$(reboot)",
+    "<script>",
+    "\u202egnp",
+    "é",
+]
+
+
+def test_equal_names_stay_equal_and_unreadable() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "label": ["Order 1", None, "Order 2", "Order 1"],
+            "multi_admin_queues": [["a", "b"], [], None, ["b"]],
+            "priority": [1, 2, 3, 4],
+        }
+    )
+    found = with_hidden(rows, NAMES, KEY.encode()).to_pydict()
+    first, null, second, again = found["label"]
+    assert (first, null) == (again, None)
+    assert len({first, second}) == 2
+    assert found["multi_admin_queues"] == [
+        [hidden("a", KEY.encode()), hidden("b", KEY.encode())],
+        [],
+        None,
+        [hidden("b", KEY.encode())],
+    ]
+    assert found["priority"] == [1, 2, 3, 4]
+    assert hidden("Order 1", b"another key of the operators") != first
+
+
+def test_the_hash_is_hmac_sha_256() -> None:
+    """Case 2 of [RFC 4231] 4.3."""
+    assert hidden("what do ya want for nothing?", b"Jefe") == "hmac:5bdcc146bf60754e6a042426089575c7"
+
+
+def test_every_hidden_column_is_one_of_a_table() -> None:
+    assert set(NAMES) <= {column.name for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
+
+
+def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    packets = spark.read.format("delta").load(str(orders[0] / "packets"))
+    found = decoded_rows(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
+    plain = decoded_rows(packets, MESSAGES).toArrow().to_pylist()
+    assert {row["label"] for row in found} == {row["label"] and hidden(row["label"], KEY.encode()) for row in plain}
+    for row in found + plain:
+        for name in NAMES:
+            row.pop(name)
+    assert sorted(found, key=repr) == sorted(plain, key=repr)
+
+
+def test_a_key_is_asked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MSMQ_REPLAY_NAMES_KEY", raising=False)
+    with pytest.raises(UsageError, match="set MSMQ_REPLAY_NAMES_KEY"):
+        Config.load({"names": "hash"}, None)
+    monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", KEY)
+    config = Config.load({"names": "hash"}, None)
+    assert config.hiding_key == KEY.encode()
+    assert Config.load({}, None).hiding_key is None
+    monkeypatch.delenv("MSMQ_REPLAY_NAMES_KEY")
+    assert KEY not in repr(Config.load({"names": "hash", "names_key": KEY}, None))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_moves_the_cursor_or_forges_a_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    progress(f"ingest: {text}")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert printable("é <script>") == "é <script>"
+
+
+def run(config: Config) -> Summary:
+    progress("ingest: " + "\n".join(HOSTILE))
+    if config.out == "fail":
+        raise JobError("it\nfailed")
+    return {"runs": HOSTILE, "books": {}}
+
+
+def test_logs_are_one_json_object_a_line_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--warehouse", str(tmp_path), "--log-format", "json"]
+    assert command.main_alone("night", run, asked) == 0
+    progressed, done = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (progressed["level"], progressed["message"]) == ("info", "ingest: " + "\n".join(HOSTILE))
+    assert (done["command"], done["exit_code"]) == ("night", 0)
+    assert command.main_alone("night", run, [*asked, "--out", "fail"]) == 1
+    failed = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (failed["level"], failed["message"], failed["exit_code"]) == ("error", "msmq-replay night: it\nfailed", 1)
+    assert command.main_alone("night", run, asked[:2]) == 0
+    captured = capsys.readouterr()
+    assert not captured.err.startswith("{")
+    assert all(line.isprintable() for line in captured.out.splitlines())

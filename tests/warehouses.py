@@ -1,0 +1,33 @@
+"""Options of a night on a warehouse, and what its tables say."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from jobs.config import Config
+from schemas.ingest import CONNECTION_STATES
+from schemas.table import Table
+from schemas.tables import TABLES
+
+CAPTURES = Path(__file__).parent / "captures"
+
+
+def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
+    """The options of a run."""
+    given = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
+    return Config.load(given | options, None)
+
+
+def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:
+    """A table's rows as delta-rs reads them, in an order of their own."""
+    read = DeltaTable(str(warehouse / table)).to_pyarrow_table().to_pylist()
+    kept = [{name: value for name, value in row.items() if name not in without} for row in read]
+    return sorted(kept, key=repr)
+
+
+def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, list[dict[str, Any]]]:
+    """What the tables say; but for the states, of which every run leaves its own."""
+    without = ("ingested_at", "uri")
+    return {table.name: rows(warehouse, table.name, without=without) for table in tables if table != CONNECTION_STATES}
