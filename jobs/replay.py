@@ -2,13 +2,15 @@
 
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
 from jobs.transforms import replay, summaries
+from jobs.transforms.findings import findings
+from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.warehouse import Origin, Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
@@ -35,22 +37,29 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if warehouse.derived_from(FINDINGS) == origin:
         progress("replay: nothing new")
         return
-    messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in _SOURCES]
+    messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in _SOURCES)
+    ends = _settled(with_ends(streams, handshakes))
+    reading, scope = Reading(config.reading), Scope(config.scope)
     judged = replay.verdicts(
-        *sources, reading=Reading(config.reading), scope=Scope(config.scope), settle=lambda rows: rows.localCheckpoint()
+        messages, ends, stream_gaps, quarantine, acks, reading=reading, scope=scope, settle=_settled
     )
     warehouse.replace(VERDICTS, judged)
     progress("replay: wrote verdicts")
-    written = warehouse.read(VERDICTS)
+    verdicts, sequences, transactions = (warehouse.read(table) for table in (VERDICTS, SEQUENCES, TRANSACTIONS))
+    answers = acknowledgments(acks, ends, verdicts)
     for table, rows in (
-        (SEQUENCES, summaries.sequences(written)),
-        (SESSIONS, summaries.sessions(messages, streams, handshakes, written, scope=Scope(config.scope))),
-        (TRANSACTIONS, summaries.transactions(written)),
-        (FINDINGS, summaries.findings(written)),
+        (SEQUENCES, summaries.sequences(verdicts)),
+        (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
+        (TRANSACTIONS, summaries.transactions(verdicts)),
+        (FINDINGS, findings(messages, ends, answers, verdicts, sequences, transactions)),
     ):
         # The last of the tables says that all of them are done.
         warehouse.replace(table, rows, derived_from=origin)
         progress(f"replay: wrote {table.name}")
+
+
+def _settled(rows: DataFrame) -> DataFrame:
+    return rows.localCheckpoint()
 
 
 if __name__ == "__main__":

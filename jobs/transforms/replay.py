@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.evidence import with_evidence
+from jobs.transforms.evidence import content, with_conformant_number, with_evidence, with_final_ack
 from jobs.transforms.scopes import (
+    acknowledgments,
     auto_scopes,
     initial_states,
     order_acks,
@@ -21,7 +22,6 @@ from jobs.transforms.scopes import (
     routes,
     signed,
     unsigned,
-    with_ends,
     with_scope,
 )
 from schemas.ingest import Stage
@@ -50,11 +50,10 @@ def _unsettled(rows: DataFrame) -> DataFrame:
 
 def verdicts(
     messages: DataFrame,
-    streams: DataFrame,
+    ends: DataFrame,
     stream_gaps: DataFrame,
     quarantine: DataFrame,
     acks: DataFrame,
-    handshakes: DataFrame,
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
@@ -62,24 +61,28 @@ def verdicts(
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination.
 
-    `settle` is given what several of the later steps read, and returns the same rows. A job cuts the plan there: as one
-    plan, each of these is planned again wherever it is read, which costs minutes.
+    `settle` is given what several of the later steps read, and returns the same rows; so the caller should have done
+    with `ends`. A job cuts the plan there: as one plan, each of these is planned again wherever it is read, which costs
+    minutes.
     """
-    ends = settle(with_ends(streams, handshakes))
     ways = settle(routes(messages, ends))
-    answers = settle(order_acks(acks, ends, ways))
-    chosen = settle(auto_scopes(messages, ends)) if scope is Scope.AUTO else None
+    answers = settle(acknowledgments(acks, ends, ways))
+    chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
     scoped = settle(with_scope(ways, scope, chosen))
     runs = missing_runs(stream_gaps, quarantine)
     in_scopes = (
         with_scope(arrivals(messages, runs, ends), scope, chosen)
         .unionByName(stream_ends(runs, ends, scoped), allowMissingColumns=True)
-        .unionByName(opening_rows(initial_states(scoped, answers)), allowMissingColumns=True)
+        .unionByName(opening_rows(initial_states(scoped, order_acks(answers))), allowMissingColumns=True)
     )
     timeline = settle(in_replay_order(in_scopes))
-    states = moving(timeline) if reading is Reading.LITERAL else holding(timeline)
-    replayed = with_evidence(with_verdict(states), answers)
-    return messages.join(replayed.drop("captured_ns", "source_queue_manager"), KEY).select(contract(VERDICTS))
+    judged = with_conformant_number(with_verdict(holding(timeline)))
+    if reading is Reading.LITERAL:
+        conformant = judged.select(*KEY, "conformant_number")
+        judged = with_verdict(moving(timeline)).join(conformant, KEY)
+    replayed = with_evidence(judged, answers, reading)
+    carried = replayed.drop("captured_ns", "source_queue_manager")
+    return with_final_ack(messages.join(carried, KEY)).withColumn("content_hash", content()).select(contract(VERDICTS))
 
 
 def missing_runs(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:

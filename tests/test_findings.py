@@ -1,0 +1,587 @@
+"""Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from replay_tables import T0, Tables, found, replay, summarised
+
+from jobs.transforms.summaries import transactions
+from schemas.messages import AckType
+from schemas.replay import FindingKind, Reading, Severity
+from schemas.wire import MessageClass
+
+S = (1 << 63) - 1  # the next sequence no signed number holds
+NS = 1_000_000_000
+DAYS = 3 * 86_400
+
+
+@dataclass
+class Scene:
+    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s."""
+
+    tables: Tables
+    name: str
+    guids: bool = False
+    offset: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        return f"{self.name}.a->{self.name}.b" if self.guids else f"ip.{self.name}.a->ip.{self.name}.b"
+
+    def connection(self, number: int = 0, lasting: float = 0, answers: bool = True, **columns: Any) -> None:
+        """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
+        ends = f"ip.{self.name}.a", f"ip.{self.name}.b"
+        times = {"last_captured_at": T0 // 1000 + int(lasting * 1_000_000)}
+        back = {name.removeprefix("back_"): columns.pop(name) for name in list(columns) if name.startswith("back_")}
+        self.tables.stream(f"{self.name}.{number}>", *ends, **(times | columns))
+        if answers:
+            self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
+        if self.guids:
+            self.tables.handshake(f"{self.name}.{number}", f"{self.name}.a", f"{self.name}.b")
+
+    def key(self, number: int = 0) -> tuple[str, int]:
+        stream = f"{self.name}.{number}>"
+        self.offset[stream] = self.offset.get(stream, -10) + 10
+        return stream, self.offset[stream]
+
+    def message(self, at: float, number: int, previous: int, sequence: int = S, on: int = 0, **columns: Any) -> None:
+        row = {"source_queue_manager": f"{self.name}.a", "message_id": f"{self.name}.a\\{number}", "body_size": 10}
+        self.tables.message(self.key(on), T0 + int(at * NS), (sequence, number, previous), **(row | columns))
+
+    def messages(self, *numbers: int, at: float = 0) -> None:
+        """Messages that follow one another, a ms apart."""
+        for i, number in enumerate(numbers):
+            self.message(at + i / 1000, number, number - 1)
+
+    def ack(self, at: float, number: int, sequence: int = S, **columns: Any) -> None:
+        by = {"source_queue_manager": f"{self.name}.b"}
+        self.tables.ack(f"{self.name}.0<", T0 + int(at * NS), (sequence, number), **(by | columns))
+
+    def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
+        columns = {"ack_type": AckType.FINAL_ACK, "message_class": message_class, "source_guid": f"{self.name}.a"}
+        named = number if named is None else named
+        self.ack(at, number, acknowledged_message_id=f"{self.name}.a\\{named}", **columns)
+
+    def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None) -> None:
+        place = dict(zip(("stream_id", "stream_offset"), self.key(), strict=True))
+        self.tables.rows[table].append(place | {"length": length, "stage": stage})
+
+
+K = FindingKind
+SCENES: dict[str, tuple[Callable[[Scene], None], dict[FindingKind, Severity]]] = {}
+
+
+def scene(**kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene, by its function's name, and the findings it must give: these and no others."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        SCENES[play.__name__] = play, {FindingKind(kind): severity for kind, severity in kinds.items()}
+        return play
+
+    return named
+
+
+INFO, WARNING, ERROR = Severity
+
+
+@scene()
+def all_is_well(s: Scene) -> None:
+    s.connection(lasting=60)
+    s.messages(1, 2, 3)
+    s.ack(0.6, 3)
+
+
+@scene(duplicates=INFO, resend_schedule=INFO)
+def resent_although_accepted(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    s.message(30, 1, 0)
+
+
+@scene()
+def same_number_in_the_next_sequence(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0)
+    s.message(30, 1, 0, S + 1)
+
+
+@scene(duplicates=INFO)
+def resent_on_a_new_connection(s: Scene) -> None:
+    s.connection(0)
+    s.connection(1)
+    s.message(0, 1, 0)
+    s.message(7, 1, 0, on=1)
+
+
+@scene(duplicates=INFO, resend_schedule=INFO)
+def resent_over_four_intervals(s: Scene) -> None:
+    s.connection()
+    for at in (0, 30, 60.5, 90, 391):
+        s.message(at, 1, 0)
+
+
+@scene(duplicates=INFO, resend_schedule=WARNING)
+def resent_too_soon(s: Scene) -> None:
+    s.connection()
+    for at in (0, 30, 42):
+        s.message(at, 1, 0)
+
+
+@scene(duplicates=INFO, duplicates_differ=ERROR, resend_schedule=INFO)
+def one_number_for_two_bodies(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0)
+    s.message(30, 1, 0, body_size=11)
+
+
+@scene(duplicates=INFO, duplicates_differ=ERROR, resend_schedule=INFO)
+def one_number_for_two_messages(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0, message_id="x\\1")
+    s.message(30, 1, 0, message_id="x\\2")
+
+
+@scene(duplicates=INFO, resend_schedule=INFO)
+def resent_with_a_bridged_previous_number(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2)
+    s.message(30, 2, 0)
+
+
+@scene(out_of_order=WARNING)
+def one_came_too_early(s: Scene) -> None:
+    s.connection(0)
+    s.connection(1)
+    s.messages(1, 3, 2)
+    s.message(7, 3, 2, on=1)
+
+
+@scene(gap_expired=WARNING)
+def one_expired_and_was_bridged(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0)
+    s.message(1, 3, 1)
+
+
+@scene(out_of_order=WARNING, gap_expired=WARNING)
+def one_expired_that_was_sent_before(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    s.message(30, 5, 1)
+
+
+@scene(out_of_order=WARNING, stuck_sequence=ERROR, resend_schedule=INFO)
+def resent_and_refused_for_ever(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    s.message(30, 3, 2)
+    s.message(60, 3, 2)
+
+
+@scene(out_of_order=WARNING, resend_schedule=INFO)
+def resent_and_accepted_at_last(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    s.message(30, 3, 2)
+    s.message(31, 2, 1)
+    s.message(60, 3, 2)
+
+
+@scene(out_of_order=WARNING)
+def refused_once_at_the_end(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+
+
+@scene(capture_gap=WARNING)
+def bytes_missing(s: Scene) -> None:
+    s.connection(missing_bytes=100)
+    s.messages(1)
+    s.missing()
+    s.message(1, 5, 4)
+    s.message(2, 6, 5)
+
+
+@scene(capture_gap=WARNING)
+def bytes_missing_where_numbers_expired(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    s.missing("quarantine", stage="framing")
+    s.message(1, 5, 1)
+
+
+@scene(missed_by_capture=INFO)
+def bytes_missing_that_the_receiver_had(s: Scene) -> None:
+    s.connection(missing_bytes=100)
+    s.messages(1)
+    s.missing()
+    s.message(1, 5, 4)
+    s.ack(1.6, 5)
+
+
+@scene()
+def bytes_missing_without_a_message(s: Scene) -> None:
+    s.connection(missing_bytes=100)
+    s.messages(1)
+    s.missing()
+    s.message(1, 2, 1)
+
+
+@scene(contradicted=ERROR)
+def refused_by_the_rule_yet_acknowledged(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    s.ack(1, 3)
+
+
+@scene(out_of_order=WARNING)
+def refused_and_not_acknowledged(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    s.ack(1, 1)
+
+
+@scene(contradicted=ERROR)
+def accepted_by_the_rule_yet_not_acknowledged(s: Scene) -> None:
+    s.connection(lasting=60)
+    s.messages(1, 2)
+    for at in (5, 11, 11.7):
+        s.ack(at, 1)
+
+
+@scene()
+def acknowledged_in_two_steps(s: Scene) -> None:
+    s.connection(lasting=60)
+    s.messages(1, 2)
+    s.ack(9.8, 1)
+    s.ack(10.4, 2)
+
+
+@scene(contradicted=ERROR)
+def refused_by_the_rule_yet_read_from_its_queue(s: Scene) -> None:
+    s.guids = True
+    s.connection()
+    s.messages(1, 3)
+    s.final_ack(1, 3, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+
+
+@scene(refused_for_cause=ERROR)
+def refused_for_cause(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
+
+
+@scene()
+def read_from_its_queue(s: Scene) -> None:
+    s.connection(lasting=60)
+    s.messages(1)
+    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+
+
+@scene()
+def another_message_was_refused_for_cause(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, named=9)
+
+
+@scene(out_of_order=WARNING, sequence_regressed=ERROR)
+def new_messages_under_an_old_sequence(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0, S + 5)
+    s.message(1, 7, 6, S)
+
+
+@scene(duplicates=INFO, resend_schedule=INFO)
+def old_messages_under_an_old_sequence(s: Scene) -> None:
+    s.connection()
+    s.message(0, 1, 0, S)
+    s.message(1, 1, 0, S + 5)
+    s.message(30, 1, 0, S)
+
+
+def sent(s: Scene, *ordinals: tuple[int, int]) -> None:
+    """Messages with these ordinals, sent at these seconds."""
+    s.connection()
+    for i, (ordinal, at) in enumerate(ordinals):
+        columns = {"message_id_ordinal": ordinal, "sent_at": T0 // 1000 + at * 1_000_000}
+        s.message(i, i + 1, i, **columns)
+
+
+@scene(ordinal_regressed=WARNING)
+def message_ids_fall(s: Scene) -> None:
+    sent(s, (10, 0), (11, 1), (5, 2), (6, 3))
+
+
+@scene()
+def message_ids_within_a_second(s: Scene) -> None:
+    sent(s, (10, 0), (12, 1), (11, 1), (13, 2))
+
+
+@scene()
+def message_ids_wrap(s: Scene) -> None:
+    sent(s, (0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3))
+
+
+@scene()
+def committed_late(s: Scene) -> None:
+    sent(s, (11, 5), (12, 6), (10, 4))
+
+
+@scene(unacknowledged=WARNING)
+def never_acknowledged(s: Scene) -> None:
+    s.connection(lasting=20)
+    s.messages(1, 2)
+    s.ack(0.6, 1)
+
+
+@scene()
+def the_capture_ends_before_an_answer_is_due(s: Scene) -> None:
+    s.connection(lasting=10)
+    s.messages(1)
+
+
+@scene()
+def the_answer_may_be_in_missing_bytes(s: Scene) -> None:
+    s.connection(lasting=20, back_missing_bytes=1)
+    s.messages(1)
+
+
+@scene()
+def the_way_back_was_not_captured(s: Scene) -> None:
+    s.connection(lasting=20, answers=False)
+    s.messages(1)
+
+
+@scene(slow_acknowledgment=WARNING)
+def acknowledged_late(s: Scene) -> None:
+    s.connection(lasting=20)
+    s.messages(1)
+    s.ack(10.6, 1)
+
+
+@scene()
+def acknowledged_just_in_time(s: Scene) -> None:
+    s.connection(lasting=20)
+    s.messages(1)
+    s.ack(10.4, 1)
+
+
+@scene(out_of_order=WARNING, repeated_order_ack=ERROR)
+def the_same_answer_again_and_again(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 3)
+    for at in (1, 31, 62):
+        s.ack(at, 1)
+
+
+@scene(repeated_order_ack=WARNING, duplicates=INFO, resend_schedule=INFO)
+def answers_that_do_not_reach_the_sender(s: Scene) -> None:
+    s.connection()
+    for at in (0, 30, 60):
+        s.message(at, 1, 0)
+        s.ack(at + 0.6, 1)
+    s.ack(61, 1)
+
+
+@scene()
+def the_same_answer_before_it_goes_on(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    for at in (1, 31, 62):
+        s.ack(at, 1)
+    s.message(63, 2, 1)
+    s.ack(64, 2)
+
+
+@scene()
+def the_same_answer_three_times_in_a_minute(s: Scene) -> None:
+    s.connection()
+    s.messages(1)
+    for at in (1, 31, 60):
+        s.ack(at, 1)
+
+
+@scene(expired_on_arrival=WARNING)
+def too_late_for_the_queue(s: Scene) -> None:
+    s.connection()
+    s.message(61, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=60)
+
+
+@scene(expired_on_arrival=WARNING)
+def too_late_to_be_received(s: Scene) -> None:
+    s.connection()
+    s.message(61, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=DAYS, time_to_be_received=60, transactional=False)
+
+
+@scene()
+def just_in_time(s: Scene) -> None:
+    s.connection()
+    s.message(60, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=60)
+    s.message(DAYS, 2, 1, sent_at=T0 // 1000)  # no limit
+
+
+@scene(two_addresses=ERROR)
+def one_identity_at_two_addresses(s: Scene) -> None:
+    s.guids = True
+    s.connection(0, lasting=10)
+    s.connection(1, lasting=10, src_ip="ip.other")
+    s.messages(1)
+
+
+@scene(two_addresses=INFO)
+def moved_to_another_address(s: Scene) -> None:
+    s.guids = True
+    s.connection(0, lasting=10)
+    later = {"src_ip": "ip.later", "first_captured_at": T0 // 1000 + 20_000_000}
+    s.connection(1, lasting=30, back_first_captured_at=later["first_captured_at"], **later)
+    s.messages(1)
+    s.ack(1, 1)
+
+
+@scene()
+def two_identities_at_one_address(s: Scene) -> None:
+    s.guids = True
+    s.connection(0, lasting=10)
+    s.messages(1)
+    s.tables.stream(f"{s.name}.9>", f"ip.{s.name}.a", f"ip.{s.name}.b")
+    s.tables.handshake(f"{s.name}.9", f"{s.name}.c", f"{s.name}.b")
+
+
+def in_transactions(s: Scene, *marks: tuple[int, int, bool, bool]) -> None:
+    """Messages with these numbers, transaction IDs, FM and LM."""
+    s.connection()
+    for number, transaction, first, last in marks:
+        s.message(number, number, number - 1, tx_transaction_id=transaction, tx_first=first, tx_last=last)
+
+
+@scene(torn_transaction=ERROR)
+def no_last_message(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, False), (2, 8, True, True))
+
+
+@scene(torn_transaction=ERROR)
+def no_first_message(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, True), (2, 8, False, True))
+
+
+@scene()
+def the_capture_ends_within_a_transaction(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, True), (2, 8, True, False))
+
+
+@scene()
+def the_capture_begins_within_a_transaction(s: Scene) -> None:
+    in_transactions(s, (5, 7, False, True), (6, 8, True, True))
+
+
+@scene(capture_gap=WARNING)
+def bytes_missing_within_a_transaction(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, False))
+    s.missing()
+    s.message(3, 3, 2, tx_transaction_id=8, tx_first=True, tx_last=True)
+
+
+@scene(interleaved_transaction=ERROR)
+def one_transaction_within_another(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, False), (2, 8, True, True), (3, 7, False, True))
+
+
+@scene()
+def one_transaction_after_another_of_the_same_id(s: Scene) -> None:
+    in_transactions(s, (1, 7, True, False), (2, 7, False, True), (3, 8, True, True), (4, 7, True, True))
+
+
+# --- readings and coverage ----------------------------------------------------------------------------------------------
+
+
+READINGS: dict[str, str] = {}
+
+
+def reads(reading: str, **kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene whose OrderAcks this reading explains."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        READINGS[play.__name__] = reading
+        return scene(**kinds)(play)
+
+    return named
+
+
+@reads("both")
+def orderly_traffic_does_not_tell_readings(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2)
+    s.ack(0.6, 2)
+
+
+@reads("conformant", duplicates=INFO, resend_schedule=WARNING)
+def the_state_stayed(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2)
+    s.ack(0.6, 2)
+    s.message(1, 1, 0)
+    s.ack(1.6, 2)
+
+
+@reads("literal", duplicates=INFO, resend_schedule=WARNING)
+def the_state_fell(s: Scene) -> None:
+    s.guids = True
+    s.connection()
+    s.messages(1, 2)
+    s.ack(0.6, 2)
+    s.message(1, 1, 0)
+    s.ack(1.6, 1)
+
+
+@reads("neither")
+def an_answer_that_no_reading_foretells(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2, 3)
+    s.ack(0.6, 2)
+
+
+@reads("unknown")
+def answers_too_soon_or_to_what_was_not_captured(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2)
+    s.ack(0.1, 1)
+    s.messages(3, at=1)
+    s.ack(1.6, 9)
+
+
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Row]]]:
+    """Findings and sessions of all scenes by reading and session."""
+    tables = Tables()
+    scenes = {name: Scene(tables, name) for name in SCENES}
+    for name, (play, _) in SCENES.items():
+        play(scenes[name])
+    inputs = tables.on(spark, tmp_path_factory.mktemp("scenes"))
+    rows: dict[str, dict[str, list[Row]]] = {}
+    for reading in Reading:
+        result = replay(inputs, reading)
+        rows[reading] = {name: [] for name in SCENES} | {"sessions": summarised(inputs, result).collect()}
+        named = {scene.session: name for name, scene in scenes.items()}
+        for row in found(inputs, result).collect():
+            name = named.get(row.session_id) or str(row.witness[0]).partition(".")[0]
+            rows[reading][name].append(row)
+        if reading is Reading.CONFORMANT:
+            rows["transactions"] = {row.session_id: row for row in transactions(result).collect()}
+    return rows
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_gives_these_findings_and_no_others(night: dict[str, dict[str, list[Row]]], name: str) -> None:
+    given = {FindingKind(row.kind): Severity(row.severity) for row in night[Reading.CONFORMANT][name]}
+    assert given == SCENES[name][1]
+    assert all(row.witness for row in night[Reading.CONFORMANT][name])
+
+
+def test_every_kind_is_shown() -> None:
+    assert {kind for _, kinds in SCENES.values() for kind in kinds} == set(FindingKind)
