@@ -152,7 +152,7 @@ VERDICTS = Table(
         Column(
             "acknowledged_at",
             TIMESTAMP,
-            "Time of the first OrderAck at or after it that covers it, or of the FinalAck that says it was queued, UTC.",
+            "Time of the first OrderAck at or after it that covers it or of the FinalAck that says it was queued; UTC.",
         ),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column(
@@ -165,8 +165,8 @@ VERDICTS = Table(
         Column(
             "explained_by",
             STRING,
-            "Which reading of 3.1.5.8.6 foretells the OrderAck that answered it: the next packet of its sequence, 250 ms "
-            "later or more. Null when none did, or it names what was not captured.",
+            "Which reading of 3.1.5.8.6 foretells the OrderAck that answered it: the next packet of its sequence, 250 "
+            "ms later or more. Null when none did, or it names what was not captured.",
             values=tuple(Explains),
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
@@ -224,16 +224,16 @@ SESSIONS = Table(
         Column(
             "time_coverage",
             DOUBLE,
-            "Share of the time its streams were seen in which no message can have been missed: 1 - time next to missing "
-            "or unreadable bytes, from the message before to the one after them or the stream's end, / time from first "
-            "to last segment with data, over all its streams. Null when those times are not known.",
+            "Share of the time its streams were seen in which no message can have been missed: 1 - time next to "
+            "missing or unreadable bytes, from the message before to the one after them or the stream's end, / time "
+            "from first to last segment with data, over all its streams. Null when those times are not known.",
         ),
         Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
         Column(
             "reading_explained",
             STRING,
-            "The reading of 3.1.5.8.6 that foretells every OrderAck that tells (verdicts.explained_by); unknown without "
-            "one.",
+            "The reading of 3.1.5.8.6 that foretells every OrderAck that tells (verdicts.explained_by); unknown "
+            "without one.",
             nullable=False,
             values=(*Explains, UNKNOWN_READING),
         ),
@@ -259,8 +259,8 @@ TRANSACTIONS = Table(
         Column(
             "torn_by_sender",
             BOOL,
-            "Torn, and its neighbours in the sequence show that the message was not sent: null when the capture begins, "
-            "ends or is missing bytes there.",
+            "Torn, and its neighbours in the sequence show that the message was not sent: null when the capture "
+            "begins, ends or is missing bytes there.",
         ),
         Column(
             "interleaved",
@@ -277,8 +277,8 @@ TRANSACTIONS = Table(
         Column(
             "witness",
             ArrayType(STRING, containsNull=False),
-            "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender or interleaved, "
-            "the message that shows it.",
+            "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender or "
+            "interleaved, the message that shows it.",
             nullable=False,
         ),
         _FIRST_AT,

@@ -122,8 +122,8 @@ def replay(inputs: dict[str, DataFrame], reading: Reading = Reading.CONFORMANT, 
 
 def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
     """The sessions of a replay."""
-    tables = (inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine"))
-    return sessions(*tables, result, scope=scope)
+    tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
+    return sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
 
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
@@ -153,5 +153,3 @@ def fates(result: DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
     stream_id, offset, order, identity, *rest = (column.to_pylist() for column in columns.columns)
     ids = [value and int(value) for value in identity]
     return dict(zip(zip(stream_id, offset, strict=True), zip(order, ids, *rest, strict=True), strict=True))
-
-

@@ -90,7 +90,8 @@ class Receiver:
             self.state, self.bytes_missing = pair, False
         self.taken += 1
         gap = skipped if verdict == "gap_expired" else 0
-        return Fate(self.taken, *(before or (None, None)), accepted, verdict, reason, gap, self.rejects)
+        identity_before, number_before = before or (None, None)
+        return Fate(self.taken, identity_before, number_before, accepted, verdict, reason, gap, self.rejects)
 
 
 def ends(tables: Rows) -> dict[str, End]:

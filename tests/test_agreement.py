@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from replay_tables import NULL, T0, Tables, fates, replay
 from replayer import verdicts
 
@@ -27,7 +26,7 @@ LAST_NUMBER = 0xFFFFFFFF
 Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
 
 
-# --- random nights ------------------------------------------------------------------------------------------------------
+# --- random nights --------------------------------------------------------------------------------------------------
 
 
 def as_sent(rng: random.Random) -> list[Sent]:
@@ -142,7 +141,7 @@ def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver
 
 
 def night(rng: random.Random, messages: int) -> Tables:
-    """So many messages and some more, in sessions of few: queue managers behind routers, and of the same queue twice."""
+    """So many messages or a few more, in small sessions: some through routers, some to queues of the same name."""
     tables, count = Tables(), 0
     while len(tables.rows["messages"]) < messages:
         senders = [f"s{count}.{i}" for i in range(rng.choice([1, 1, 1, 2]))]
@@ -164,7 +163,7 @@ def disagreements(
             yield key, found.get(key), expected.get(key)
 
 
-# --- the tests ----------------------------------------------------------------------------------------------------------
+# --- the tests ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

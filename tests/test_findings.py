@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, found, replay, summarised
 
 from jobs.transforms.summaries import transactions
@@ -30,6 +29,7 @@ class Scene:
 
     @property
     def session(self) -> str:
+        """The session's ID."""
         return f"{self.name}.a->{self.name}.b" if self.guids else f"ip.{self.name}.a->ip.{self.name}.b"
 
     def connection(self, number: int = 0, lasting: float = 0, answers: bool = True, **columns: Any) -> None:
@@ -44,11 +44,13 @@ class Scene:
             self.tables.handshake(f"{self.name}.{number}", f"{self.name}.a", f"{self.name}.b")
 
     def key(self, number: int = 0) -> tuple[str, int]:
+        """The next place on a stream."""
         stream = f"{self.name}.{number}>"
         self.offset[stream] = self.offset.get(stream, -10) + 10
         return stream, self.offset[stream]
 
     def message(self, at: float, number: int, previous: int, sequence: int = S, on: int = 0, **columns: Any) -> None:
+        """A message, of 10 bytes unless told otherwise."""
         row = {"source_queue_manager": f"{self.name}.a", "message_id": f"{self.name}.a\\{number}", "body_size": 10}
         self.tables.message(self.key(on), T0 + int(at * NS), (sequence, number, previous), **(row | columns))
 
@@ -58,16 +60,23 @@ class Scene:
             self.message(at + i / 1000, number, number - 1)
 
     def ack(self, at: float, number: int, sequence: int = S, **columns: Any) -> None:
+        """An OrderAck, on the first connection's way back."""
         by = {"source_queue_manager": f"{self.name}.b"}
         self.tables.ack(f"{self.name}.0<", T0 + int(at * NS), (sequence, number), **(by | columns))
 
     def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
-        columns = {"ack_type": AckType.FINAL_ACK, "message_class": message_class, "source_guid": f"{self.name}.a"}
+        """A FinalAck for a number, and for the message ID that goes with it or another one."""
+        columns: dict[str, Any] = {
+            "ack_type": AckType.FINAL_ACK,
+            "message_class": message_class,
+            "source_guid": f"{self.name}.a",
+        }
         named = number if named is None else named
         self.ack(at, number, acknowledged_message_id=f"{self.name}.a\\{named}", **columns)
 
-    def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None) -> None:
-        place = dict(zip(("stream_id", "stream_offset"), self.key(), strict=True))
+    def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0) -> None:
+        """Bytes that no capture holds, or that are in quarantine."""
+        place = dict(zip(("stream_id", "stream_offset"), self.key(on), strict=True))
         self.tables.rows[table].append(place | {"length": length, "stage": stage})
 
 
@@ -438,7 +447,7 @@ def one_identity_at_two_addresses(s: Scene) -> None:
 def moved_to_another_address(s: Scene) -> None:
     s.guids = True
     s.connection(0, lasting=10)
-    later = {"src_ip": "ip.later", "first_captured_at": T0 // 1000 + 20_000_000}
+    later: dict[str, Any] = {"src_ip": "ip.later", "first_captured_at": T0 // 1000 + 20_000_000}
     s.connection(1, lasting=30, back_first_captured_at=later["first_captured_at"], **later)
     s.messages(1)
     s.ack(1, 1)
@@ -497,7 +506,7 @@ def one_transaction_after_another_of_the_same_id(s: Scene) -> None:
     in_transactions(s, (1, 7, True, False), (2, 7, False, True), (3, 8, True, True), (4, 7, True, True))
 
 
-# --- readings and coverage ----------------------------------------------------------------------------------------------
+# --- readings and coverage ------------------------------------------------------------------------------------------
 
 
 READINGS: dict[str, str] = {}
@@ -555,15 +564,87 @@ def answers_too_soon_or_to_what_was_not_captured(s: Scene) -> None:
     s.ack(1.6, 9)
 
 
+COVERED: dict[str, tuple[float | None, float | None, int]] = {}
+
+
+def covered(
+    byte_coverage: float | None, time_coverage: float | None, mid_stream: int = 0, **kinds: Severity
+) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene with this coverage."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        COVERED[play.__name__] = byte_coverage, time_coverage, mid_stream
+        return scene(**kinds)(play)
+
+    return named
+
+
+@covered(1.0, 1.0)
+def nothing_is_missing(s: Scene) -> None:
+    s.connection(lasting=100, answers=False)
+    s.messages(1)
+
+
+@covered(0.9, 0.7)
+def a_gap_between_two_messages(s: Scene) -> None:
+    s.connection(lasting=100, answers=False, recovered_bytes=900, missing_bytes=100)
+    s.message(10, 1, 0)
+    s.missing(length=40)
+    s.missing(length=60)
+    s.message(40, 2, 1)
+
+
+@covered(0.9, 0.8)
+def unreadable_bytes_at_the_end(s: Scene) -> None:
+    s.connection(lasting=100, answers=False)
+    s.message(80, 1, 0)
+    s.missing("quarantine", length=100, stage="decode")
+
+
+@covered(0.9, 0.7)
+def a_gap_before_the_first_message(s: Scene) -> None:
+    s.connection(lasting=100, answers=False, recovered_bytes=900, missing_bytes=100)
+    s.missing(length=100)
+    s.message(30, 1, 0)
+
+
+@covered(1.0, 1.0)
+def what_is_no_part_of_a_stream_does_not_count(s: Scene) -> None:
+    s.connection(lasting=100, answers=False)
+    s.message(80, 1, 0)
+    s.missing("quarantine", length=100, stage="tcp")
+
+
+@covered(1.0, 1.0, mid_stream=1)
+def a_connection_caught_in_mid_stream(s: Scene) -> None:
+    s.connection(lasting=100, answers=False, mid_stream=True)
+    s.messages(1)
+
+
+@covered(0.95, 0.85)
+def the_whole_of_one_connection_and_a_part_of_another(s: Scene) -> None:
+    s.connection(0, lasting=100, answers=False)
+    s.connection(1, lasting=100, answers=False, recovered_bytes=900, missing_bytes=100)
+    s.message(80, 1, 0)
+    s.missing(on=1)
+    s.message(30, 2, 1, on=1, transactional=False)
+
+
+@covered(None, None)
+def a_capture_without_times(s: Scene) -> None:
+    s.connection(answers=False, recovered_bytes=0, first_captured_at=None, last_captured_at=None)
+    s.messages(1)
+
+
 @pytest.fixture(scope="module")
-def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Row]]]:
-    """Findings and sessions of all scenes by reading and session."""
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Per reading the findings of each scene and the sessions, and the transactions."""
     tables = Tables()
     scenes = {name: Scene(tables, name) for name in SCENES}
     for name, (play, _) in SCENES.items():
         play(scenes[name])
     inputs = tables.on(spark, tmp_path_factory.mktemp("scenes"))
-    rows: dict[str, dict[str, list[Row]]] = {}
+    rows: dict[str, Any] = {}
     for reading in Reading:
         result = replay(inputs, reading)
         rows[reading] = {name: [] for name in SCENES} | {"sessions": summarised(inputs, result).collect()}
@@ -572,12 +653,12 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
             name = named.get(row.session_id) or str(row.witness[0]).partition(".")[0]
             rows[reading][name].append(row)
         if reading is Reading.CONFORMANT:
-            rows["transactions"] = {row.session_id: row for row in transactions(result).collect()}
+            rows["transactions"] = transactions(result).collect()
     return rows
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_scene_gives_these_findings_and_no_others(night: dict[str, dict[str, list[Row]]], name: str) -> None:
+def test_a_scene_gives_these_findings_and_no_others(night: dict[str, Any], name: str) -> None:
     given = {FindingKind(row.kind): Severity(row.severity) for row in night[Reading.CONFORMANT][name]}
     assert given == SCENES[name][1]
     assert all(row.witness for row in night[Reading.CONFORMANT][name])
@@ -585,3 +666,232 @@ def test_a_scene_gives_these_findings_and_no_others(night: dict[str, dict[str, l
 
 def test_every_kind_is_shown() -> None:
     assert {kind for _, kinds in SCENES.values() for kind in kinds} == set(FindingKind)
+
+
+WORDS = {
+    "resent_although_accepted": (
+        K.DUPLICATES,
+        (
+            f"1 message(s) of sequence {S} came again after the receiver had them, and were dropped. The first is "
+            "number 1."
+        ),
+        ["resent_although_accepted.0>@0", "resent_although_accepted.0>@10"],
+    ),
+    "resent_too_soon": (
+        K.RESEND_SCHEDULE,
+        (
+            f"No OrderAck came in time for sequence {S}: number 1 was sent again on the same connection after "
+            "30.0, 12.0 s, which are not the intervals of 3.1.3.1 (30, 300, 1800 and 21600 s)."
+        ),
+        ["resent_too_soon.0>@0", "resent_too_soon.0>@10"],
+    ),
+    "one_number_for_two_messages": (
+        K.DUPLICATES_DIFFER,
+        (
+            f"1 message(s) of sequence {S} bear a number that came before with another content (another message "
+            "ID): two senders use one identity, or one was restored and numbers anew. The first is number 1."
+        ),
+        ["one_number_for_two_messages.0>@0", "one_number_for_two_messages.0>@10"],
+    ),
+    "one_expired_that_was_sent_before": (
+        K.GAP_EXPIRED,
+        (
+            f"1 message(s) of sequence {S} were accepted over numbers that the sender gave up: they expired. The "
+            "first is number 5; 3 number(s) before it expired, from 2 to 4. Sent before, and refused then: "
+            "number 3 (one_expired_that_was_sent_before.a\\3)."
+        ),
+        [f"one_expired_that_was_sent_before.0>@{offset}" for offset in (0, 20, 10)],
+    ),
+    "resent_and_refused_for_ever": (
+        K.STUCK_SEQUENCE,
+        (
+            f"The sender resends and the receiver refuses: 2 resent message(s) of sequence {S} were refused "
+            "again, and nothing of the sequence was accepted since. The first is number 3, which follows number "
+            f"2; the receiver's state was: {S} number 1."
+        ),
+        [f"resent_and_refused_for_ever.0>@{offset}" for offset in (0, 10, 20)],
+    ),
+    "bytes_missing": (
+        K.CAPTURE_GAP,
+        (
+            f"1 message(s) of sequence {S} cannot be judged: the captures are missing bytes before them, in which "
+            "their predecessors may have been. The first is number 5, which follows number 4; the state before "
+            f"the missing bytes was: {S} number 1."
+        ),
+        ["bytes_missing.0>@0", "bytes_missing.0>@20"],
+    ),
+    "bytes_missing_that_the_receiver_had": (
+        K.MISSED_BY_CAPTURE,
+        (
+            f"The captures are missing bytes before 1 message(s) of sequence {S}, yet the receiver acknowledged "
+            "them, so it had what the captures missed. The first is number 5; the state before the missing bytes "
+            f"was: {S} number 1."
+        ),
+        ["bytes_missing_that_the_receiver_had.0>@0", "bytes_missing_that_the_receiver_had.0>@20"],
+    ),
+    "refused_for_cause": (
+        K.REFUSED_FOR_CAUSE,
+        (
+            f"A FinalAck says that 1 message(s) of sequence {S} were refused for cause. The first is number 1: "
+            "NACK_ACCESS_DENIED."
+        ),
+        ["refused_for_cause.0>@0"],
+    ),
+    "new_messages_under_an_old_sequence": (
+        K.SEQUENCE_REGRESSED,
+        (
+            f"1 new message(s) of sequence {S} bear a sequence or number below what the receiver had accepted: "
+            "the sender was restored from a backup, or another machine has its identity. The first is number 7; "
+            f"the receiver's state was: {S + 5} number 1."
+        ),
+        ["new_messages_under_an_old_sequence.0>@0", "new_messages_under_an_old_sequence.0>@10"],
+    ),
+    "message_ids_fall": (
+        K.ORDINAL_REGRESSED,
+        (
+            "The message IDs of sender message_ids_fall.a fell 1 time(s) while its clock went on, the first time "
+            "from 11 to 5: it was restored from a backup, another machine has its identity, or its clock was set "
+            "back."
+        ),
+        ["message_ids_fall.0>@10", "message_ids_fall.0>@20"],
+    ),
+    "never_acknowledged": (
+        K.UNACKNOWLEDGED,
+        (
+            f"1 message(s) of sequence {S} were accepted and no OrderAck for them was captured, though the "
+            "session was watched for 20.0 s after the first of them, number 2."
+        ),
+        ["never_acknowledged.0>@10"],
+    ),
+    "acknowledged_late": (
+        K.SLOW_ACKNOWLEDGMENT,
+        (
+            f"1 message(s) of sequence {S} were acknowledged later than the timers allow, 10500 ms. The first is "
+            "number 1: after 10600 ms."
+        ),
+        ["acknowledged_late.0>@0"],
+    ),
+    "the_same_answer_again_and_again": (
+        K.REPEATED_ORDER_ACK,
+        (
+            f"The receiver sent the same OrderAck for number 1 of sequence {S} 3 times in 61 s and none for a "
+            "higher number: it refuses what the sender sends above it."
+        ),
+        [f"the_same_answer_again_and_again.0<@{T0 + at * NS}" for at in (1, 62)],
+    ),
+    "too_late_to_be_received": (
+        K.EXPIRED_ON_ARRIVAL,
+        (
+            "1 message(s) had outlived their time when they came, and a receiver drops such. The first was sent "
+            "61 s before, by its sender's clock, and its TimeToBeReceived (60 s) had run out."
+        ),
+        ["too_late_to_be_received.0>@0"],
+    ),
+    "one_identity_at_two_addresses": (
+        K.TWO_ADDRESSES,
+        (
+            "Queue manager one_identity_at_two_addresses.a is at 2 addresses at the same time "
+            "(ip.one_identity_at_two_addresses.a, ip.other): two machines have one identity, or one has several "
+            "networks."
+        ),
+        ["one_identity_at_two_addresses.0>@0", "one_identity_at_two_addresses.1>@0"],
+    ),
+    "no_last_message": (
+        K.TORN_TRANSACTION,
+        (
+            f"1 transaction(s) that begin in sequence {S} are torn: the sender marked no first or no last "
+            "message, and the numbers around them leave no room for one. The first has the ID 7 and 1 message(s)."
+        ),
+        ["no_last_message.0>@0", "no_last_message.0>@10"],
+    ),
+    "one_transaction_within_another": (
+        K.INTERLEAVED_TRANSACTION,
+        (
+            f"1 transaction(s) that begin in sequence {S} are interleaved: messages of another transaction bear "
+            "numbers between theirs. The first has the ID 7 and 2 message(s)."
+        ),
+        [f"one_transaction_within_another.0>@{offset}" for offset in (0, 20, 10)],
+    ),
+    "one_came_too_early": (
+        K.OUT_OF_ORDER,
+        (
+            f"1 message(s) of sequence {S} were refused because they came out of order. The first is number 3, "
+            f"which follows number 2; the receiver's state was: {S} number 1."
+        ),
+        ["one_came_too_early.0>@0", "one_came_too_early.0>@10"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words_and_witness(night: dict[str, Any], name: str) -> None:
+    kind, explanation, witness = WORDS[name]
+    (row,) = [row for row in night[Reading.CONFORMANT][name] if row.kind == kind]
+    assert row.explanation == explanation
+    assert row.witness == witness
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("refused_by_the_rule_yet_acknowledged", "or it had messages that no capture holds: 1 message(s)"),
+        ("accepted_by_the_rule_yet_not_acknowledged", "are in order, yet an OrderAck that came 10500 ms later"),
+        ("refused_by_the_rule_yet_read_from_its_queue", "or it had messages that no capture holds: 1 message(s)"),
+    ],
+)
+def test_a_contradiction_says_which_way_it_goes(night: dict[str, Any], name: str, words: str) -> None:
+    (row,) = night[Reading.CONFORMANT][name]
+    assert words in row.explanation
+
+
+@pytest.mark.parametrize("reading", list(Reading))
+@pytest.mark.parametrize("name", READINGS)
+def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
+    night: dict[str, Any], name: str, reading: Reading
+) -> None:
+    guids = "" if name == "the_state_fell" else "ip."
+    (row,) = [row for row in night[reading]["sessions"] if row.session_id == f"{guids}{name}.a->{guids}{name}.b"]
+    assert row.reading_explained == READINGS[name]
+
+
+LITERALLY: dict[str, set[FindingKind]] = {
+    "all_is_well": set(),
+    "refused_by_the_rule_yet_acknowledged": {K.OUT_OF_ORDER},  # the letter has the state move all the same
+    "accepted_by_the_rule_yet_not_acknowledged": {K.SLOW_ACKNOWLEDGMENT, K.UNACKNOWLEDGED},
+    "resent_and_refused_for_ever": {K.OUT_OF_ORDER, K.RESEND_SCHEDULE},  # late: the state is there already
+    "one_came_too_early": {K.OUT_OF_ORDER},
+    "bytes_missing": {K.CAPTURE_GAP},
+    "new_messages_under_an_old_sequence": {K.OUT_OF_ORDER, K.SEQUENCE_REGRESSED},
+}
+
+
+@pytest.mark.parametrize("name", LITERALLY)
+def test_findings_under_the_literal_reading(night: dict[str, Any], name: str) -> None:
+    assert {row.kind for row in night[Reading.LITERAL][name]} - {K.UNACKNOWLEDGED} == LITERALLY[name] - {
+        K.UNACKNOWLEDGED
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "torn", "by_sender", "interleaved"),
+    [
+        ("no_last_message", True, True, False),
+        ("the_capture_ends_within_a_transaction", True, None, False),
+        ("the_capture_begins_within_a_transaction", True, None, False),
+        ("bytes_missing_within_a_transaction", True, None, False),
+        ("one_transaction_within_another", False, False, True),
+        ("one_transaction_after_another_of_the_same_id", False, False, False),
+    ],
+)
+def test_transactions_torn_and_interleaved(
+    night: dict[str, Any], name: str, torn: bool, by_sender: bool | None, interleaved: bool
+) -> None:
+    rows = [row for row in night["transactions"] if row.source_queue_manager == f"{name}.a"]
+    flags = {(row.torn, row.torn_by_sender, row.interleaved) for row in rows}
+    assert flags - {(False, False, False)} == {(torn, by_sender, interleaved)} - {(False, False, False)}
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_coverage(night: dict[str, Any], name: str) -> None:
+    (row,) = [row for row in night[Reading.CONFORMANT]["sessions"] if row.sender == f"ip.{name}.a"]
+    assert (row.byte_coverage, row.time_coverage, row.mid_stream) == pytest.approx(COVERED[name])

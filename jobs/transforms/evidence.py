@@ -129,7 +129,7 @@ def with_evidence(judged: DataFrame, acknowledgments: DataFrame, reading: Readin
 
 
 def _explained_by() -> Column:
-    """Which reading foretells the OrderAck that came next: the letter has it name this message, whatever its verdict."""
+    """Which reading foretells the OrderAck that came next; by the letter it names this message in any case."""
     named = F.col("next.number")
     literal, conformant = named == F.col("number"), F.coalesce(named == F.col("conformant_number"), F.lit(False))
     tells = (

@@ -65,7 +65,7 @@ def findings(
     return reduce(DataFrame.unionByName, proven)
 
 
-# --- seen in verdicts ---------------------------------------------------------------------------------------------------
+# --- seen in verdicts -----------------------------------------------------------------------------------------------
 
 
 def _sequence() -> Column:
@@ -140,8 +140,8 @@ def _kinds() -> list[Finding]:
             Severity.WARNING,
             refused,
             _text(
-                "%d message(s) of {} were refused because they came out of order. The first is number {}, which follows "
-                "number {}; the receiver's state was: {}.",
+                "%d message(s) of {} were refused because they came out of order. The first is number {}, which "
+                "follows number {}; the receiver's state was: {}.",
                 _sequence(),
                 number,
                 previous,
@@ -171,9 +171,9 @@ def _kinds() -> list[Finding]:
             & (reason == Reason.PREDECESSOR_MISSING.value)
             & (F.col("previous_arrival.replay_order") > F.coalesce("last_moved", F.lit(0))),
             _text(
-                "The sender resends and the receiver refuses: %d resent message(s) of {} were refused again, and nothing of "
-                "the sequence was accepted since. The first is number {}, which follows number {}; the receiver's state "
-                "was: {}.",
+                "The sender resends and the receiver refuses: %d resent message(s) of {} were refused again, and "
+                "nothing of the sequence was accepted since. The first is number {}, which follows number {}; the "
+                "receiver's state was: {}.",
                 _sequence(),
                 number,
                 previous,
@@ -216,17 +216,18 @@ def _kinds() -> list[Finding]:
             F.when(
                 F.col("accepted"),
                 _text(
-                    "The receiver does not follow the rule, or its state is not the one replayed: %d message(s) of {} are in "
-                    "order, yet an OrderAck that came {} ms later or more names a lower number. The first is number {}.",
+                    "The receiver does not follow the rule, or its state is not the one replayed: %d message(s) of {} "
+                    "are in order, yet an OrderAck that came {} ms later or more names a lower number. The first is "
+                    "number {}.",
                     _sequence(),
                     F.lit(LATEST_ORDER_ACK_MS),
                     number,
                 ),
             ).otherwise(
                 _text(
-                    "The receiver does not follow the rule, or it had messages that no capture holds: %d message(s) of {} "
-                    "are out of order, yet it acknowledged them. The first is number {}, which follows number {}; the state "
-                    "replayed before it was: {}.",
+                    "The receiver does not follow the rule, or it had messages that no capture holds: %d message(s) "
+                    "of {} are out of order, yet it acknowledged them. The first is number {}, which follows number "
+                    "{}; the state replayed before it was: {}.",
                     _sequence(),
                     number,
                     previous,
@@ -252,9 +253,9 @@ def _kinds() -> list[Finding]:
             Severity.ERROR,
             refused & first_arrival & (F.col("highest") > F.struct("tx_sequence_id", "tx_sequence_number")),
             _text(
-                "%d new message(s) of {} bear a sequence or number below what the receiver had accepted: the sender was "
-                "restored from a backup, or another machine has its identity. The first is number {}; the receiver's "
-                "state was: {}.",
+                "%d new message(s) of {} bear a sequence or number below what the receiver had accepted: the sender "
+                "was restored from a backup, or another machine has its identity. The first is number {}; the "
+                "receiver's state was: {}.",
                 _sequence(),
                 number,
                 _state(),
@@ -266,8 +267,8 @@ def _kinds() -> list[Finding]:
             Severity.WARNING,
             F.col("accepted") & ~contradicted & ~acknowledged & F.col("answers_whole") & (waited > LATEST_ORDER_ACK_MS),
             _text(
-                "%d message(s) of {} were accepted and no OrderAck for them was captured, though the session was watched for "
-                "{} s after the first of them, number {}.",
+                "%d message(s) of {} were accepted and no OrderAck for them was captured, though the session was "
+                "watched for {} s after the first of them, number {}.",
                 _sequence(),
                 F.round(waited / 1e3, 1),
                 number,
@@ -279,8 +280,8 @@ def _kinds() -> list[Finding]:
             Severity.WARNING,
             F.col("accepted") & F.col("answers_whole") & (F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS),
             _text(
-                "%d message(s) of {} were acknowledged later than the timers allow, {} ms. The first is number {}: after "
-                "{} ms.",
+                "%d message(s) of {} were acknowledged later than the timers allow, {} ms. The first is number {}: "
+                "after {} ms.",
                 _sequence(),
                 F.lit(LATEST_ORDER_ACK_MS),
                 number,
@@ -301,7 +302,7 @@ def _kinds() -> list[Finding]:
 
 
 def watched(ends: DataFrame) -> DataFrame:
-    """Per session `session_watched_ns`, when it was last seen, and `answers_whole`: no bytes of the way back are missing.
+    """Per session `session_watched_ns`, when it was last seen, and `answers_whole`: the way back misses no bytes.
 
     Without a captured way back nobody knows what the receiver acknowledged.
     """
@@ -457,7 +458,7 @@ def _schedule(on_schedule: Column) -> Column:
     return F.concat(F.lit(" after "), listed, F.lit(" s, "), judged, F.lit("."))
 
 
-# --- seen elsewhere -----------------------------------------------------------------------------------------------------
+# --- seen elsewhere -------------------------------------------------------------------------------------------------
 
 
 def _none(kind: str) -> Column:
@@ -499,8 +500,8 @@ def expired_on_arrival(messages: DataFrame, ends: DataFrame) -> DataFrame:
             _none("decimal(20,0)").alias("tx_sequence_id"),
             "messages",
             _text(
-                "{} message(s) had outlived their time when they came, and a receiver drops such. The first was sent {} s "
-                "before, by its sender's clock, and its {} had run out.",
+                "{} message(s) had outlived their time when they came, and a receiver drops such. The first was sent "
+                "{} s before, by its sender's clock, and its {} had run out.",
                 "messages",
                 "first.age_s",
                 "first.limit",
@@ -517,7 +518,7 @@ def _outlived(age: Column, limit: str) -> Column:
 def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
     """Senders whose MessageID falls while SentTime goes on ([MS-MQQB] 3.1.1.3 MessageIdOrdinal): restored or cloned.
 
-    Both are given when a message is sent, so that resends and the order of commits do not matter; a wrap does not count.
+    Both are given when a message is sent: resends and the order of commits do not matter. A wrap does not count.
     """
     ordinal = F.col("message_id_ordinal")
     in_time = Window.partitionBy("source_queue_manager").orderBy("sent_s")
@@ -579,8 +580,8 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
         _none("decimal(20,0)").alias("tx_sequence_id"),
         "messages",
         _text(
-            "The message IDs of sender {} fell {} time(s) while its clock went on, the first time from {} to {}: it was "
-            "restored from a backup, another machine has its identity, or its clock was set back.",
+            "The message IDs of sender {} fell {} time(s) while its clock went on, the first time from {} to {}: it "
+            "was restored from a backup, another machine has its identity, or its clock was set back.",
             "source_queue_manager",
             "messages",
             high["ordinal"],
@@ -622,8 +623,8 @@ def two_addresses(ends: DataFrame) -> DataFrame:
             F.when(
                 F.col("at_once"),
                 _text(
-                    "Queue manager {} is at {} addresses at the same time ({}): two machines have one identity, or one has "
-                    "several networks.",
+                    "Queue manager {} is at {} addresses at the same time ({}): two machines have one identity, or one "
+                    "has several networks.",
                     "sender_guid",
                     F.size("places"),
                     F.array_join("places.address", ", "),
@@ -690,7 +691,8 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
         "tx_sequence_id",
         "messages",
         _text(
-            "The receiver sent the same OrderAck for number {} of {} {} times in {} s and none for a higher number: {}.",
+            "The receiver sent the same OrderAck for number {} of {} {} times in {} s and none for a higher number: "
+            "{}.",
             "number",
             _sequence(),
             "messages",
@@ -710,8 +712,8 @@ def broken_transactions(transactions: DataFrame) -> DataFrame:
             FindingKind.TORN_TRANSACTION,
             F.col("torn_by_sender"),
             lambda: _text(
-                "{} transaction(s) that begin in {} are torn: the sender marked no first or no last message, and the numbers "
-                "around them leave no room for one. The first has the ID {} and {} message(s).",
+                "{} transaction(s) that begin in {} are torn: the sender marked no first or no last message, and the "
+                "numbers around them leave no room for one. The first has the ID {} and {} message(s).",
                 "count",
                 _sequence(),
                 "first.tx_transaction_id",
@@ -722,8 +724,8 @@ def broken_transactions(transactions: DataFrame) -> DataFrame:
             FindingKind.INTERLEAVED_TRANSACTION,
             F.col("interleaved"),
             lambda: _text(
-                "{} transaction(s) that begin in {} are interleaved: messages of another transaction bear numbers between "
-                "theirs. The first has the ID {} and {} message(s).",
+                "{} transaction(s) that begin in {} are interleaved: messages of another transaction bear numbers "
+                "between theirs. The first has the ID {} and {} message(s).",
                 "count",
                 _sequence(),
                 "first.tx_transaction_id",

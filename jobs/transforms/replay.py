@@ -173,11 +173,13 @@ def in_replay_order(timeline: DataFrame) -> DataFrame:
     on_stream = Window.partitionBy("scope_key", "stream_id").orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
     is_message = F.col("previous").isNotNull()
+    # The end of a stream with messages lies right behind the last one, whenever the stream began by the clock.
+    stamp = F.coalesce("captured_ns", F.when(is_message, F.col("first_ns")))
     return (
         timeline.repartition("scope_key")  # once for all windows of a scope
         .select(
             "*",
-            F.max(F.coalesce("captured_ns", "first_ns")).over(on_stream.rowsBetween(*SO_FAR)).alias("clock"),
+            F.coalesce(F.max(stamp).over(on_stream.rowsBetween(*SO_FAR)), "first_ns").alias("clock"),
             F.lag("missing").over(on_stream).alias("missing_already"),
         )
         .withColumn("added", F.col("missing") - F.coalesce("missing_already", F.lit(0)))

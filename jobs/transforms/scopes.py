@@ -86,7 +86,7 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def auto_scopes(messages: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
-    """`session_id`, `replay_scope` of the sessions in which a sender has several queues: elsewhere `queue` finds no fewer.
+    """`session_id`, `replay_scope` of sessions in which a sender has several queues: elsewhere `queue` finds no fewer.
 
     A predecessor is found where a message of the scope bears its number, whenever it came, on whatever session.
     """
@@ -152,7 +152,7 @@ def _scope_key() -> Column:
 
 
 def acknowledgments(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
-    """OrderAcks and FinalAcks by whom they are of and for: `receiver`, `source_queue_manager`, `sequence`, `number`, `ns`.
+    """OrderAcks and FinalAcks by whom they are of and for, with `sequence`, `number`, `ns`, `key` and `final`.
 
     The acknowledging queue manager goes by its GUID and by what the stream calls it, as messages know it by
     either. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.coverage import coverage
-from jobs.transforms.replay import BEFORE, SO_FAR, contract
+from jobs.transforms.replay import SO_FAR, contract
 from jobs.transforms.scopes import passes_through
 from schemas.replay import SEQUENCES, SESSIONS, TRANSACTIONS, UNKNOWN_READING, Explains, Scope, Verdict
 
