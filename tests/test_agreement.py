@@ -183,6 +183,25 @@ def test_two_replayers_agree(
     assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
 
 
+def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    shuffled = Tables()
+    for name, rows in tables.rows.items():
+        shuffled.rows[name] = random.Random(7).sample(rows, len(rows))
+    inputs = {name: rows.repartition(5) for name, rows in shuffled.on(spark, tmp_path).items()}
+    found = fates(replay(inputs))
+    assert found == verdicts(tables.rows, reading="conformant", scope="auto")
+
+
+def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """Without OrderAcks, whose times tell what the first message met."""
+    rng, wrong = random.Random(8), Tables()
+    wrong.rows |= tables.rows | {"acks": []}
+    stamps = (None, 0, T0 - 10**15, T0, T0 + 10**15)
+    wrong.rows["messages"] = [row | {"captured_ns": rng.choice(stamps)} for row in tables.rows["messages"]]
+    found = fates(replay(wrong.on(spark, tmp_path), scope=Scope.CONNECTION))
+    assert found == verdicts(tables.rows | {"acks": []}, reading="conformant", scope="connection")
+
+
 def test_the_night_has_every_verdict_and_reason(tables: Tables) -> None:
     given = verdicts(tables.rows, reading="conformant", scope="auto").values()
     assert {fate.verdict for fate in given} == set(Verdict)

@@ -3,24 +3,34 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, found, replay, summarised
 
 from jobs.transforms.summaries import transactions
-from schemas.messages import AckType
 from schemas.replay import FindingKind, Reading, Severity
-from schemas.wire import MessageClass
+from schemas.wire import UNLIMITED, MessageClass
+from udfs import build
+from udfs.packet import decode_packet
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
 NS = 1_000_000_000
 DAYS = 3 * 86_400
 
 
+def guid(name: str) -> UUID:
+    """The GUID of a queue manager."""
+    return uuid5(NAMESPACE_OID, name)
+
+
 @dataclass
 class Scene:
-    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s."""
+    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s.
+
+    What they send are packets, as `udfs.build` builds and `udfs.packet` decodes them.
+    """
 
     tables: Tables
     name: str
@@ -28,9 +38,15 @@ class Scene:
     offset: dict[str, int] = field(default_factory=dict)
 
     @property
+    def sender(self) -> UUID:
+        """The sender's GUID."""
+        return guid(f"{self.name}.a")
+
+    @property
     def session(self) -> str:
         """The session's ID."""
-        return f"{self.name}.a->{self.name}.b" if self.guids else f"ip.{self.name}.a->ip.{self.name}.b"
+        ends = (self.sender, guid(f"{self.name}.b")) if self.guids else (f"ip.{self.name}.a", f"ip.{self.name}.b")
+        return "->".join(map(str, ends))
 
     def connection(self, number: int = 0, lasting: float = 0, answers: bool = True, **columns: Any) -> None:
         """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
@@ -41,7 +57,12 @@ class Scene:
         if answers:
             self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
         if self.guids:
-            self.tables.handshake(f"{self.name}.{number}", f"{self.name}.a", f"{self.name}.b")
+            self.handshake(f"{self.name}.{number}", self.sender, guid(f"{self.name}.b"))
+
+    def handshake(self, connection: str, client: UUID, server: UUID) -> None:
+        """EstablishConnection and its answer, which names the server."""
+        self.packet("handshakes", (f"{connection}>", 0), 0, build.establish_connection(client))
+        self.packet("handshakes", (f"{connection}<", 0), 0, build.establish_connection(client, server))
 
     def key(self, number: int = 0) -> tuple[str, int]:
         """The next place on a stream."""
@@ -49,30 +70,48 @@ class Scene:
         self.offset[stream] = self.offset.get(stream, -10) + 10
         return stream, self.offset[stream]
 
-    def message(self, at: float, number: int, previous: int, sequence: int = S, on: int = 0, **columns: Any) -> None:
-        """A message, of 10 bytes unless told otherwise."""
-        row = {"source_queue_manager": f"{self.name}.a", "message_id": f"{self.name}.a\\{number}", "body_size": 10}
-        self.tables.message(self.key(on), T0 + int(at * NS), (sequence, number, previous), **(row | columns))
+    def packet(self, table: str, key: tuple[str, int], at: float, packet: bytes) -> None:
+        """A packet as the table shows it."""
+        decoded = decode_packet(packet, None, len(packet))
+        assert isinstance(decoded, dict)
+        ns = T0 + int(at * NS)
+        place = {"stream_id": key[0], "stream_offset": key[1], "captured_ns": ns, "captured_at": ns // 1000}
+        record = {"capture_id": "c", "first_frame": 1, "last_frame": 1}
+        self.tables.rows[table].append(decoded | place | record)
+
+    def message(
+        self, at: float, number: int, previous: int, sequence: int | None = S, on: int = 0, **fields: Any
+    ) -> None:
+        """A message, transactional unless it has no sequence; its message ID is its number unless told otherwise."""
+        given: dict[str, Any] = {"message_id": number, "body": bytes(10)} | fields
+        if sequence is not None:
+            given["sequence"] = sequence, number, previous
+        self.packet("messages", self.key(on), at, build.user_message(self.sender, **given))
 
     def messages(self, *numbers: int, at: float = 0) -> None:
         """Messages that follow one another, a ms apart."""
         for i, number in enumerate(numbers):
             self.message(at + i / 1000, number, number - 1)
 
-    def ack(self, at: float, number: int, sequence: int = S, **columns: Any) -> None:
+    def ack(self, at: float, number: int) -> None:
         """An OrderAck, on the first connection's way back."""
-        by = {"source_queue_manager": f"{self.name}.b"}
-        self.tables.ack(f"{self.name}.0<", T0 + int(at * NS), (sequence, number), **(by | columns))
+        by = guid(f"{self.name}.b")
+        packet = build.order_ack(by, sender=self.sender, message_id=1, sequence_id=S, number=number)
+        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
 
     def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
         """A FinalAck for a number, and for the message ID that goes with it or another one."""
-        columns: dict[str, Any] = {
-            "ack_type": AckType.FINAL_ACK,
-            "message_class": message_class,
-            "source_guid": f"{self.name}.a",
-        }
-        named = number if named is None else named
-        self.ack(at, number, acknowledged_message_id=f"{self.name}.a\\{named}", **columns)
+        packet = build.final_ack(
+            guid(f"{self.name}.b"),
+            sender=self.sender,
+            message_id=1,
+            sequence_id=S,
+            number=number,
+            previous=number - 1,
+            acknowledged_message_id=number if named is None else named,
+            message_class=message_class,
+        )
+        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
 
     def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0) -> None:
         """Bytes that no capture holds, or that are in quarantine."""
@@ -144,14 +183,14 @@ def resent_too_soon(s: Scene) -> None:
 def one_number_for_two_bodies(s: Scene) -> None:
     s.connection()
     s.message(0, 1, 0)
-    s.message(30, 1, 0, body_size=11)
+    s.message(30, 1, 0, body=bytes(11))
 
 
 @scene(duplicates=INFO, duplicates_differ=ERROR, resend_schedule=INFO)
 def one_number_for_two_messages(s: Scene) -> None:
     s.connection()
-    s.message(0, 1, 0, message_id="x\\1")
-    s.message(30, 1, 0, message_id="x\\2")
+    s.message(0, 1, 0, message_id=7)
+    s.message(30, 1, 0, message_id=8)
 
 
 @scene(duplicates=INFO, resend_schedule=INFO)
@@ -221,6 +260,24 @@ def bytes_missing_where_numbers_expired(s: Scene) -> None:
     s.messages(1)
     s.missing("quarantine", stage="framing")
     s.message(1, 5, 1)
+
+
+@scene(capture_gap=WARNING)
+def bytes_missing_on_another_connection(s: Scene) -> None:
+    s.connection(0)
+    s.connection(1, first_captured_at=T0 // 1000 + 500_000)
+    s.messages(1)
+    s.missing(on=1)
+    s.message(1, 5, 4)
+
+
+@scene(out_of_order=WARNING)
+def bytes_missing_later_on_another_connection(s: Scene) -> None:
+    s.connection(0)
+    s.connection(1, first_captured_at=T0 // 1000 + 500_000)
+    s.messages(1)
+    s.missing(on=1)
+    s.message(0.2, 5, 4)
 
 
 @scene(missed_by_capture=INFO)
@@ -318,8 +375,7 @@ def sent(s: Scene, *ordinals: tuple[int, int]) -> None:
     """Messages with these ordinals, sent at these seconds."""
     s.connection()
     for i, (ordinal, at) in enumerate(ordinals):
-        columns = {"message_id_ordinal": ordinal, "sent_at": T0 // 1000 + at * 1_000_000}
-        s.message(i, i + 1, i, **columns)
+        s.message(i, i + 1, i, message_id=ordinal, sent_time=T0 // NS + at)
 
 
 @scene(ordinal_regressed=WARNING)
@@ -419,20 +475,20 @@ def the_same_answer_three_times_in_a_minute(s: Scene) -> None:
 @scene(expired_on_arrival=WARNING)
 def too_late_for_the_queue(s: Scene) -> None:
     s.connection()
-    s.message(61, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=60)
+    s.message(61, 1, 0, sent_time=T0 // NS, time_to_reach_queue=60)
 
 
 @scene(expired_on_arrival=WARNING)
 def too_late_to_be_received(s: Scene) -> None:
     s.connection()
-    s.message(61, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=DAYS, time_to_be_received=60, transactional=False)
+    s.message(61, 1, 0, sent_time=T0 // NS, time_to_reach_queue=DAYS, time_to_be_received=60, sequence=None)
 
 
 @scene()
 def just_in_time(s: Scene) -> None:
     s.connection()
-    s.message(60, 1, 0, sent_at=T0 // 1000, time_to_reach_queue=60)
-    s.message(DAYS, 2, 1, sent_at=T0 // 1000)  # no limit
+    s.message(60, 1, 0, sent_time=T0 // NS, time_to_reach_queue=60)
+    s.message(DAYS, 2, 1, sent_time=T0 // NS, time_to_reach_queue=UNLIMITED)
 
 
 @scene(two_addresses=ERROR)
@@ -459,14 +515,14 @@ def two_identities_at_one_address(s: Scene) -> None:
     s.connection(0, lasting=10)
     s.messages(1)
     s.tables.stream(f"{s.name}.9>", f"ip.{s.name}.a", f"ip.{s.name}.b")
-    s.tables.handshake(f"{s.name}.9", f"{s.name}.c", f"{s.name}.b")
+    s.handshake(f"{s.name}.9", guid(f"{s.name}.c"), guid(f"{s.name}.b"))
 
 
 def in_transactions(s: Scene, *marks: tuple[int, int, bool, bool]) -> None:
     """Messages with these numbers, transaction IDs, FM and LM."""
     s.connection()
     for number, transaction, first, last in marks:
-        s.message(number, number, number - 1, tx_transaction_id=transaction, tx_first=first, tx_last=last)
+        s.message(number, number, number - 1, transaction_id=transaction, first=first, last=last)
 
 
 @scene(torn_transaction=ERROR)
@@ -493,7 +549,7 @@ def the_capture_begins_within_a_transaction(s: Scene) -> None:
 def bytes_missing_within_a_transaction(s: Scene) -> None:
     in_transactions(s, (1, 7, True, False))
     s.missing()
-    s.message(3, 3, 2, tx_transaction_id=8, tx_first=True, tx_last=True)
+    s.message(3, 3, 2, transaction_id=8)
 
 
 @scene(interleaved_transaction=ERROR)
@@ -627,7 +683,7 @@ def the_whole_of_one_connection_and_a_part_of_another(s: Scene) -> None:
     s.connection(1, lasting=100, answers=False, recovered_bytes=900, missing_bytes=100)
     s.message(80, 1, 0)
     s.missing(on=1)
-    s.message(30, 2, 1, on=1, transactional=False)
+    s.message(30, 2, 1, on=1, sequence=None)
 
 
 @covered(None, None)
@@ -654,6 +710,7 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
             rows[reading][name].append(row)
         if reading is Reading.CONFORMANT:
             rows["transactions"] = transactions(result).collect()
+            rows["verdicts"] = {(row.stream_id, row.stream_offset): row for row in result.collect()}
     return rows
 
 
@@ -698,7 +755,7 @@ WORDS = {
         (
             f"1 message(s) of sequence {S} were accepted over numbers that the sender gave up: they expired. The "
             "first is number 5; 3 number(s) before it expired, from 2 to 4. Sent before, and refused then: "
-            "number 3 (one_expired_that_was_sent_before.a\\3)."
+            "number 3 ({guid('one_expired_that_was_sent_before.a')}\\3)."
         ),
         [f"one_expired_that_was_sent_before.0>@{offset}" for offset in (0, 20, 10)],
     ),
@@ -749,8 +806,8 @@ WORDS = {
     "message_ids_fall": (
         K.ORDINAL_REGRESSED,
         (
-            "The message IDs of sender message_ids_fall.a fell 1 time(s) while its clock went on, the first time "
-            "from 11 to 5: it was restored from a backup, another machine has its identity, or its clock was set "
+            f"The message IDs of sender {guid('message_ids_fall.a')} fell 1 time(s) while its clock went on, the first "
+            "time from 11 to 5: it was restored from a backup, another machine has its identity, or its clock was set "
             "back."
         ),
         ["message_ids_fall.0>@10", "message_ids_fall.0>@20"],
@@ -777,7 +834,7 @@ WORDS = {
             f"The receiver sent the same OrderAck for number 1 of sequence {S} 3 times in 61 s and none for a "
             "higher number: it refuses what the sender sends above it."
         ),
-        [f"the_same_answer_again_and_again.0<@{T0 + at * NS}" for at in (1, 62)],
+        [f"the_same_answer_again_and_again.0<@{at * 1000}" for at in (1, 62)],
     ),
     "too_late_to_be_received": (
         K.EXPIRED_ON_ARRIVAL,
@@ -790,7 +847,7 @@ WORDS = {
     "one_identity_at_two_addresses": (
         K.TWO_ADDRESSES,
         (
-            "Queue manager one_identity_at_two_addresses.a is at 2 addresses at the same time "
+            "Queue manager {guid('one_identity_at_two_addresses.a')} is at 2 addresses at the same time "
             "(ip.one_identity_at_two_addresses.a, ip.other): two machines have one identity, or one has several "
             "networks."
         ),
@@ -849,9 +906,29 @@ def test_a_contradiction_says_which_way_it_goes(night: dict[str, Any], name: str
 def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
     night: dict[str, Any], name: str, reading: Reading
 ) -> None:
-    guids = "" if name == "the_state_fell" else "ip."
-    (row,) = [row for row in night[reading]["sessions"] if row.session_id == f"{guids}{name}.a->{guids}{name}.b"]
+    sender = str(guid(f"{name}.a")) if name == "the_state_fell" else f"ip.{name}.a"
+    (row,) = [row for row in night[reading]["sessions"] if row.sender == sender]
     assert row.reading_explained == READINGS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "evidence", "final_ack_class"),
+    [
+        ("all_is_well", 0, "confirmed", None),
+        ("bytes_missing_that_the_receiver_had", 20, "none", None),  # nobody said what it did
+        ("refused_by_the_rule_yet_acknowledged", 10, "contradicted", None),
+        ("refused_and_not_acknowledged", 10, "confirmed", None),
+        ("accepted_by_the_rule_yet_not_acknowledged", 10, "contradicted", None),
+        ("refused_by_the_rule_yet_read_from_its_queue", 10, "contradicted", MessageClass.MQMSG_CLASS_ACK_RECEIVE),
+        ("read_from_its_queue", 0, "confirmed", MessageClass.MQMSG_CLASS_ACK_RECEIVE),
+        ("refused_for_cause", 0, "none", MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED),
+        ("another_message_was_refused_for_cause", 0, "none", None),
+        ("answers_that_do_not_reach_the_sender", 10, "confirmed", None),
+    ],
+)
+def test_evidence(night: dict[str, Any], name: str, offset: int, evidence: str, final_ack_class: int | None) -> None:
+    row = night["verdicts"][f"{name}.0>", offset]
+    assert (row.evidence, row.final_ack_class) == (evidence, final_ack_class)
 
 
 LITERALLY: dict[str, set[FindingKind]] = {
@@ -886,7 +963,7 @@ def test_findings_under_the_literal_reading(night: dict[str, Any], name: str) ->
 def test_transactions_torn_and_interleaved(
     night: dict[str, Any], name: str, torn: bool, by_sender: bool | None, interleaved: bool
 ) -> None:
-    rows = [row for row in night["transactions"] if row.source_queue_manager == f"{name}.a"]
+    rows = [row for row in night["transactions"] if row.source_queue_manager == str(guid(f"{name}.a"))]
     flags = {(row.torn, row.torn_by_sender, row.interleaved) for row in rows}
     assert flags - {(False, False, False)} == {(torn, by_sender, interleaved)} - {(False, False, False)}
 
