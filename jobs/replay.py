@@ -9,6 +9,7 @@ from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
 from jobs.transforms import replay, summaries
+from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
 from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.warehouse import Origin, Warehouse
@@ -45,17 +46,19 @@ def step(warehouse: Warehouse, config: Config) -> None:
     )
     warehouse.replace(VERDICTS, judged)
     progress("replay: wrote verdicts")
-    verdicts, sequences, transactions = (warehouse.read(table) for table in (VERDICTS, SEQUENCES, TRANSACTIONS))
-    answers = acknowledgments(acks, ends, verdicts)
+    verdicts, runs = warehouse.read(VERDICTS), unread_runs(stream_gaps, quarantine)
     for table, rows in (
         (SEQUENCES, summaries.sequences(verdicts)),
         (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
         (TRANSACTIONS, summaries.transactions(verdicts)),
-        (FINDINGS, findings(messages, ends, answers, verdicts, sequences, transactions)),
     ):
-        # The last of the tables says that all of them are done.
         warehouse.replace(table, rows, derived_from=origin)
         progress(f"replay: wrote {table.name}")
+    written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
+    # The last of the tables says that all of them are done.
+    rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written)
+    warehouse.replace(FINDINGS, rows, derived_from=origin)
+    progress("replay: wrote findings")
 
 
 def _settled(rows: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
 from jobs.transforms.replay import verdicts
 from jobs.transforms.scopes import acknowledgments, with_ends
@@ -129,8 +130,9 @@ def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = S
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """The findings of a replay."""
     answers = acknowledgments(inputs["acks"], inputs["ends"], result)
+    runs = unread_runs(inputs["stream_gaps"], inputs["quarantine"])
     summaries = settled(sequences(result)), settled(transactions(result))
-    return findings(inputs["messages"], inputs["ends"], answers, result, *summaries)
+    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries)
 
 
 FATE = (

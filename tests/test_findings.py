@@ -413,8 +413,17 @@ def the_capture_ends_before_an_answer_is_due(s: Scene) -> None:
 
 @scene()
 def the_answer_may_be_in_missing_bytes(s: Scene) -> None:
-    s.connection(lasting=20, back_missing_bytes=1)
+    s.connection(lasting=20)
     s.messages(1)
+    s.tables.rows["stream_gaps"].append({"stream_id": f"{s.name}.0<", "stream_offset": 0, "length": 1})
+
+
+@scene()
+def the_answer_may_be_in_unreadable_bytes(s: Scene) -> None:
+    s.connection(lasting=20)
+    s.messages(1)
+    row = {"stage": "framing", "stream_id": f"{s.name}.0<", "stream_offset": 0, "length": 1}
+    s.tables.rows["quarantine"].append(row)
 
 
 @scene()

@@ -36,7 +36,7 @@ class Finding:
     severity: Severity
     when: Column
     words: Column
-    """A sentence; %d stands for the number of messages concerned."""
+    """A sentence about the first message concerned; %d stands for the number of them."""
     witness: tuple[Column, ...]
     """The first message concerned and what it is held against; nulls are left out."""
 
@@ -44,6 +44,7 @@ class Finding:
 def findings(
     messages: DataFrame,
     ends: DataFrame,
+    runs: DataFrame,
     acks: DataFrame,
     verdicts: DataFrame,
     sequences: DataFrame,
@@ -51,10 +52,11 @@ def findings(
 ) -> DataFrame:
     """One row of FINDINGS per kind, session, scope, queue and sequence, as far as the kind has one.
 
-    `acks` are by whom they are of and for (`scopes.acknowledgments`); the others are tables, and streams with ends.
+    `ends` are streams with theirs, `runs` what is unread (`coverage.unread_runs`), `acks` by whom they are of and for
+    (`scopes.acknowledgments`); the others are tables.
     """
     found = (
-        in_verdicts(verdicts, watched(ends)),
+        in_verdicts(verdicts, watched(ends, runs)),
         expired_on_arrival(messages, ends),
         ordinal_regressed(messages, ends),
         two_addresses(ends),
@@ -301,13 +303,16 @@ def _kinds() -> list[Finding]:
     ]
 
 
-def watched(ends: DataFrame) -> DataFrame:
-    """Per session `session_watched_ns`, when it was last seen, and `answers_whole`: the way back misses no bytes.
+def watched(ends: DataFrame, runs: DataFrame) -> DataFrame:
+    """Per session `session_watched_ns`, when it was last seen, and `answers_whole`: nothing of the way back is unread.
 
-    Without a captured way back nobody knows what the receiver acknowledged.
+    Without a captured way back nobody knows what the receiver acknowledged. `runs` are those of `coverage.unread_runs`.
     """
-    ways = ends.groupBy("session_id", "sender", "receiver").agg(
-        F.max("last_ns").alias("last_ns"), (F.max("missing_bytes") == 0).alias("whole")
+    unread = runs.select("stream_id", F.lit(True).alias("unread")).distinct()
+    ways = (
+        ends.join(unread, "stream_id", "left")
+        .groupBy("session_id", "sender", "receiver")
+        .agg(F.max("last_ns").alias("last_ns"), F.max("unread").isNull().alias("whole"))
     )
     back = ways.select(
         F.concat_ws("->", "receiver", "sender").alias("session_id"),
@@ -363,86 +368,81 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     )
 
 
+_TOLD = (
+    *("captured_at", "captured_ns", "session_id", "destination_queue", "message_id", "accepted", "gap_size"),
+    *("tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+    *("ack_latency_ms", "final_ack_class", "session_watched_ns", "key", "setter", "original", "previous_arrival"),
+)
+"""Columns of the first message concerned, which words and witness are made of."""
+
+
 def in_verdicts(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     """The findings of `_kinds`, one per scope, sequence and kind: the first message concerned stands for all."""
-    number = F.col("tx_sequence_number")
-    gap = F.col("first_gap")
+    number, gap, order = F.col("tx_sequence_number"), F.col("first_gap"), F.col("replay_order")
     # A refused message whose number a later gap covers is an earlier attempt at what then expired.
     attempt = (
         (F.col("verdict") == Verdict.OUT_OF_ORDER.value)
-        & (F.col("replay_order") < gap["replay_order"])
+        & (order < gap["replay_order"])
         & (number < gap["tx_sequence_number"])
         & (number >= gap["tx_sequence_number"] - F.least(gap["gap_size"], F.lit(_ATTEMPTS_TOLD)))
     )
-    told = [_struct(finding) for finding in _kinds()]
-    expired = F.struct(
-        F.lit(FindingKind.GAP_EXPIRED.value).alias("kind"),
-        F.lit(None).cast("string").alias("severity"),
-        F.lit(None).cast("string").alias("words"),
-        F.array("key").alias("witness"),
-    )
-    of_kind = F.col("severity").isNotNull()
-    first = ("captured_at", "session_id", "destination_queue", "severity", "words", "witness")
-    is_resend = F.col("kind") == FindingKind.RESEND_SCHEDULE.value
+    kinds = _kinds()
+    found = [_found(finding.when, finding.kind, concerned=True) for finding in kinds]
+    concerned, is_resend = F.col("concerned"), F.col("kind") == FindingKind.RESEND_SCHEDULE.value
+    resend = is_resend & (F.col("arrivals") <= _RESENDS_TOLD + 1)
     grouped = (
         with_neighbours(verdicts, watched)
-        .withColumn("found", F.explode(F.array_compact(F.array(*told, F.when(attempt, expired)))))
+        .withColumn(
+            "found",
+            F.explode(F.array_compact(F.array(*found, _found(attempt, FindingKind.GAP_EXPIRED, concerned=False)))),
+        )
         .select("*", "found.*")
         .groupBy("kind", "scope_key", "tx_sequence_id")
         .agg(
-            F.count("severity").alias("messages"),
-            F.min_by(F.struct(*first), F.when(of_kind, F.col("replay_order"))).alias("first"),
-            F.sort_array(
-                F.collect_set(F.when(~of_kind, F.struct("tx_sequence_number", "message_id", "witness")))
-            ).alias("attempts"),
-            F.sort_array(
-                F.collect_list(
-                    F.when(is_resend & (F.col("arrivals") <= _RESENDS_TOLD + 1), F.struct("replay_order", "interval_s"))
-                )
-            ).alias("resends"),
+            F.count_if(concerned).alias("messages"),
+            F.min_by(F.struct(*_TOLD), F.when(concerned, order)).alias("first"),
+            F.sort_array(F.collect_set(F.when(~concerned, F.struct(number, "message_id", "key")))).alias("attempts"),
+            F.sort_array(F.collect_list(F.when(resend, F.struct(order, "interval_s")))).alias("resends"),
         )
-        .select("*", "first.*", F.col("first.captured_at").alias("at"), F.col("resends.interval_s").alias("intervals"))
+        .select(
+            "kind",
+            "scope_key",
+            "tx_sequence_id",
+            "messages",
+            "attempts",
+            F.col("resends.interval_s").alias("intervals"),
+            "first.*",
+        )
     )
     on_schedule = F.forall("intervals", _on_schedule)
-    return (
-        grouped.withColumn(
-            "severity",
-            F.when(is_resend & ~on_schedule, Severity.WARNING.value).otherwise(F.col("severity")),
+
+    def by_kind(told: Callable[[Finding], Column]) -> Column:
+        return reduce(
+            lambda chain, finding: chain.when(F.col("kind") == finding.kind.value, told(finding)),
+            kinds[1:],
+            F.when(F.col("kind") == kinds[0].kind.value, told(kinds[0])),
         )
-        .withColumn("witness", F.concat("witness", F.flatten("attempts.witness")))
-        .withColumn(
-            "explanation",
-            F.concat(
-                F.replace("words", F.lit("%d"), F.col("messages").cast("string")),
-                F.when(
-                    F.size("attempts") > 0,
-                    F.concat(
-                        F.lit(" Sent before, and refused then: "),
-                        F.array_join(
-                            F.transform(
-                                "attempts", lambda a: _text("number {} ({})", a["tx_sequence_number"], a["message_id"])
-                            ),
-                            ", ",
-                        ),
-                        F.lit("."),
-                    ),
-                ).otherwise(""),
-                F.when(is_resend, _schedule(on_schedule)).otherwise(""),
-            ),
-        )
+
+    attempts = F.array_join(
+        F.transform("attempts", lambda a: _text("number {} ({})", a["tx_sequence_number"], a["message_id"])), ", "
+    )
+    return grouped.select(
+        "*",
+        F.col("captured_at").alias("at"),
+        F.when(is_resend & ~on_schedule, Severity.WARNING.value)
+        .otherwise(by_kind(lambda finding: F.lit(finding.severity.value)))
+        .alias("severity"),
+        F.concat(
+            F.replace(by_kind(lambda finding: finding.words), F.lit("%d"), F.col("messages").cast("string")),
+            F.when(F.size("attempts") > 0, _text(" Sent before, and refused then: {}.", attempts)).otherwise(""),
+            F.when(is_resend, _schedule(on_schedule)).otherwise(""),
+        ).alias("explanation"),
+        F.concat(by_kind(lambda finding: F.array(*finding.witness)), F.col("attempts.key")).alias("witness"),
     )
 
 
-def _struct(finding: Finding) -> Column:
-    return F.when(
-        finding.when,
-        F.struct(
-            F.lit(finding.kind.value).alias("kind"),
-            F.lit(finding.severity.value).alias("severity"),
-            finding.words.alias("words"),
-            F.array_compact(F.array(*finding.witness)).alias("witness"),
-        ),
-    )
+def _found(when: Column, kind: FindingKind, *, concerned: bool) -> Column:
+    return F.when(when, F.struct(F.lit(kind.value).alias("kind"), F.lit(concerned).alias("concerned")))
 
 
 def _on_schedule(interval_s: Column) -> Column:
