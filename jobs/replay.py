@@ -11,6 +11,9 @@ from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
 from jobs.transforms import replay, summaries
+from jobs.transforms.coverage import unread_runs
+from jobs.transforms.findings import findings
+from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
@@ -38,20 +41,26 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     """Replay all sessions, unless that was done for these versions and options; returns whether it was still to do."""
 
     def write(tag: dict[str, Any]) -> None:
-        messages, streams, *_, handshakes = sources = [warehouse.read(table) for table in SOURCES]
-        scope = Scope(config.scope)
-        judged = replay.verdicts(*sources, reading=Reading(config.reading), scope=scope, settle=_settled)
+        messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
+        ends = _settled(with_ends(streams, handshakes))
+        reading, scope = Reading(config.reading), Scope(config.scope)
+        judged = replay.verdicts(
+            messages, ends, stream_gaps, quarantine, acks, reading=reading, scope=scope, settle=_settled
+        )
         warehouse.replace(VERDICTS, judged, tag)
         progress("replay: wrote verdicts")
-        written = warehouse.read(VERDICTS)
+        verdicts, runs = warehouse.read(VERDICTS), unread_runs(stream_gaps, quarantine)
         for table, rows in (
-            (SEQUENCES, summaries.sequences(written)),
-            (SESSIONS, summaries.sessions(messages, streams, handshakes, written, scope=scope)),
-            (TRANSACTIONS, summaries.transactions(written)),
-            (FINDINGS, summaries.findings(written)),
+            (SEQUENCES, summaries.sequences(verdicts)),
+            (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
+            (TRANSACTIONS, summaries.transactions(verdicts)),
         ):
             warehouse.replace(table, rows, tag)
             progress(f"replay: wrote {table.name}")
+        written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
+        rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written)
+        warehouse.replace(FINDINGS, rows, tag)
+        progress("replay: wrote findings")
 
     warehouse.require(MESSAGES, "decode")
     derived = warehouse.derive("replay", TABLES, SOURCES, write, reading=config.reading, scope=config.scope)

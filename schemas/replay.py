@@ -1,10 +1,11 @@
 """Tables that `replay` writes: verdicts, sequences, sessions, transactions and findings."""
 
+from dataclasses import replace
 from enum import StrEnum
 
 from pyspark.sql.types import ArrayType
 
-from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U32, U64, Column, Table
+from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
 
 class Reading(StrEnum):
@@ -52,6 +53,18 @@ class Evidence(StrEnum):
     NONE = "none"
 
 
+class Explains(StrEnum):
+    """Which reading of 3.1.5.8.6 an acknowledgment agrees with."""
+
+    CONFORMANT = "conformant"
+    LITERAL = "literal"
+    BOTH = "both"
+    NEITHER = "neither"
+
+
+UNKNOWN_READING = "unknown"  # of a session without an acknowledgment that tells
+
+
 class FindingKind(StrEnum):
     """What an analyst should look at."""
 
@@ -60,7 +73,20 @@ class FindingKind(StrEnum):
     GAP_EXPIRED = "gap_expired"
     STUCK_SEQUENCE = "stuck_sequence"
     CAPTURE_GAP = "capture_gap"
+    MISSED_BY_CAPTURE = "missed_by_capture"
     CONTRADICTED = "contradicted"
+    REFUSED_FOR_CAUSE = "refused_for_cause"
+    DUPLICATES_DIFFER = "duplicates_differ"
+    SEQUENCE_REGRESSED = "sequence_regressed"
+    ORDINAL_REGRESSED = "ordinal_regressed"
+    UNACKNOWLEDGED = "unacknowledged"
+    SLOW_ACKNOWLEDGMENT = "slow_acknowledgment"
+    REPEATED_ORDER_ACK = "repeated_order_ack"
+    RESEND_SCHEDULE = "resend_schedule"
+    EXPIRED_ON_ARRIVAL = "expired_on_arrival"
+    TWO_ADDRESSES = "two_addresses"
+    TORN_TRANSACTION = "torn_transaction"
+    INTERLEAVED_TRANSACTION = "interleaved_transaction"
 
 
 class Severity(StrEnum):
@@ -123,9 +149,34 @@ VERDICTS = Table(
         Column("reason", STRING, "Why, for out_of_order and unknown.", values=tuple(Reason)),
         Column("gap_size", LONG, "Numbers that expired right before it; 0 for none.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column("acknowledged_at", TIMESTAMP, "Time of the first OrderAck at or after it that covers it, UTC."),
-        Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that OrderAck."),
-        Column("evidence", STRING, "What OrderAcks say of the verdict.", nullable=False, values=tuple(Evidence)),
+        Column(
+            "acknowledged_at",
+            TIMESTAMP,
+            "Time of the first OrderAck at or after it that covers it or of the FinalAck that says it was queued; UTC.",
+        ),
+        Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
+        Column(
+            "evidence",
+            STRING,
+            "What OrderAcks and FinalAcks, on whatever connection, say of the verdict.",
+            nullable=False,
+            values=tuple(Evidence),
+        ),
+        Column(
+            "explained_by",
+            STRING,
+            "Which reading of 3.1.5.8.6 foretells the OrderAck that answered it: the next packet of its sequence, 250 "
+            "ms later or more. Null when none did, or it names what was not captured.",
+            values=tuple(Explains),
+        ),
+        Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
+        Column(
+            "content_hash",
+            LONG,
+            "xxhash64 of what a resend repeats: message ID, transaction, class, label, sizes, body type, tag and "
+            "correlation ID.",
+            nullable=False,
+        ),
     ),
 )
 
@@ -163,6 +214,32 @@ SESSIONS = Table(
         Column("passing_through", LONG, "Transactional ones for another queue manager.", nullable=False),
         *_COUNTS,
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
+        Column(
+            "byte_coverage",
+            DOUBLE,
+            "Share of its streams' bytes that became packets: 1 - (bytes in stream_gaps + bytes in quarantine of the "
+            "stages framing and decode) / (recovered + missing bytes). Counted from the first byte captured of each "
+            "connection: what was sent before, see mid_stream, no capture tells. Null without bytes.",
+        ),
+        Column(
+            "time_coverage",
+            DOUBLE,
+            "Share of the time its streams were seen in which no message can have been missed: 1 - time next to "
+            "missing or unreadable bytes, from the message before to the one after them or the stream's end, / time "
+            "from first to last segment with data, over all its streams. Null when those times are not known.",
+        ),
+        Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
+        Column(
+            "reading_explained",
+            STRING,
+            "The reading of 3.1.5.8.6 that foretells every OrderAck that tells (verdicts.explained_by); unknown "
+            "without one.",
+            nullable=False,
+            values=(*Explains, UNKNOWN_READING),
+        ),
+        Column("answers", LONG, "OrderAcks that tell which reading the receiver follows.", nullable=False),
+        Column("answers_conformant", LONG, "Those that the conformant reading foretells.", nullable=False),
+        Column("answers_literal", LONG, "Those that the literal reading foretells.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),
@@ -179,8 +256,31 @@ TRANSACTIONS = Table(
         Column("messages", LONG, "Messages, resends not counted.", nullable=False),
         Column("accepted", LONG, "Those that were accepted.", nullable=False),
         Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
+        Column(
+            "torn_by_sender",
+            BOOL,
+            "Torn, and its neighbours in the sequence show that the message was not sent: null when the capture "
+            "begins, ends or is missing bytes there.",
+        ),
+        Column(
+            "interleaved",
+            BOOL,
+            "Messages of another transaction bear numbers between its own in one scope.",
+            nullable=False,
+        ),
         Column("first_message_id", STRING, "Its first message.", nullable=False),
         Column("last_message_id", STRING, "Its last message.", nullable=False),
+        _SESSION_ID,
+        _SCOPE_KEY,
+        Column("destination_queue", STRING, "Queue of its first message."),
+        Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
+        Column(
+            "witness",
+            ArrayType(STRING, containsNull=False),
+            "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender or "
+            "interleaved, the message that shows it.",
+            nullable=False,
+        ),
         _FIRST_AT,
         _LAST_AT,
     ),
@@ -188,22 +288,27 @@ TRANSACTIONS = Table(
 
 FINDINGS = Table(
     "findings",
-    "One row per scope, sequence and kind of thing an analyst should look at.",
-    ("kind", "scope_key", "tx_sequence_id"),
+    "One row per thing an analyst should look at: per kind, session, scope, queue and sequence, as far as it has one.",
+    ("kind", "session_id", "scope_key", "destination_queue", "tx_sequence_id", "at"),
     (
         Column("kind", STRING, "What was found.", nullable=False, values=tuple(FindingKind)),
         Column("severity", STRING, "How soon to look.", nullable=False, values=tuple(Severity)),
         Column("at", TIMESTAMP, "Time of the first message concerned, UTC."),
-        _SESSION_ID,
-        _SCOPE_KEY,
+        replace(_SESSION_ID, nullable=True),
+        replace(_SCOPE_KEY, nullable=True),
         Column("destination_queue", STRING, "Queue of the first message concerned."),
-        Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
-        Column("messages", LONG, "How many messages are concerned.", nullable=False),
+        Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
+        Column(
+            "messages",
+            LONG,
+            "How many messages are concerned, or transactions, OrderAcks, addresses where the kind is of these.",
+            nullable=False,
+        ),
         Column("explanation", STRING, "The finding in words.", nullable=False),
         Column(
             "witness",
             ArrayType(STRING, containsNull=False),
-            "The fewest messages that prove it, as stream_id@stream_offset.",
+            "The fewest rows that prove it, as stream_id@stream_offset, in the order of the proof.",
             nullable=False,
         ),
     ),

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.evidence import with_evidence
+from jobs.transforms.evidence import content, with_conformant_number, with_evidence, with_final_ack
 from jobs.transforms.scopes import (
     ROUTE,
+    acknowledgments,
     auto_scopes,
     initial_states,
     order_acks,
     routes,
     signed,
     unsigned,
-    with_ends,
     with_scope,
 )
 from schemas.ingest import Stage
@@ -52,11 +52,10 @@ def _unsettled(rows: DataFrame) -> DataFrame:
 
 def verdicts(
     messages: DataFrame,
-    streams: DataFrame,
+    ends: DataFrame,
     stream_gaps: DataFrame,
     quarantine: DataFrame,
     acks: DataFrame,
-    handshakes: DataFrame,
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
@@ -64,24 +63,30 @@ def verdicts(
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination.
 
-    `settle` is given what several of the later steps read, and returns the same rows. A job cuts the plan there: as one
-    plan, each of these is planned again wherever it is read, which costs minutes.
+    `settle` is given what several of the later steps read, and returns the same rows; so the caller should have done
+    with `ends`. A job cuts the plan there: as one plan, each of these is planned again wherever it is read, which costs
+    minutes.
     """
-    ends = settle(with_ends(streams, handshakes))
     ways = settle(routes(messages, ends))
-    answers = settle(order_acks(acks, ends, ways))
-    chosen = settle(auto_scopes(messages, ends)) if scope is Scope.AUTO else None
+    answers = settle(acknowledgments(acks, ends, ways))
+    chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
     runs = missing_runs(stream_gaps, quarantine)
     lanes = settle(with_lanes(with_scope(ways, scope, chosen), runs, ends))
+    opening = initial_states(lanes.where("carries"), order_acks(answers))
     timeline = in_replay_order(
         arrivals(messages, lanes)
         .unionByName(run_rows(runs, lanes), allowMissingColumns=True)
         .unionByName(stream_ends(runs, lanes), allowMissingColumns=True)
-        .unionByName(opening_rows(initial_states(lanes.where("carries"), answers)), allowMissingColumns=True)
+        .unionByName(opening_rows(opening), allowMissingColumns=True)
     )
-    states = moving(timeline) if reading is Reading.LITERAL else holding(timeline, settle)
-    replayed = with_evidence(with_names(with_verdict(states), lanes), answers)
-    return messages.join(replayed.drop("captured_ns", "source_queue_manager"), KEY).select(contract(VERDICTS))
+    timeline = settle(timeline) if reading is Reading.LITERAL else timeline
+    judged = with_conformant_number(with_verdict(holding(timeline, settle)))
+    if reading is Reading.LITERAL:
+        conformant = judged.select(*LANE, "stream_offset", "conformant_number")
+        judged = with_verdict(moving(timeline)).join(conformant, [*LANE, "stream_offset"])
+    replayed = with_evidence(with_names(judged, lanes), answers, reading)
+    carried = replayed.drop("captured_ns", "source_queue_manager")
+    return with_final_ack(messages.join(carried, KEY)).withColumn("content_hash", content()).select(contract(VERDICTS))
 
 
 def missing_runs(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
@@ -149,7 +154,8 @@ def run_rows(runs: DataFrame, lanes: DataFrame) -> DataFrame:
 def stream_ends(runs: DataFrame, lanes: DataFrame) -> DataFrame:
     """A row at the end of each lane with missing runs, for what was missing behind the scope's last message there.
 
-    On a lane that carries no message of the scope, these are all of them.
+    On a lane that carries no message of the scope, these are all of them, at the time when its stream began; on
+    another it lies right behind the last message, whenever the stream began by the clock.
     """
     counted = runs.groupBy("stream_id").agg(F.count(F.lit(1)).alias("all"))
     return (
@@ -159,7 +165,7 @@ def stream_ends(runs: DataFrame, lanes: DataFrame) -> DataFrame:
         .select(
             *LANE,
             F.lit(STREAM_END).alias("stream_offset"),
-            F.col("first_ns").alias("at"),
+            F.when(~F.col("carries"), F.col("first_ns")).alias("at"),
             F.when(F.col("carries"), 0).otherwise(F.col("all")).alias("missing"),
         )
     )

@@ -29,7 +29,7 @@ def _guid(name: str) -> Column:
 
 
 def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
-    """Streams with `sender`, `receiver` (GUID, else address), `receiver_guid`, `session_id` and `first_ns`.
+    """Streams with `sender`, `receiver` (GUID, else address), their GUIDs, `session_id`, `first_ns` and `last_ns`.
 
     Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
     stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL).
@@ -50,8 +50,12 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
             "stream_id",
             "connection_id",
             "mid_stream",
+            "recovered_bytes",
             "missing_bytes",
             (F.unix_micros("first_captured_at") * 1000).alias("first_ns"),
+            (F.unix_micros("last_captured_at") * 1000).alias("last_ns"),
+            F.col("src_ip").alias("address"),
+            sender_guid.alias("sender_guid"),
             receiver_guid.alias("receiver_guid"),
             F.coalesce(sender_guid, "src_ip").alias("sender"),
             F.coalesce(receiver_guid, "dst_ip").alias("receiver"),
@@ -82,22 +86,22 @@ def routes(messages: DataFrame, ends: DataFrame) -> DataFrame:
     )
 
 
-def auto_scopes(messages: DataFrame, ends: DataFrame) -> DataFrame:
-    """`session_id`, `replay_scope` of the senders with several queues: elsewhere `queue` finds no fewer.
+def auto_scopes(messages: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
+    """`session_id`, `replay_scope` of sessions in which a sender has several queues: elsewhere `queue` finds no fewer.
 
-    A predecessor is found where a message of the scope bears its number, whenever it came.
+    A predecessor is found where a message of the scope bears its number, whenever it came, on whatever session.
     """
     several = (
-        messages.where("transactional")
-        .groupBy("source_queue_manager")
+        routes.groupBy("session_id", "source_queue_manager")
         .agg(F.min("destination_queue").alias("least"), F.max("destination_queue").alias("most"))
         .where("least < most")
     )
+    senders = routes.join(several, "session_id", "left_semi").select("source_queue_manager").distinct()
     session = ("session_id", "source_queue_manager", "tx_sequence_id", "number")
     queue = ("source_queue_manager", "destination_queue", "tx_sequence_id", "number")
     numbers = (
         messages.where("transactional")
-        .join(several, "source_queue_manager", "left_semi")
+        .join(senders, "source_queue_manager", "left_semi")
         .join(ends, "stream_id")
         .where(~passes_through())
         .withColumn(
@@ -148,30 +152,39 @@ def _scope_key() -> Column:
     )
 
 
-def order_acks(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
-    """OrderAcks by whom they are of and for: `receiver`, `source_queue_manager`, `sequence`, `number`, `ns`.
+def acknowledgments(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> DataFrame:
+    """OrderAcks and FinalAcks by whom they are of and for, with `sequence`, `number`, `ns`, `key` and `final`.
 
     The acknowledging queue manager goes by its GUID and by what the stream calls it, as messages know it by
-    either. An OrderAck in the direct form names no addressee: it is for the original senders of the messages
-    that its session's other direction carried.
+    either. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for
+    the original senders of the messages that its session's other direction carried.
     """
     senders = routes.groupBy("session_id").agg(F.collect_set("source_queue_manager").alias("senders"))
-    named = _guid("queue_manager_address")
+    is_final = F.col("ack_type") == AckType.FINAL_ACK.value
+    named = F.when(is_final, _guid("source_guid")).otherwise(_guid("queue_manager_address"))
     return (
-        acks.where((F.col("ack_type") == AckType.ORDER_ACK.value) & F.col("captured_ns").isNotNull())
+        acks.where(F.col("captured_ns").isNotNull())
         .join(ends.select("stream_id", "sender", F.col("receiver").alias("addressee")), "stream_id")
         .withColumn("session_id", F.concat_ws("->", "addressee", "sender"))
         .join(senders, "session_id", "left")
         .withColumn("addressees", F.when(named.isNotNull(), F.array(named)).otherwise(F.col("senders")))
         .withColumn("receiver", F.explode(F.array_distinct(F.array("sender", "source_queue_manager"))))
         .select(
+            "ack_type",
             "receiver",
             F.explode("addressees").alias("source_queue_manager"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.col("captured_ns").alias("ns"),
+            F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+            F.when(is_final, F.struct("captured_ns", "message_class", "acknowledged_message_id")).alias("final"),
         )
     )
+
+
+def order_acks(acknowledgments: DataFrame) -> DataFrame:
+    """The OrderAcks among them."""
+    return acknowledgments.where(F.col("ack_type") == AckType.ORDER_ACK.value)
 
 
 def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:

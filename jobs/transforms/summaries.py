@@ -1,22 +1,12 @@
-"""What verdicts add up to: sequences, sessions, transactions and findings."""
+"""What verdicts add up to: sequences, sessions and transactions."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.replay import BEFORE, SO_FAR, contract
-from jobs.transforms.scopes import passes_through, with_ends
-from schemas.replay import (
-    FINDINGS,
-    SEQUENCES,
-    SESSIONS,
-    TRANSACTIONS,
-    Evidence,
-    FindingKind,
-    Reason,
-    Scope,
-    Severity,
-    Verdict,
-)
+from jobs.transforms.coverage import coverage
+from jobs.transforms.replay import SO_FAR, contract
+from jobs.transforms.scopes import passes_through
+from schemas.replay import SEQUENCES, SESSIONS, TRANSACTIONS, UNKNOWN_READING, Explains, Scope, Verdict
 
 
 def _counts() -> list[Column]:
@@ -50,14 +40,14 @@ def sequences(verdicts: DataFrame) -> DataFrame:
 
 def sessions(
     messages: DataFrame,
-    streams: DataFrame,
-    handshakes: DataFrame,
+    ends: DataFrame,
+    stream_gaps: DataFrame,
+    quarantine: DataFrame,
     verdicts: DataFrame,
     *,
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
     """One row of SESSIONS per pair of queue managers and direction that carried messages."""
-    ends = with_ends(streams, handshakes)
     transactional = F.coalesce("transactional", F.lit(False))
     carried = (
         messages.groupBy("stream_id", "queue_manager_address")
@@ -73,17 +63,35 @@ def sessions(
             F.max("last_captured_at").alias("last_captured_at"),
         )
     )
-    missing = ends.groupBy("session_id").agg(F.sum("missing_bytes").alias("missing_bytes"))
+    explained = F.col("explained_by")
     judged = verdicts.groupBy("session_id").agg(
-        F.max(F.substring_index("scope_key", " ", 1)).alias("replay_scope"), *_counts()
+        F.max(F.substring_index("scope_key", " ", 1)).alias("replay_scope"),
+        *_counts(),
+        F.count("explained_by").alias("answers"),
+        F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
+        F.count_if(explained.isin(Explains.LITERAL.value, Explains.BOTH.value)).alias("answers_literal"),
     )
+    counts = (*(verdict.value for verdict in Verdict), "answers", "answers_conformant", "answers_literal")
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     return (
-        carried.join(missing, "session_id")
+        carried.join(coverage(messages, ends, stream_gaps, quarantine), "session_id")
         .join(judged, "session_id", "left")
         .fillna(unjudged.value, subset=["replay_scope"])
-        .fillna(0, subset=[verdict.value for verdict in Verdict])
+        .fillna(0, subset=list(counts))
+        .withColumn("reading_explained", _reading_explained())
         .select(contract(SESSIONS))
+    )
+
+
+def _reading_explained() -> Column:
+    """The reading that foretells all OrderAcks that tell."""
+    conformant, literal = (F.col(name) == F.col("answers") for name in ("answers_conformant", "answers_literal"))
+    return (
+        F.when(F.col("answers") == 0, UNKNOWN_READING)
+        .when(conformant & literal, Explains.BOTH.value)
+        .when(conformant, Explains.CONFORMANT.value)
+        .when(literal, Explains.LITERAL.value)
+        .otherwise(Explains.NEITHER.value)
     )
 
 
@@ -91,14 +99,39 @@ def transactions(verdicts: DataFrame) -> DataFrame:
     """One row of TRANSACTIONS per use of a sender's transaction ID, of the first arrival of each message.
 
     The 20 bits come round again: a transaction begins at FM, and at whatever follows LM. Its messages may go
-    to several queues, so that scopes are merged as streams are: by the running maximum of the clock.
+    to several queues, so that scopes are merged as streams are: by the running maximum of the clock. Within a
+    scope the numbers of a transaction follow one another: where its first message is missing and the message
+    with the number before it was captured, or its last one and the number behind it, the sender sent none.
     """
     on_stream = Window.partitionBy("stream_id").orderBy("stream_offset").rowsBetween(*SO_FAR)
     alike = Window.partitionBy("scope_key", "tx_sequence_id", "tx_sequence_number")
+    in_scope = Window.partitionBy("scope_key").orderBy("tx_sequence_id", "tx_sequence_number")
     under_id = Window.partitionBy("source_queue_manager", "tx_transaction_id").orderBy(
         "clock", "stream_id", "stream_offset"
     )
     ended = F.lag("tx_last").over(under_id)
+    place = F.struct("clock", "stream_id", "stream_offset")
+    neighbour = F.struct(
+        F.col("tx_sequence_id").alias("sequence"),
+        F.col("tx_sequence_number").alias("number"),
+        F.col("tx_transaction_id").alias("transaction"),
+        F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+    )
+    same_sequence = F.col("tx_sequence_id")
+    follows = (F.col("before.sequence") == same_sequence) & (F.col("before.number") + 1 == F.col("tx_sequence_number"))
+    followed = (F.col("behind.sequence") == same_sequence) & (F.col("behind.number") - 1 == F.col("tx_sequence_number"))
+    first, last = F.col("first"), F.col("last")
+    no_first = ~F.col("has_first") & first["follows"]
+    no_last = ~F.col("has_last") & last["followed"]
+    shows = F.array_compact(
+        F.array(
+            first["key"],
+            F.when(last["key"] != first["key"], last["key"]),
+            F.when(no_first, first["before"]),
+            F.when(no_last, last["behind"]),
+            F.when(F.col("interleaved"), F.col("between")),
+        )
+    )
     return (
         verdicts.where(F.col("tx_transaction_id").isNotNull())
         .select(
@@ -108,133 +141,48 @@ def transactions(verdicts: DataFrame) -> DataFrame:
             F.max("accepted").over(alike).alias("ever_accepted"),
         )
         .where("replay_order = first_arrival")
+        .select("*", F.lag(neighbour).over(in_scope).alias("before"), F.lead(neighbour).over(in_scope).alias("behind"))
         .withColumn("begins", ended.isNotNull() & (F.col("tx_first") | ended))
         .withColumn("instance", F.count_if("begins").over(under_id.rowsBetween(*SO_FAR)) + 1)
-        .withColumn("place", F.struct("clock", "stream_id", "stream_offset"))
+        .withColumn("place", place)
+        .withColumn("opens", ~F.coalesce(F.col("before.transaction") == F.col("tx_transaction_id"), F.lit(False)))
+        .withColumn(
+            "end",
+            F.struct(
+                "message_id",
+                "session_id",
+                "scope_key",
+                "destination_queue",
+                "tx_sequence_id",
+                F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+                F.coalesce(follows, F.lit(False)).alias("follows"),
+                F.coalesce(followed, F.lit(False)).alias("followed"),
+                F.col("before.key").alias("before"),
+                F.col("behind.key").alias("behind"),
+            ),
+        )
         .groupBy("source_queue_manager", "tx_transaction_id", "instance")
         .agg(
             F.count(F.lit(1)).alias("messages"),
             F.count_if("ever_accepted").alias("accepted"),
-            (~(F.max("tx_first") & F.max("tx_last"))).alias("torn"),
-            F.min_by("message_id", "place").alias("first_message_id"),
-            F.max_by("message_id", "place").alias("last_message_id"),
+            F.coalesce(F.max("tx_first"), F.lit(False)).alias("has_first"),
+            F.coalesce(F.max("tx_last"), F.lit(False)).alias("has_last"),
+            (F.count_if("opens") > F.count_distinct("scope_key")).alias("interleaved"),
+            F.max_by(F.when(F.col("opens"), F.col("before.key")), F.when(F.col("opens"), F.col("place"))).alias(
+                "between"
+            ),
+            F.min_by("end", "place").alias("first"),
+            F.max_by("end", "place").alias("last"),
             *_seen(),
         )
+        .withColumn("torn", ~(F.col("has_first") & F.col("has_last")))
+        .withColumn("torn_by_sender", F.when(no_first | no_last, F.lit(True)).when(~F.col("torn"), F.lit(False)))
+        .withColumn("witness", shows)
+        .select(
+            "*",
+            first["message_id"].alias("first_message_id"),
+            last["message_id"].alias("last_message_id"),
+            *(first[name].alias(name) for name in ("session_id", "scope_key", "destination_queue", "tx_sequence_id")),
+        )
         .select(contract(TRANSACTIONS))
-    )
-
-
-def findings(verdicts: DataFrame) -> DataFrame:
-    """One row of FINDINGS per scope, sequence and kind; the first message concerned, and its proof, stand for all.
-
-    A sequence is stuck when the last that was heard of it is a refused message without its predecessor.
-    """
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order").rowsBetween(*BEFORE)
-    alike = (
-        Window.partitionBy("scope_key", "tx_sequence_id", "tx_sequence_number")
-        .orderBy("replay_order")
-        .rowsBetween(*BEFORE)
-    )
-    of_sequence = Window.partitionBy("scope_key", "tx_sequence_id").rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
-    )
-    key, order = F.concat_ws("@", "stream_id", "stream_offset"), F.col("replay_order")
-    moved = F.coalesce("accepted", F.lit(True))
-    verdict, reason = F.col("verdict"), F.col("reason")
-
-    def finding(when: Column, kind: FindingKind, severity: Severity, what: str, witness: Column) -> Column:
-        return F.when(
-            when,
-            F.struct(
-                F.lit(kind.value).alias("kind"),
-                F.lit(severity.value).alias("severity"),
-                F.lit(what).alias("what"),
-                F.array_compact(witness).alias("witness"),
-            ),
-        )
-
-    since, unknown = F.array("setter", "key"), F.lit("unknown")
-    kinds = (
-        finding(
-            verdict == Verdict.DUPLICATE.value,
-            FindingKind.DUPLICATES,
-            Severity.INFO,
-            "arrived again after the receiver had them",
-            F.array("original", "key"),
-        ),
-        finding(
-            verdict == Verdict.OUT_OF_ORDER.value,
-            FindingKind.OUT_OF_ORDER,
-            Severity.WARNING,
-            "were refused, and had not been accepted before",
-            since,
-        ),
-        finding(
-            verdict == Verdict.GAP_EXPIRED.value,
-            FindingKind.GAP_EXPIRED,
-            Severity.WARNING,
-            "were accepted over numbers that expired before they were sent",
-            since,
-        ),
-        finding(
-            (reason == Reason.PREDECESSOR_MISSING.value) & (order > F.coalesce("last_moved", F.lit(0))),
-            FindingKind.STUCK_SEQUENCE,
-            Severity.ERROR,
-            "were refused, and nothing of the sequence was accepted since",
-            since,
-        ),
-        finding(
-            reason == Reason.CAPTURE_GAP.value,
-            FindingKind.CAPTURE_GAP,
-            Severity.WARNING,
-            "cannot be judged, as the capture is missing bytes before them",
-            since,
-        ),
-        finding(
-            F.col("evidence") == Evidence.CONTRADICTED.value,
-            FindingKind.CONTRADICTED,
-            Severity.ERROR,
-            "were refused by the rule, yet the receiver acknowledged them",
-            F.array("key"),
-        ),
-    )
-    first = ("captured_at", "session_id", "destination_queue", "witness", "state", "number", "previous")
-    return (
-        verdicts.withColumn("key", key)
-        .select(
-            "*",
-            F.last(F.when(moved, F.col("key")), ignorenulls=True).over(in_scope).alias("setter"),
-            F.first(F.when(moved, F.col("key")), ignorenulls=True).over(alike).alias("original"),
-            F.max(F.when(moved, order)).over(of_sequence).alias("last_moved"),
-        )
-        .withColumn("found", F.explode(F.array_compact(F.array(*kinds))))
-        .select(
-            "*",
-            "found.*",
-            F.coalesce(
-                F.concat("incoming_tx_sequence_id", F.lit(" number "), "incoming_tx_sequence_number"), unknown
-            ).alias("state"),
-            F.col("tx_sequence_number").alias("number"),
-            F.col("previous_tx_sequence_number").alias("previous"),
-        )
-        .groupBy("kind", "severity", "what", "scope_key", "tx_sequence_id")
-        .agg(F.count(F.lit(1)).alias("messages"), F.min_by(F.struct(*first), "replay_order").alias("first"))
-        .select(
-            "*",
-            "first.*",
-            F.col("first.captured_at").alias("at"),
-        )
-        .withColumn(
-            "explanation",
-            F.format_string(
-                "%d message(s) of sequence %s %s. The first has number %d, previous %d; the state before it: %s.",
-                "messages",
-                F.col("tx_sequence_id").cast("string"),
-                "what",
-                "number",
-                "previous",
-                "state",
-            ),
-        )
-        .select(contract(FINDINGS))
     )

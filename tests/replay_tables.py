@@ -1,0 +1,157 @@
+"""Rows for the inputs of the replay, on Spark; what the tests of replay, agreement, evidence and findings share."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from jobs.transforms.coverage import unread_runs
+from jobs.transforms.findings import findings
+from jobs.transforms.replay import verdicts
+from jobs.transforms.scopes import acknowledgments, with_ends
+from jobs.transforms.summaries import sequences, sessions, transactions
+from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.replay import Reading, Scope
+from schemas.table import Table
+from schemas.wire import UNLIMITED
+
+NULL = "00000000-0000-0000-0000-000000000000"
+T0 = 1_700_000_000_000_000_000
+
+TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
+    "messages": (
+        MESSAGES,
+        (
+            *("stream_id", "stream_offset", "captured_at", "captured_ns", "capture_id", "first_frame", "last_frame"),
+            *("source_queue_manager", "queue_manager_address", "destination_queue", "message_id", "message_id_ordinal"),
+            *("label", "transactional", "tx_sequence_id", "tx_sequence_ordinal", "tx_sequence_timestamp"),
+            *("tx_sequence_number", "previous_tx_sequence_number", "tx_first", "tx_last", "tx_transaction_id"),
+            *("message_class", "body_size", "body_type", "application_tag", "extension_size", "correlation_id"),
+            *("sent_at", "time_to_reach_queue", "time_to_be_received"),
+        ),
+    ),
+    "streams": (
+        STREAMS,
+        (
+            *("stream_id", "connection_id", "src_ip", "dst_ip", "from_initiator", "mid_stream", "recovered_bytes"),
+            *("missing_bytes", "first_captured_at", "last_captured_at"),
+        ),
+    ),
+    "stream_gaps": (STREAM_GAPS, ("stream_id", "stream_offset", "length")),
+    "quarantine": (QUARANTINE, ("stage", "stream_id", "stream_offset", "length")),
+    "acks": (
+        ACKS,
+        (
+            *("stream_id", "stream_offset", "captured_at", "captured_ns", "ack_type", "source_queue_manager"),
+            *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
+            *("source_guid", "message_class", "acknowledged_message_id"),
+        ),
+    ),
+    "handshakes": (HANDSHAKES, ("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid")),
+}
+
+
+class Tables:
+    """Rows for the inputs of `verdicts`, written to a folder and read by Spark."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+
+    def stream(self, stream_id: str, src: str, dst: str, **columns: Any) -> None:
+        """A stream; its name ends in > from the initiator, in < back."""
+        row: dict[str, Any] = {"stream_id": stream_id, "connection_id": stream_id.rstrip("<>")}
+        row |= {"src_ip": src, "dst_ip": dst}
+        row |= {"from_initiator": not stream_id.endswith("<"), "mid_stream": False, "missing_bytes": 0}
+        row |= {"recovered_bytes": 1000, "first_captured_at": T0 // 1000, "last_captured_at": T0 // 1000}
+        self.rows["streams"].append(row | columns)
+
+    def message(self, key: tuple[str, int], ns: int | None, tx: tuple[int, int, int], **columns: Any) -> None:
+        """A message at (stream, offset) with (id, number, previous)."""
+        row = {"captured_ns": ns, "captured_at": ns and ns // 1000, "capture_id": "c", "first_frame": 1}
+        row |= {"last_frame": 1, "source_queue_manager": "source", "queue_manager_address": NULL}
+        row |= {"destination_queue": "queue", "message_id": f"source\\{tx[1]}", "transactional": True}
+        row |= {"message_class": 0, "time_to_reach_queue": UNLIMITED, "time_to_be_received": UNLIMITED}
+        row |= {"stream_id": key[0], "stream_offset": key[1], "tx_sequence_id": tx[0], "tx_sequence_number": tx[1]}
+        self.rows["messages"].append(row | {"previous_tx_sequence_number": tx[2]} | columns)
+
+    def ack(self, stream_id: str, ns: int, tx: tuple[int, int], **columns: Any) -> None:
+        """An OrderAck of (id, number)."""
+        row: dict[str, Any] = {"stream_id": stream_id, "stream_offset": ns, "captured_ns": ns}
+        row["captured_at"] = ns // 1000
+        row |= {"ack_type": "order_ack", "source_queue_manager": "receiver", "queue_manager_address": NULL}
+        self.rows["acks"].append(row | {"tx_sequence_id": tx[0], "tx_sequence_number": tx[1]} | columns)
+
+    def handshake(self, connection: str, client: str, server: str) -> None:
+        """EstablishConnection and its answer; the request leaves the server NULL."""
+        for side, named in ((">", NULL), ("<", server)):
+            row = {"stream_id": connection + side, "stream_offset": 0, "handshake_type": "establish_connection"}
+            self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
+
+    def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
+        """The tables by name, with the columns that the replay reads, and `ends`, the streams with theirs."""
+        tables = {}
+        for name, (table, columns) in TABLES.items():
+            schema = to_arrow_schema(StructType([table.spark[column] for column in columns]))
+            arrays = [
+                pa.array([row.get(field.name) for row in self.rows[name]], pa.uint64()).cast(field.type)
+                if pa.types.is_decimal(field.type)
+                else pa.array([row.get(field.name) for row in self.rows[name]], field.type)
+                for field in schema
+            ]
+            path = folder / f"{name}.parquet"
+            pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
+            tables[name] = spark.read.parquet(str(path))
+        return tables | {"ends": settled(with_ends(tables["streams"], tables["handshakes"]))}
+
+
+def settled(rows: DataFrame) -> DataFrame:
+    """The same rows, computed once, as the job does it."""
+    return rows.localCheckpoint()
+
+
+def replay(inputs: dict[str, DataFrame], reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO) -> DataFrame:
+    """The verdicts on these inputs."""
+    tables = (inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks"))
+    return settled(verdicts(*tables, reading=reading, scope=scope, settle=settled))
+
+
+def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
+    """The sessions of a replay."""
+    tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
+    return sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
+
+
+def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
+    """The findings of a replay."""
+    answers = acknowledgments(inputs["acks"], inputs["ends"], result)
+    runs = unread_runs(inputs["stream_gaps"], inputs["quarantine"])
+    summaries = settled(sequences(result)), settled(transactions(result))
+    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries)
+
+
+FATE = (
+    "replay_order",
+    "incoming_tx_sequence_id",
+    "incoming_tx_sequence_number",
+    "accepted",
+    "verdict",
+    "reason",
+    "gap_size",
+    "reject_count",
+)
+
+
+def fates(result: DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """The fate of every message by its key."""
+    columns = result.select(
+        "stream_id", "stream_offset", *(F.col(c).cast("string") if c.endswith("_id") else c for c in FATE)
+    ).toArrow()
+    stream_id, offset, order, identity, *rest = (column.to_pylist() for column in columns.columns)
+    ids = [value and int(value) for value in identity]
+    return dict(zip(zip(stream_id, offset, strict=True), zip(order, ids, *rest, strict=True), strict=True))

@@ -1,0 +1,248 @@
+"""A second replayer: plain Python, one message at a time, from contract.md, [MS-MQQB] 3.1.5.8.6 and DECISIONS.md.
+
+It shares nothing with the transforms but the names of columns: rows of their input tables in, fates out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+Key = tuple[str, int]
+Pair = tuple[int, int]
+Scope = tuple[str, ...]
+
+NULL = "00000000-0000-0000-0000-000000000000"
+
+
+class Fate(NamedTuple):
+    """What became of a message: columns of `verdicts`."""
+
+    replay_order: int
+    incoming_tx_sequence_id: int | None
+    incoming_tx_sequence_number: int | None
+    accepted: bool | None
+    verdict: str
+    reason: str | None
+    gap_size: int
+    reject_count: int
+
+
+class End(NamedTuple):
+    """Who talks on a stream, by GUID where the handshake told it, else by address."""
+
+    session: str
+    sender: str
+    receiver: str
+    receiver_guid: str | None
+    begun_ns: int
+    mid_stream: bool
+
+
+class Receiver:
+    """The final destination's state for one scope; of the first message when an OrderAck has not `fixed` it."""
+
+    def __init__(self, fixed: Pair | None, *, literal: bool) -> None:
+        self.state = fixed
+        self.literal = literal
+        self.said_to_be_sent = [fixed] if fixed else []
+        self.had: set[Pair] = set()
+        self.bytes_missing = False
+        self.rejects = self.taken = 0
+
+    def take(self, identity: int, number: int, previous: int) -> Fate:
+        """Judge a message by the two conditions of 3.1.5.8.6 and the contract's table."""
+        pair, before = (identity, number), self.state
+        accepted: bool | None
+        reason = None
+        skipped, same = number - 1, False
+        if before is None:
+            accepted, reason = (True, None) if previous == 0 else (None, "no_prior_state")
+        else:
+            same = identity == before[0]
+            if same:
+                accepted = number > before[1] and previous <= before[1]
+                skipped = number - before[1] - 1
+            else:
+                accepted = identity > before[0] and previous == 0
+            if self.bytes_missing and pair > before and (not accepted or skipped > 0):
+                accepted, reason = None, "capture_gap"
+        if accepted:
+            verdict = "gap_expired" if skipped > 0 else "in_order" if same else "new_sequence"
+        elif accepted is None:
+            verdict = "unknown"
+        elif pair in self.had or any(pair <= sent for sent in self.said_to_be_sent):
+            verdict = "duplicate"
+        else:
+            verdict = "out_of_order"
+            reason = "late" if same and before and number <= before[1] else "predecessor_missing"
+            if before and identity < before[0]:
+                reason = "stale_sequence"
+        if accepted is None:
+            self.said_to_be_sent.append((identity, previous))
+        if accepted is False:
+            self.rejects += 1
+        else:
+            self.rejects = 0
+            self.had.add(pair)
+        if self.literal or accepted is not False:
+            self.state, self.bytes_missing = pair, False
+        self.taken += 1
+        gap = skipped if verdict == "gap_expired" else 0
+        identity_before, number_before = before or (None, None)
+        return Fate(self.taken, identity_before, number_before, accepted, verdict, reason, gap, self.rejects)
+
+
+def ends(tables: Rows) -> dict[str, End]:
+    """Both ends of every stream."""
+    side = {row["stream_id"]: row["from_initiator"] for row in tables["streams"]}
+    connection = {row["stream_id"]: row["connection_id"] for row in tables["streams"]}
+    clients: dict[str, str] = {}
+    servers: dict[str, str] = {}
+    # The answer, which comes from the acceptor, is sure to name the server: it is looked at last.
+    for row in sorted(tables["handshakes"], key=lambda row: not side[row["stream_id"]]):
+        for named, guid in ((clients, row["client_guid"]), (servers, row["server_guid"])):
+            if guid not in (None, NULL):
+                named[connection[row["stream_id"]]] = guid
+    found = {}
+    for row in tables["streams"]:
+        guids = [named.get(row["connection_id"]) for named in (clients, servers)]
+        source, target = guids if row["from_initiator"] else guids[::-1]
+        sender, receiver = source or row["src_ip"], target or row["dst_ip"]
+        begun = row["first_captured_at"] * 1000
+        found[row["stream_id"]] = End(f"{sender}->{receiver}", sender, receiver, target, begun, row["mid_stream"])
+    return found
+
+
+def scope_of(kind: str, end: End, message: Row) -> Scope:
+    """What the state belongs to that judges a message."""
+    source = message["source_queue_manager"]
+    if kind == "connection":
+        return (kind, message["stream_id"], source)
+    return (kind, source, message["destination_queue"]) if kind == "queue" else (kind, end.session, source)
+
+
+def chosen(messages: Iterable[Row], at: dict[str, End]) -> dict[str, str]:
+    """`session` or `queue` for each session: under which more messages find their predecessor."""
+    seen: set[tuple[Scope, int, int]] = set()
+    asked: list[tuple[str, str, tuple[Scope, int, int]]] = []
+    for message in messages:
+        end, identity = at[message["stream_id"]], message["tx_sequence_id"]
+        for kind in ("session", "queue"):
+            scope = scope_of(kind, end, message)
+            seen.add((scope, identity, message["tx_sequence_number"]))
+            if message["previous_tx_sequence_number"]:
+                asked.append((end.session, kind, (scope, identity, message["previous_tx_sequence_number"])))
+    found: dict[str, int] = defaultdict(int)
+    for session, kind, predecessor in asked:
+        if predecessor in seen:
+            found[session] += 1 if kind == "session" else -1
+    return {session: "session" if more > 0 else "queue" for session, more in found.items()}
+
+
+def merged(streams: dict[str, list[Row | None]], at: dict[str, End], opened: int) -> Iterator[Row | None]:
+    """Messages in replay order, None where bytes are missing before them.
+
+    Of the connections' next messages the one that came first; a stream without messages counts where it begins.
+    """
+    left = {stream: list(reversed(items)) for stream, items in streams.items()}
+    arrived = False
+
+    def due(stream: str) -> tuple[int, int, str]:
+        following = next((item for item in reversed(left[stream]) if item), None)
+        ns = following["captured_ns"] if following else None
+        return (at[stream].begun_ns if ns is None else ns, at[stream].begun_ns, stream)
+
+    while left:
+        stream = min(left, key=due)
+        items = left[stream]
+        if not any(streams[stream]):
+            if due(stream)[0] >= opened:
+                yield None
+            del left[stream]
+            continue
+        if arrived and at[stream].mid_stream and len(items) == len(streams[stream]):
+            yield None
+        while items[-1] is None:
+            yield items.pop()
+        arrived = True
+        yield items.pop()
+        if not any(items):
+            yield from items
+            del left[stream]
+
+
+def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
+    """The fate of every transactional message at its final destination."""
+    at = ends(tables)
+    messages = [
+        row
+        for row in tables["messages"]
+        if row["transactional"]
+        and (
+            row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
+            or at[row["stream_id"]].receiver_guid is None
+        )
+    ]
+    choice = chosen(messages, at) if scope == "auto" else {}
+    missing = [(row["stream_id"], row["stream_offset"]) for row in tables["stream_gaps"]]
+    missing += [
+        (row["stream_id"], row["stream_offset"])
+        for row in tables["quarantine"]
+        if row["stage"] in ("framing", "decode")
+    ]
+    of_session: dict[str, list[Key]] = defaultdict(list)
+    for stream, offset in missing:
+        of_session[at[stream].session].append((stream, offset))
+    in_scope: dict[Scope, list[Row]] = defaultdict(list)
+    senders: dict[str, set[str]] = defaultdict(set)
+    for message in messages:
+        end = at[message["stream_id"]]
+        kind = choice.get(end.session, "queue") if scope == "auto" else scope
+        in_scope[scope_of(kind, end, message)].append(message)
+        senders[end.session].add(message["source_queue_manager"])
+    acks: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for row in tables["acks"]:
+        if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
+            end = at[row["stream_id"]]
+            addressed = row["queue_manager_address"]
+            sources = senders[f"{end.receiver}->{end.sender}"] if addressed in (None, NULL) else {addressed}
+            for receiver in {end.sender, row["source_queue_manager"]}:
+                for source in sources:
+                    acks[receiver, source].append(
+                        (row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"])
+                    )
+    found: dict[Key, Fate] = {}
+    for key, rows in in_scope.items():
+        places: dict[str, list[tuple[int, Row | None]]] = defaultdict(list)
+        for row in rows:
+            places[row["stream_id"]].append((row["stream_offset"], row))
+        sessions = {at[stream].session for stream in places}
+        for session in sessions:
+            for stream, offset in of_session[session]:
+                if key[0] != "connection" or stream in places:
+                    places[stream].append((offset, None))
+        streams = {
+            stream: [item for _, item in sorted(items, key=lambda item: item[0])] for stream, items in places.items()
+        }
+        first = next(filter(None, merged(streams, at, 0)))
+        earlier = [
+            ack
+            for receiver in {at[stream].receiver for stream, items in streams.items() if any(items)}
+            for ack in acks[receiver, rows[0]["source_queue_manager"]]
+            if first["captured_ns"] is not None
+            and ack[0] < first["captured_ns"]
+            and (key[0] != "queue" or ack[1] == first["tx_sequence_id"])
+        ]
+        opened, *fixed = max(earlier, default=(0,))
+        receiver_state = Receiver((fixed[0], fixed[1]) if fixed else None, literal=reading == "literal")
+        for message_or_gap in merged(streams, at, opened):
+            if message_or_gap is None:
+                receiver_state.bytes_missing = True
+                continue
+            row = message_or_gap
+            found[row["stream_id"], row["stream_offset"]] = receiver_state.take(
+                row["tx_sequence_id"], row["tx_sequence_number"], row["previous_tx_sequence_number"]
+            )
+    return found

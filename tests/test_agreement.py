@@ -1,0 +1,240 @@
+"""The replay on Spark against the second replayer, on random nights, for every scope and reading.
+
+`python tests/test_agreement.py 1000000` makes as many messages as asked, and prints the messages that differ.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from replay_tables import NULL, T0, Tables, fates, replay
+from replayer import verdicts
+
+from jobs.session import open_session
+from schemas.replay import Reading, Scope, Verdict
+
+MODES = tuple(product(Reading, Scope))
+LAST_NUMBER = 0xFFFFFFFF
+Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
+
+
+# --- random nights --------------------------------------------------------------------------------------------------
+
+
+def as_sent(rng: random.Random) -> list[Sent]:
+    """What a sender puts on the wire: sequences, expiry, wraps, resends with a bridged previous, loss and swaps."""
+    identity = rng.choice([1, (1 << 63) - 2, (1 << 64) - 40, rng.randrange(1 << 63)])
+    number = rng.choice([0, 0, 0, 5, LAST_NUMBER - 3])
+    unacknowledged: list[int] = []
+    wire: list[Sent] = []
+    for _ in range(rng.randrange(1, 14)):
+        event = rng.random()
+        if event < 0.6:
+            previous, number = number, number + (2 if rng.random() < 0.15 else 1)
+            if number > LAST_NUMBER:
+                number = rng.choice([0, 1])
+            unacknowledged.append(number)
+            wire.append((identity, number, previous))
+        elif event < 0.75 and unacknowledged:
+            unacknowledged = [n for n in unacknowledged if rng.random() < 0.8]
+            bridged = zip([0, *unacknowledged], unacknowledged, strict=False)
+            wire += [(identity, n, p) for p, n in bridged if p or n == 1]
+        elif event < 0.85:
+            identity, number, unacknowledged = identity + rng.choice([1, 1, 2]), rng.choice([0, 0, 0, 1]), []
+        elif event < 0.95 and len(wire) > 1:
+            wire.append(rng.choice(wire))
+    wire = [message for message in wire if rng.random() > 0.08]
+    for i in range(len(wire) - 1):
+        if rng.random() < 0.08:
+            wire[i], wire[i + 1] = wire[i + 1], wire[i]
+    return wire
+
+
+def arbitrary(rng: random.Random) -> list[Sent]:
+    """Messages that no sender would send."""
+    base, low = rng.choice([0, (1 << 63) - 2, (1 << 64) - 4]), rng.choice([0, 0, LAST_NUMBER - 7])
+    return [
+        (base + rng.randrange(4), low + rng.randrange(8), rng.choice([0, low + rng.randrange(8)]))
+        for _ in range(rng.randrange(1, 12))
+    ]
+
+
+def to_queues(rng: random.Random) -> list[tuple[str, Sent]]:
+    """What one sender sends to one to three queues, numbered per session or per queue."""
+    queues = [f"q{i}" for i in range(rng.choice([1, 1, 2, 3]))]
+    make = as_sent if rng.random() < 0.75 else arbitrary
+    if rng.random() < 0.5:
+        return [(rng.choice(queues), message) for message in make(rng)]
+    streams = {queue: make(rng) for queue in queues}
+    turns = [queue for queue, messages in streams.items() for _ in messages]
+    rng.shuffle(turns)
+    return [(queue, streams[queue].pop(0)) for queue in turns]
+
+
+def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver: str, senders: list[str]) -> None:
+    """A sender's session over one to three connections, one after the other or at once, under a clock that may be off.
+
+    Messages of several original senders come through a router; OrderAcks come before, among and after them.
+    """
+    known, lossy, wild = rng.random() < 0.6, rng.random() < 0.4, rng.random() < 0.2
+    connections = [f"{name}-{i}" for i in range(rng.choice([1, 1, 1, 2, 3]))]
+    at_once = rng.random() < 0.3
+    offsets = dict.fromkeys((f"{connection}{side}" for connection in connections for side in "<>"), 0)
+    for connection in connections:
+        addresses = f"ip-{sender}", f"ip-{receiver}"
+        begun = (T0 + rng.randrange(20) * 1000) // 1000
+        for side, (src, dst) in ((">", addresses), ("<", addresses[::-1])):
+            caught = lossy and rng.random() < 0.4
+            tables.stream(f"{connection}{side}", src, dst, mid_stream=caught, first_captured_at=begun)
+        if known and rng.random() < 0.9:
+            tables.handshake(connection, sender, receiver)
+    queued = [(source, *message) for source in senders for message in to_queues(rng)]
+    if len(senders) > 1:
+        rng.shuffle(queued)
+    ns = T0 + 10_000
+
+    def place(connection: str) -> tuple[str, int]:
+        offsets[connection] += 10
+        return connection, offsets[connection]
+
+    def lose(stream: str) -> None:
+        key = dict(zip(("stream_id", "stream_offset"), place(stream), strict=True))
+        table = rng.choice(["stream_gaps", "quarantine", "quarantine"])
+        stage = rng.choice(["framing", "decode", "tcp"]) if table == "quarantine" else None
+        tables.rows[table].append(key | {"length": 1, "stage": stage})
+
+    def acknowledge(tx: tuple[int, int], at_ns: int) -> None:
+        stream = f"{rng.choice(connections)}{rng.choice('<<<>')}"
+        addressed = rng.choice([NULL, *senders, "somebody"])
+        by = rng.choice([receiver, receiver, f"ip-{receiver}"])
+        tables.ack(stream, at_ns, tx, queue_manager_address=addressed, source_queue_manager=by)
+
+    if queued and rng.random() < 0.3:
+        _, _, (identity, number, _) = queued[0]
+        for _ in range(2):
+            named = max(identity - rng.randrange(2), 0), max(number - rng.randrange(3), 1)
+            acknowledge(named, T0 + rng.randrange(9_000, 10_500, 250))
+    for i, (source, queue, message) in enumerate(queued):
+        ns += rng.choice([0, 1, 7, 1000])
+        stream = f"{connections[rng.randrange(len(connections)) if at_once else i * len(connections) // len(queued)]}>"
+        if lossy and rng.random() < 0.15:
+            lose(stream)
+        stamp = None if wild and rng.random() < 0.1 else ns + (rng.randrange(-9000, 9000) if wild else 0)
+        through = rng.choice([NULL, NULL, NULL, receiver, "elsewhere"])
+        tables.message(
+            place(stream), stamp, message, source_queue_manager=source, queue_manager_address=through,
+            destination_queue=queue, transactional=rng.random() < 0.98,
+        )  # fmt: skip
+        if rng.random() < 0.05:
+            acknowledge(message[:2], ns)
+    for stream in offsets:
+        if lossy and rng.random() < 0.3:
+            lose(stream)
+
+
+def night(rng: random.Random, messages: int) -> Tables:
+    """So many messages or a few more, in small sessions: some through routers, some to queues of the same name."""
+    tables, count = Tables(), 0
+    while len(tables.rows["messages"]) < messages:
+        senders = [f"s{count}.{i}" for i in range(rng.choice([1, 1, 1, 2]))]
+        for i in range(rng.choice([1, 1, 1, 2])):
+            session(rng, tables, f"{count}.{i}", senders[0], f"r{count}.{i}", senders)
+        count += 1
+    return tables
+
+
+def disagreements(
+    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
+) -> Iterator[tuple[Any, ...]]:
+    """Messages of which the two replayers think otherwise: key, on Spark, and the second."""
+    expected = verdicts(tables.rows, reading=reading, scope=scope)
+    found = fates(replay(inputs, reading=reading, scope=scope))
+    spark.catalog.clearCache()
+    for key in expected.keys() | found.keys():
+        if expected.get(key) != found.get(key):
+            yield key, found.get(key), expected.get(key)
+
+
+# --- the tests ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    return night(random.Random(18), 30_000)
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
+    return tables.on(spark, tmp_path_factory.mktemp("night"))
+
+
+@pytest.mark.parametrize(("reading", "scope"), MODES)
+def test_two_replayers_agree(
+    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
+) -> None:
+    assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
+
+
+def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    shuffled = Tables()
+    for name, rows in tables.rows.items():
+        shuffled.rows[name] = random.Random(7).sample(rows, len(rows))
+    inputs = {name: rows.repartition(5) for name, rows in shuffled.on(spark, tmp_path).items()}
+    found = fates(replay(inputs))
+    assert found == verdicts(tables.rows, reading="conformant", scope="auto")
+
+
+def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """Without OrderAcks, whose times tell what the first message met."""
+    rng, wrong = random.Random(8), Tables()
+    wrong.rows |= tables.rows | {"acks": []}
+    stamps = (None, 0, T0 - 10**15, T0, T0 + 10**15)
+    wrong.rows["messages"] = [row | {"captured_ns": rng.choice(stamps)} for row in tables.rows["messages"]]
+    found = fates(replay(wrong.on(spark, tmp_path), scope=Scope.CONNECTION))
+    assert found == verdicts(tables.rows | {"acks": []}, reading="conformant", scope="connection")
+
+
+def test_the_night_has_every_verdict_and_reason(tables: Tables) -> None:
+    given = verdicts(tables.rows, reading="conformant", scope="auto").values()
+    assert {fate.verdict for fate in given} == set(Verdict)
+    assert len({fate.reason for fate in given}) == 6
+
+
+def test_scopes_and_readings_tell_in_the_night(tables: Tables) -> None:
+    given = [verdicts(tables.rows, reading=reading, scope=scope) for reading, scope in MODES]
+    assert all(one != other for i, one in enumerate(given) for other in given[:i])
+
+
+def main() -> None:
+    """Replay as many messages as are asked for, in nights of 250,000, and print what does not agree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("messages", type=int)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--night", type=int, default=250_000, help="messages of one night")
+    asked = parser.parse_args()
+    spark = open_session("agreement")
+    begun, judged, wrong = time.monotonic(), 0, 0
+    for seed in range(asked.first, asked.first + -(-asked.messages // asked.night)):
+        tables = night(random.Random(seed), min(asked.night, asked.messages))
+        judged += len(tables.rows["messages"])
+        with TemporaryDirectory() as folder:
+            inputs = tables.on(spark, Path(folder))
+            for reading, scope in MODES:
+                differing = list(disagreements(spark, tables, inputs, reading, scope))
+                wrong += len(differing)
+                print(f"seed {seed}, {reading}, {scope}: {len(differing)} differ", *differing[:3], sep="\n", flush=True)  # noqa: T201
+    seconds = time.monotonic() - begun
+    print(f"{judged} messages, {len(MODES)} times each, {wrong} differ, {seconds:.0f} s")  # noqa: T201
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
