@@ -3,15 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, nightly, replay, simulate
+from jobs import command, decode, ingest, nightly, replay, report, simulate
 
-COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
+COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay, "report": report}
 USAGE = """usage: msmq-replay COMMAND [options]
 
-  nightly   ingest, decode and replay in order
+  nightly   ingest, decode, replay and report in order
   ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
   decode    packets into messages, acks, handshakes
   replay    messages into verdicts, sequences, sessions, transactions, findings
+  report    all of these into one HTML file
   simulate  captures of simulated queue managers, with the truth beside them
 
 msmq-replay COMMAND --help shows the options."""

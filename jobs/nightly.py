@@ -1,10 +1,10 @@
-"""Everything in order: ingest, decode, replay."""
+"""Everything in order: ingest, decode, replay, report."""
 
 import sys
 
 from pyspark.sql import SparkSession
 
-from jobs import command, decode, ingest, replay
+from jobs import command, decode, ingest, replay, report
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.summary import summary
@@ -14,7 +14,7 @@ from jobs.warehouse import Warehouse
 def run(spark: SparkSession, config: Config) -> Summary:
     """One night; returns what it left."""
     warehouse = Warehouse.of(spark, config)
-    for step in (ingest.step, decode.step, replay.step):
+    for step in (ingest.step, decode.step, replay.step, report.step):
         step(warehouse, config)
     return summary(warehouse)
 
