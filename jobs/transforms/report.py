@@ -79,7 +79,7 @@ def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
 
 
 def outcomes(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
-    """Per `step` of `step_ns` from `first_ns` on (null without a time), verdict, reason: `messages`, numbers `expired`."""
+    """Per `step` of `step_ns` from `first_ns` on (null: no time), verdict and reason: `messages`, numbers `expired`."""
     return verdicts.groupBy(F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step"), "verdict", "reason").agg(
         F.count(F.lit(1)).alias("messages"), F.sum("gap_size").alias("expired")
     )
