@@ -106,9 +106,17 @@ def write(uri: str, text: str) -> None:
         with filesystem.open_output_stream(target) as file:
             file.write(text.encode())
         if local:
-            filesystem.move(target, path)
+            _rename(filesystem, target, path)
     except (OSError, ValueError) as error:
         raise JobError(f"The report cannot be written to {uri}: {error}") from error
+
+
+def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:
+    try:
+        filesystem.move(source, target)
+    except OSError:
+        filesystem.delete_file(source)
+        raise
 
 
 def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
@@ -131,12 +139,15 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         lost=report.never_accepted(all_verdicts, tables["sequences"], since),
         kinds=report.findings_by_kind(findings),
         earlier=all_findings.join(findings, list(FINDINGS.key), "left_anti").groupBy().count() if since else None,
-        findings=report.worst_findings(findings, config.listed_findings),
-        sessions=report.ranked_sessions(sessions, verdicts, findings, config.listed_sessions),
+        findings=report.worst_findings(findings, config.listed_findings) if config.listed_findings else None,
+        sessions=report.ranked_sessions(sessions, verdicts, findings, config.listed_sessions)
+        if config.listed_sessions
+        else None,
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"]),
     )
     listed = [row["session_id"] for row in rows["sessions"]]
-    drawn = verdicts.where(verdicts["session_id"].isin(*listed[: config.drawn_sessions]))
+    drawn_sessions = listed[: config.drawn_sessions]
+    drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     keys = arrange.witness_keys(rows["findings"])
     ends = with_ends(tables["streams"], tables["handshakes"])
@@ -145,7 +156,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     rows |= _together(
         witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),
         coverage=report.coverage(tables["streams"], ends, tables["quarantine"], listed) if listed else None,
-        points=report.points(drawn, config.drawn_pictures, limit) if config.drawn_sessions else None,
+        points=report.points(drawn, config.drawn_pictures, limit) if drawn_sessions else None,
         holes=report.holes(tables["stream_gaps"], drawn, streams, ends, limit) if holed else None,
     )
     pictures = warehouse.spark.createDataFrame(arrange.pictures(rows), _PICTURES)

@@ -178,7 +178,7 @@
     add(details, "summary", "The same as a table");
     details.addEventListener("toggle", () => {
       if (!details.open || details.querySelector("table")) return;
-      const box = add(details, "div", "", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Messages of this picture" });
+      const box = add(details, "div", "", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "Messages of this picture" });
       const table = add(box, "table");
       add(table, "caption", "Messages in the order of their times");
       const head = add(add(table, "thead"), "tr");
