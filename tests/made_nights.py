@@ -1,7 +1,7 @@
 """A warehouse made directly, without captures: as many sessions and nights as wanted, with every kind of fate.
 
-Nine of ten sessions are clean. Of the others one is stuck, one repeats, one skips expired numbers, one misses bytes, in
-turn.
+A sender has another receiver each night. Nine of ten sessions are clean. Of the others one is stuck, one repeats, one
+skips expired numbers, one misses bytes, in turn.
 """
 
 import random
@@ -64,13 +64,17 @@ def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> N
     )
     for number in range(sessions):
         chance = random.Random(f"{night} {number}")
-        fate = FATES[number // (CLEAN_PER_FATE + 1) % len(FATES)] if number % (CLEAN_PER_FATE + 1) == 0 else "clean"
+        fate = (
+            FATES[(number // (CLEAN_PER_FATE + 1) + night) % len(FATES)]
+            if number % (CLEAN_PER_FATE + 1) == 0
+            else "clean"
+        )
         _session(rows, number, night, fate, messages, began + timedelta(seconds=chance.uniform(0, 36_000)), text)
 
 
 def _session(rows: Rows, number: int, night: int, fate: str, messages: int, began: datetime, text: str) -> None:
     chance = random.Random(f"{night} {number} {fate}")
-    sender, receiver = (str(uuid.UUID(int=chance.getrandbits(128))) for _ in range(2))
+    sender, receiver = _queue_manager(f"sender {number}"), _queue_manager(f"receiver {night} {number}")
     there, here = f"10.{number >> 8 & 255}.{number & 255}.1", "10.200.0.1"
     stream, back = f"{there}:50000>{here}:1801#{night}", f"{here}:1801>{there}:50000#{night}"
     session, queue = f"{sender}->{receiver}", f"DIRECT=TCP:{here}\\private$\\orders{text}"
@@ -84,7 +88,7 @@ def _session(rows: Rows, number: int, night: int, fate: str, messages: int, bega
         "capture_id": f"{night:064x}",
         "stream_id": stream,
     }
-    verdicts = []
+    verdicts: list[Row] = []
     for place, (sent, previous, state, verdict, reason, gap) in enumerate(_fates(fate, messages), 1):
         at = began + timedelta(milliseconds=40 * place + chance.uniform(0, 30) + 9_000 * (place // 12))
         accepted = {"duplicate": False, "out_of_order": False, "unknown": None}.get(verdict, True)
@@ -132,6 +136,10 @@ def _session(rows: Rows, number: int, night: int, fate: str, messages: int, bega
                 }
             )
     _sums(rows, common, verdicts, receiver=receiver, back=back, missing=5_000 if fate == "holed" else 0)
+
+
+def _queue_manager(name: str) -> str:
+    return str(uuid.UUID(int=random.Random(name).getrandbits(128)))
 
 
 def _fates(fate: str, messages: int) -> Iterator[tuple[int, int, int | None, str, str | None, int]]:
