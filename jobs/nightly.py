@@ -16,7 +16,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = Warehouse.of(spark, config)
     for step in (ingest.step, decode.step, replay.step, report.step):
         step(warehouse, config)
-    return summary(warehouse)
+    place = report.destination(warehouse, config)
+    return summary(warehouse) | ({} if place is None else {"report": place})
 
 
 if __name__ == "__main__":
