@@ -1,6 +1,7 @@
 """The report: what it says, what it leaves out, and what a browser makes of it."""
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def one_session(spark: SparkSession, nights: Path) -> Path:
 
 
 def text_of(file: Path) -> str:
-    return " ".join(unescape(file.read_text()).split())
+    return re.sub(r"[ \n]+", " ", unescape(file.read_text()))
 
 
 def test_the_page_is_one_small_file_that_names_no_other(limited: Path) -> None:
