@@ -81,17 +81,6 @@ class Config:
             quarantine_raw_bytes=self.quarantine_raw_bytes,
         )
 
-    @property
-    def report_limits(self) -> tuple[int, ...]:
-        """How much the report shows: findings of a kind, sessions, sessions with pictures, pictures of each, points."""
-        return (
-            self.listed_findings,
-            self.listed_sessions,
-            self.drawn_sessions,
-            self.drawn_pictures,
-            self.drawn_points,
-        )
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The command line of every command; no default here, so that what is given can be told from what is not."""

@@ -1,7 +1,5 @@
 """Gold tables into one self-contained HTML file."""
 
-import hashlib
-import json
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ from jobs.config import ALL, LAST, Config, moment
 from jobs.errors import JobError, UsageError
 from jobs.page import arrange
 from jobs.page.arrange import Rows
-from jobs.page.render import page_digest, render
+from jobs.page.render import render
 from jobs.transforms import report
 from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
@@ -32,7 +30,6 @@ _TABLES = (
     *(MESSAGES, ACKS, HANDSHAKES),
     *(VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
 )
-_BEGINNING = 4096
 _KEYS = "stream_id STRING, stream_offset BIGINT"
 _PICTURES = "session_id STRING, scope_key STRING, source_queue_manager STRING, receiver STRING"
 
@@ -54,33 +51,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress("report: not written, as registered tables have no folder for it: give --out FILE")
         return
     warehouse.require(FINDINGS, "replay")
-    mark = _mark(warehouse, config)
-    if mark in _beginning(place):
-        progress("report: nothing new")
-        return
-    write(place, render(found(warehouse, config), mark))
-    progress(f"report: wrote {place}")
-
-
-def _mark(warehouse: Warehouse, config: Config) -> str:
-    """A digest of all that the report is made of: it stands in the file's beginning, so that none is made twice."""
-    origin = warehouse.derived_from(FINDINGS) | {
-        "captures": warehouse.version(CAPTURES),
-        "findings": warehouse.version(FINDINGS),
-        "page": page_digest(),
-        "options": [warehouse.place, config.since, config.session, *config.report_limits],
-    }
-    return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
-
-
-def _beginning(uri: str) -> str:
-    """The first bytes of a report; nothing when there is none that can be read."""
-    try:
-        filesystem, path = locate(uri)
-        with filesystem.open_input_stream(path) as file:
-            return bytes(file.read(_BEGINNING)).decode(errors="replace")
-    except (OSError, ValueError):
-        return ""
+    progress(f"report: {'wrote' if write(place, render(found(warehouse, config))) else 'nothing new in'} {place}")
 
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:
@@ -88,27 +59,40 @@ def destination(warehouse: Warehouse, config: Config) -> str | None:
     return config.out or (None if warehouse.catalog_schema else warehouse.location("report.html"))
 
 
-def write(uri: str, text: str) -> None:
-    """Put the text there whole or not at all.
+def write(uri: str, text: str) -> bool:
+    """Put the text there whole or not at all; returns whether that changed anything.
 
     A local file is renamed into place. Object stores show a file when it is complete.
 
     Raises:
         JobError: the place cannot be written.
     """
+    data = text.encode()
     try:
         filesystem, path = locate(uri)
+        if _read(filesystem, path) == data:
+            return False
         local = isinstance(filesystem, fs.LocalFileSystem)
         folder = path.rpartition("/")[0]
         if local and folder:
             filesystem.create_dir(folder, recursive=True)
         target = f"{path}.{uuid.uuid4().hex}" if local else path
         with filesystem.open_output_stream(target) as file:
-            file.write(text.encode())
+            file.write(data)
         if local:
             _rename(filesystem, target, path)
     except (OSError, ValueError) as error:
         raise JobError(f"The report cannot be written to {uri}: {error}") from error
+    return True
+
+
+def _read(filesystem: fs.FileSystem, path: str) -> bytes | None:
+    """What stands there already; None for nothing."""
+    if filesystem.get_file_info(path).type is not fs.FileType.File:
+        return None
+    with filesystem.open_input_stream(path) as file:
+        data: bytes = file.read()
+    return data
 
 
 def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:
@@ -138,7 +122,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         outcomes=report.outcomes(verdicts, *arrange.steps(extent)),
         lost=report.never_accepted(all_verdicts, tables["sequences"], since),
         kinds=report.findings_by_kind(findings),
-        earlier=all_findings.join(findings, list(FINDINGS.key), "left_anti").groupBy().count() if since else None,
+        every_finding=all_findings.groupBy().count() if since else None,
         findings=report.worst_findings(findings, config.listed_findings) if config.listed_findings else None,
         sessions=report.ranked_sessions(sessions, verdicts, findings, config.listed_sessions)
         if config.listed_sessions

@@ -68,7 +68,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "last_ns": extent["last_ns"],
         "numbers": _numbers(rows),
         "kinds": [row | {"listed": _listed(rows, row["kind"], sessions)} for row in kinds],
-        "earlier": sum(row["count"] for row in rows["earlier"]),
+        "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
         "sessions": list(sessions.values()),
         "session_count": extent["sessions"],
@@ -133,11 +133,20 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
             "number": place,
             "short": f"{_short(row['sender'])} → {_short(row['receiver'])}",
             "accepted": sum(row[verdict] for verdict in _ACCEPTED),
+            "covered": _covered(row, covered.get(row["session_id"], nothing)),
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
         for place, row in enumerate(rows["sessions"], 1)
     }
+
+
+def _covered(session: Row, covered: Row) -> float | None:
+    """The share of its bytes that can be read, as the table says or as bytes recovered and missing do."""
+    if session.get("byte_coverage") is not None:
+        return float(session["byte_coverage"])
+    sent = covered["recovered_bytes"] + session["missing_bytes"]
+    return (covered["recovered_bytes"] - covered["unreadable_bytes"]) / sent if sent else None
 
 
 def _short(queue_manager: str) -> str:

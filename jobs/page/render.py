@@ -9,12 +9,12 @@ import hashlib
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
+from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-_PAGE = files("jobs.page")
+_PAGE = resources.files("jobs.page")
 _FILES = (
     *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE"),
     *("report.js", "report.css", "report.html"),
@@ -22,8 +22,9 @@ _FILES = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _file(name: str) -> str:
-    return _PAGE.joinpath(name).read_text(encoding="utf-8")
+def files() -> list[str]:
+    """The texts of the files that a page is made of."""
+    return [_PAGE.joinpath(name).read_text(encoding="utf-8") for name in _FILES]
 
 
 def moment(ns: int | None) -> str:
@@ -50,6 +51,11 @@ def share(part: int, whole: int) -> str:
     return f"{min(max(100 * part / whole, 0.01), 99.99):.2f} %"
 
 
+def percent(fraction: float | None) -> str:
+    """A share between 0 and 1, with the same care; a dash for none."""
+    return "\u2013" if fraction is None else share(round(fraction * 10**6), 10**6)
+
+
 def words(code: str | None) -> str:
     """A code of the tables as words."""
     return (code or "").replace("_", " ")
@@ -64,20 +70,15 @@ def _hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def page_digest() -> str:
-    """A digest of the files that a page is made of."""
-    return _hash("".join(_file(name) for name in _FILES))
-
-
-def render(found: Mapping[str, Any], mark: str) -> str:
-    """The page that shows what was found (`arrange.page`), marked; equal input makes equal text."""
-    library, library_style, licence, script, style, template = (_file(name) for name in _FILES)
+def render(found: Mapping[str, Any]) -> str:
+    """The page that shows what was found (`arrange.page`); equal input makes equal text."""
+    library, library_style, licence, script, style, template = files()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"moment": moment, "second": second, "number": number, "words": words}
+    environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
     environment.globals |= {"share": share, "in_wireshark": in_wireshark}
     policy = (
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
         f"style-src {_hash(library_style)} {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     own = {"library": library, "library_style": library_style, "script": script, "style": style}
-    return environment.from_string(template).render(found, mark=mark, policy=policy, licence=licence, own=own)
+    return environment.from_string(template).render(found, policy=policy, licence=licence, own=own)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.replay import SO_FAR
 from jobs.transforms.scopes import order_acks, signed
 from schemas.ingest import Stage
-from schemas.replay import Severity, Verdict
+from schemas.replay import FINDINGS, Severity, Verdict
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
@@ -116,7 +116,7 @@ def findings_by_kind(findings: DataFrame) -> DataFrame:
 
 def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
     """Of each kind the `limit` findings that concern the most messages, with `at_ns` for `at`."""
-    of_kind = Window.partitionBy("kind").orderBy(F.desc("messages"), "at", "scope_key", "tx_sequence_id")
+    of_kind = Window.partitionBy("kind").orderBy(F.desc("messages"), "at", *FINDINGS.key)
     return (
         findings.withColumn("place", F.row_number().over(of_kind))
         .where(F.col("place") <= limit)
@@ -305,6 +305,7 @@ def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, session
     )
     return (
         ends.where(F.col("session_id").isin(*sessions))
+        .select("stream_id", "session_id", "mid_stream")
         .join(streams.select("stream_id", "recovered_bytes", "src_ip", "dst_ip"), "stream_id")
         .join(unreadable, "stream_id", "left")
         .groupBy("session_id")
