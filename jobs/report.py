@@ -20,13 +20,13 @@ from jobs.page.render import render
 from jobs.transforms import report
 from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
-from schemas.ingest import BOOKS, CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from udfs.storage import locate
 
 _TABLES = (
-    *(CAPTURES, STREAMS, STREAM_GAPS, QUARANTINE, BOOKS),
+    *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
     *(MESSAGES, ACKS, HANDSHAKES),
     *(VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
 )
@@ -146,7 +146,9 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     pictures = warehouse.spark.createDataFrame(arrange.pictures(rows), _PICTURES)
     captures = sorted({row["capture_id"] for row in rows["points"]})
     rows |= _together(
-        others=_witnesses(warehouse.spark, arrange.unseen_keys(rows), tables, ["messages", "acks", "stream_gaps"]),
+        others=_witnesses(
+            warehouse.spark, arrange.unseen_keys(rows), tables, ["messages", "acks", "packets", "stream_gaps"]
+        ),
         stairs=report.stairs(tables["acks"], ends, tables["sequences"], pictures, limit) if captures else None,
         uris=report.uris(tables["captures"], captures) if captures else None,
     )

@@ -195,7 +195,9 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
             }
         )
     if missing:
-        rows["stream_gaps"].append({"stream_id": stream, "stream_offset": 1000 * len(verdicts) // 2, "length": missing})
+        rows["stream_gaps"].append(
+            {"stream_id": stream, "stream_offset": 500 + 1000 * (len(verdicts) // 2), "length": missing}
+        )
     rows["sequences"].append(
         common | counts | span | {"messages": len(verdicts), "first_number": 1, "last_number": len(verdicts)}
     )

@@ -45,6 +45,8 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stuck = min(last_night, key=lambda row: row["at"])
     forth, _, back = stuck["witness"][0].split("@")[0].removesuffix("#1").partition(">")
     stuck["witness"] += [f"{back}>{forth}#1@1000", "10.9.9.9:1>10.9.9.8:2#0@77"]
+    holed = next(row for row in rows if row["kind"] == "capture_gap" and "#1@" in row["witness"][0])
+    holed["witness"].insert(1, holed["witness"][0].partition("@")[0] + "@15500")
     write_deltalake(
         str(warehouse / FINDINGS.name), findings.from_pylist(rows, schema=findings.schema), mode="overwrite"
     )
@@ -116,6 +118,7 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     assert f"wireshark -g {row['last_frame']} -r " in found
     assert "order ack" in ack
     assert "not found" in nowhere
+    assert '<th scope="row">5\u202f000 bytes missing</th>' in page.partition('id="kind-capture_gap"')[2]
 
 
 def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -> None:

@@ -5,6 +5,8 @@ Times leave as nanoseconds since 1970, so that no time zone of the driver touche
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial, reduce
+from itertools import count
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -148,6 +150,7 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
         "verdict",
         "reason",
         "ack_type",
+        "packet_type",
         "length",
     )
 
@@ -155,13 +158,11 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
         held = [name for name in columns if name in rows.columns]
         return rows.join(wanted, KEY).select(*held, F.lit(place).alias("place"))
 
-    first, *others = (found(table, place) for place, table in enumerate(tables))
-    rows = first.select("*", *(_nothing("string").alias(name) for name in columns if name not in first.columns))
-    for other in others:
-        rows = rows.unionByName(other, allowMissingColumns=True)
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), map(found, tables, count()))
+    nowhere = [_nothing("string").alias(name) for name in columns if name not in rows.columns]
     best = Window.partitionBy(*KEY).orderBy("place")
     return (
-        rows.withColumn("best", F.row_number().over(best))
+        rows.select("*", *nowhere, F.row_number().over(best).alias("best"))
         .where("best = 1")
         .drop("best", "place")
         .join(captures.select("capture_id", "uri"), "capture_id", "left")
