@@ -5,7 +5,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 _PACKAGES = ("schemas", "udfs", "jobs", "conf")
-_KINDS = (".py", ".toml", ".conf")
+_KINDS = (".py", ".toml", ".conf", ".html", ".css", ".js", "")
 
 
 def write_archive(path: Path) -> None:
@@ -15,7 +15,7 @@ def write_archive(path: Path) -> None:
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for file in sorted((root / package).rglob("*")):
-                if file.suffix in _KINDS:
+                if file.is_file() and file.suffix in _KINDS:
                     archive.write(file, file.relative_to(root))
 
 

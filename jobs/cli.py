@@ -3,23 +3,25 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, maintain, nightly, repair, replay, simulate, status
+from jobs import command, decode, ingest, maintain, nightly, repair, replay, report, simulate, status
 
 COMMANDS = {
     "nightly": nightly,
     "ingest": ingest,
     "decode": decode,
     "replay": replay,
+    "report": report,
     "status": status,
     "repair": repair,
     "maintain": maintain,
 }
 USAGE = """usage: msmq-replay COMMAND [options]
 
-  nightly   ingest, decode and replay in order
+  nightly   ingest, decode, replay and report in order
   ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
   decode    packets into messages, acks, handshakes
   replay    messages into verdicts, sequences, sessions, transactions, findings
+  report    all of these into one HTML file
   status    what was read, what is pending, what failed and why
   repair    finish what a killed run left
   maintain  put small files together, remove what is no longer needed

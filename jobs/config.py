@@ -5,6 +5,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +26,9 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "reading": tuple(Reading),
     "scope": tuple(Scope),
 }
+
+LAST, ALL = "last", "all"
+"""Periods of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,13 @@ class Config:
     vacuum_hours: int
     state_days: int
     out: str
+    since: str
+    session: tuple[str, ...]
+    listed_findings: int
+    listed_sessions: int
+    drawn_sessions: int
+    drawn_pictures: int
+    drawn_points: int
     seed: int
     messages: int
 
@@ -110,6 +121,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--ports", metavar="PORTS", help="TCP ports that carry MSMQ, comma separated; default 1801")
     add("--fail-on", metavar="VERDICTS", help="exit 3 when one of these verdicts was found, comma separated")
     add("--out", metavar="PATH", help="report: the HTML file; simulate: the folder")
+    add(
+        "--since", metavar="TIME", help="report: last (default) run's captures, all, or a time such as 2026-03-02T18:00"
+    )
+    add("--session", action="append", metavar="ID", help="report: only this session_id; repeatable")
     add("--seed", type=int, help="simulate: the same seed makes the same traffic")
     add("--messages", type=int, help="simulate: transactional messages")
 
@@ -146,11 +161,26 @@ def _checked(name: str, value: Any) -> Any:
         return tuple(_one_of(name, part, tuple(Verdict)) for part in chosen if part)
     if name in _CHOICES:
         return _one_of(name, value, _CHOICES[name])
-    if name == "captures":
+    if name == "since" and value not in (LAST, ALL):
+        moment(value)
+    if name in ("captures", "session"):
         return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
     if not isinstance(value, expected) or (expected is int and (isinstance(value, bool) or value < 0)):  # type: ignore[arg-type]
         raise UsageError(f"The option {name} cannot be {value!r}.")
     return value
+
+
+def moment(text: Any) -> datetime:
+    """A time of ISO 8601, UTC where it names no zone.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The option since cannot be {text!r}: give {LAST}, {ALL} or a time of ISO 8601.") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:

@@ -1,10 +1,10 @@
-"""Everything in order: ingest, decode, replay."""
+"""Everything in order: ingest, decode, replay, report."""
 
 import sys
 
 from pyspark.sql import SparkSession
 
-from jobs import accounts, command, decode, ingest, replay
+from jobs import accounts, command, decode, ingest, replay, report
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.summary import summary
@@ -13,8 +13,13 @@ from jobs.warehouse import Warehouse
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """One night; returns what it left. Done once more when another run was writing while the books were balanced."""
-    found = _night(Warehouse.of(spark, config), config)
-    return _night(Warehouse.of(spark, config), config) if found["books"]["unbalanced"] else found
+    warehouse = Warehouse.of(spark, config)
+    found = _night(warehouse, config)
+    if found["books"]["unbalanced"]:
+        found = _night(Warehouse.of(spark, config), config)
+    report.step(warehouse, config)
+    place = report.destination(warehouse, config)
+    return found | ({} if place is None else {"report": place})
 
 
 def _night(warehouse: Warehouse, config: Config) -> Summary:

@@ -18,9 +18,9 @@ warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/wareho
 
 # COMMAND ----------
 
-warehouse.read(CAPTURES).groupBy("status", "reason").agg(F.count("*"), F.sum("packet_count")).show()
-warehouse.read(QUARANTINE).groupBy("stage", "reason").agg(F.count("*"), F.sum("length")).show()
-warehouse.read(BOOKS).where(~F.col("balanced")).show()
+display(warehouse.read(CAPTURES).groupBy("status", "reason").agg(F.count("*"), F.sum("packet_count")))
+display(warehouse.read(QUARANTINE).groupBy("stage", "reason").agg(F.count("*"), F.sum("length")))
+display(warehouse.read(BOOKS).where(~F.col("balanced")))
 
 # COMMAND ----------
 
@@ -31,6 +31,6 @@ warehouse.read(BOOKS).where(~F.col("balanced")).show()
 # COMMAND ----------
 
 verdicts = warehouse.read(VERDICTS)
-verdicts.groupBy("session_id", "verdict", "reason").count().orderBy("session_id", "verdict").show(100, truncate=False)
+display(verdicts.groupBy("session_id", "verdict", "reason").count().orderBy("session_id", "verdict"))
 refused = verdicts.where(F.col("verdict") == Verdict.OUT_OF_ORDER.value)
-refused.select("captured_at", "message_id", "tx_sequence_number", "capture_id", "last_frame").show(20, truncate=False)
+display(refused.select("captured_at", "message_id", "tx_sequence_number", "capture_id", "last_frame"))

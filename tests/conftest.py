@@ -29,9 +29,10 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    """The tables of one capture, only to be read, and the summary of the run."""
+    """The warehouse of one capture, with its report, only to be read, and the summary of its night."""
     warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
+    given = config(warehouse, CAPTURES / "orders.pcapng", listed_findings=25, listed_sessions=200)
+    return warehouse, nightly.run(spark, given)
 
 
 @pytest.fixture(scope="session")

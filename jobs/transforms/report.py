@@ -1,0 +1,355 @@
+"""What the report shows. Every DataFrame that is made to be collected is bounded by a limit it is given.
+
+Times leave as nanoseconds since 1970, so that no time zone of the driver touches them.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial, reduce
+from itertools import count
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.replay import SO_FAR
+from jobs.transforms.scopes import acknowledgments, order_acks, signed
+from schemas.ingest import Stage
+from schemas.replay import FINDINGS, Severity, Verdict
+
+KEY = ["stream_id", "stream_offset"]
+PICTURE = ["session_id", "scope_key"]
+SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
+"""The gravest first."""
+
+
+def _nothing(kind: str) -> Column:
+    return F.lit(None).cast(kind)
+
+
+def nanoseconds(timestamp: str) -> Column:
+    """A timestamp in ns since 1970; null for null."""
+    return F.unix_micros(timestamp) * 1000
+
+
+def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
+    """The rows from `since` on; those without a time are kept, as nobody knows that they are older."""
+    return rows if since is None else rows.where(F.coalesce(F.col(column) >= F.lit(since), F.lit(True)))
+
+
+def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
+    """The rows of these sessions; all rows when none is named."""
+    return rows.where(F.col("session_id").isin(*sessions)) if sessions else rows
+
+
+def last_run(captures: DataFrame) -> DataFrame:
+    """One row with `since`, the earliest record of the captures that were read last; none in an empty warehouse."""
+    return (
+        captures.groupBy("ingested_at")
+        .agg(F.min("first_captured_at").alias("since"))
+        .orderBy(F.desc("ingested_at"))
+        .limit(1)
+    )
+
+
+def findings_of_period(findings: DataFrame, sequences: DataFrame, since: datetime | None) -> DataFrame:
+    """Findings of sequences that were heard of from `since` on, however early they began."""
+    if since is None:
+        return findings
+    heard = sequences.select("scope_key", "tx_sequence_id", F.col("last_captured_at").alias("heard"))
+    joined = findings.join(heard, ["scope_key", "tx_sequence_id"], "left").withColumn(
+        "heard", F.coalesce("heard", "at")
+    )
+    return of_period(joined, since, "heard").drop("heard")
+
+
+def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
+    """One row: `sessions` of the period, `first_ns` and `last_ns` of their messages, whether any lie before (`cut`)."""
+    began, ended = F.col("first_captured_at"), F.col("last_captured_at")
+    before = F.lit(since is not None) & F.coalesce(began < F.lit(since), F.lit(False))
+    within = F.lit(since is None) | F.coalesce(ended >= F.lit(since), F.lit(True))
+    first = began if since is None else F.greatest(began, F.lit(since))
+    return (
+        sessions.select(within.alias("within"), before.alias("before"), first.alias("first"), ended.alias("last"))
+        .agg(
+            F.count_if("within").alias("sessions"),
+            F.min(F.when(F.col("within"), F.col("first"))).alias("first"),
+            F.max(F.when(F.col("within"), F.col("last"))).alias("last"),
+            F.coalesce(F.max("before"), F.lit(False)).alias("cut"),
+        )
+        .select("sessions", nanoseconds("first").alias("first_ns"), nanoseconds("last").alias("last_ns"), "cut")
+    )
+
+
+def outcomes(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
+    """Per `step` of `step_ns` from `first_ns` on (null: no time), verdict and reason: `messages`, numbers `expired`."""
+    return verdicts.groupBy(F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step"), "verdict", "reason").agg(
+        F.count(F.lit(1)).alias("messages"), F.sum("gap_size").alias("expired")
+    )
+
+
+def never_accepted(verdicts: DataFrame, sequences: DataFrame, since: datetime | None) -> DataFrame:
+    """One row: how many `numbers` were refused out of order and never accepted, in how many `sessions`.
+
+    A message sent again counts once. Only sequences with such a message are looked at.
+    """
+    refused = sequences.where("out_of_order > 0").select("scope_key", "tx_sequence_id")
+    return of_period(
+        verdicts.join(refused, ["scope_key", "tx_sequence_id"], "left_semi")
+        .groupBy("scope_key", "tx_sequence_id", "tx_sequence_number")
+        .agg(
+            F.max(F.col("verdict") == Verdict.OUT_OF_ORDER.value).alias("refused"),
+            F.max(F.col("verdict") != Verdict.OUT_OF_ORDER.value).alias("settled"),
+            F.max("captured_at").alias("captured_at"),
+            F.min("session_id").alias("session_id"),
+        )
+        .where("refused AND NOT settled"),
+        since,
+    ).agg(F.count(F.lit(1)).alias("numbers"), F.count_distinct("session_id").alias("sessions"))
+
+
+def findings_by_kind(findings: DataFrame) -> DataFrame:
+    """Per severity and kind: `findings`, `sessions`, `messages`; as many rows as there are kinds."""
+    return findings.groupBy("severity", "kind").agg(
+        F.count(F.lit(1)).alias("findings"),
+        F.count_distinct("session_id").alias("sessions"),
+        F.sum("messages").alias("messages"),
+    )
+
+
+def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
+    """Of each kind the `limit` findings that concern the most messages, with `at_ns` for `at`."""
+    of_kind = Window.partitionBy("kind").orderBy(F.desc("messages"), "at", *FINDINGS.key)
+    return (
+        findings.withColumn("place", F.row_number().over(of_kind))
+        .where(F.col("place") <= limit)
+        .select("*", nanoseconds("at").alias("at_ns"))
+        .drop("at")
+    )
+
+
+def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFrame) -> DataFrame:
+    """The rows with these keys (KEY, distinct, few), each of the first table that has it, with its capture's `uri`.
+
+    Columns that a table lacks are null.
+    """
+    wanted = F.broadcast(keys)
+    columns = (
+        *KEY,
+        "captured_ns",
+        "capture_id",
+        "first_frame",
+        "last_frame",
+        "message_id",
+        "destination_queue",
+        "label",
+        "tx_sequence_id",
+        "tx_sequence_number",
+        "previous_tx_sequence_number",
+        "incoming_tx_sequence_id",
+        "incoming_tx_sequence_number",
+        "verdict",
+        "reason",
+        "ack_type",
+        "packet_type",
+        "length",
+    )
+
+    def found(rows: DataFrame, place: int) -> DataFrame:
+        held = [name for name in columns if name in rows.columns]
+        return rows.join(wanted, KEY).select(*held, F.lit(place).alias("place"))
+
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), map(found, tables, count()))
+    nowhere = [_nothing("string").alias(name) for name in columns if name not in rows.columns]
+    best = Window.partitionBy(*KEY).orderBy("place")
+    return (
+        rows.select("*", *nowhere, F.row_number().over(best).alias("best"))
+        .where("best = 1")
+        .drop("best", "place")
+        .join(captures.select("capture_id", "uri"), "capture_id", "left")
+    )
+
+
+def uris(captures: DataFrame, wanted: Sequence[str]) -> DataFrame:
+    """`capture_id` and `uri` of these captures."""
+    return captures.where(F.col("capture_id").isin(*wanted)).select("capture_id", "uri")
+
+
+def ranked_sessions(sessions: DataFrame, verdicts: DataFrame, findings: DataFrame, limit: int) -> DataFrame:
+    """The `limit` worst sessions: counts of verdicts of the period, and of findings under each severity's name."""
+    judged = verdicts.groupBy("session_id").agg(
+        *(F.count_if(F.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict)
+    )
+    found = findings.groupBy("session_id").agg(
+        *(F.count_if(F.col("severity") == severity).alias(severity) for severity in SEVERITIES)
+    )
+    counts = [verdict.value for verdict in Verdict]
+    worst = (*SEVERITIES[:-1], Verdict.OUT_OF_ORDER, Verdict.UNKNOWN, "missing_bytes", Verdict.GAP_EXPIRED, "messages")
+    return (
+        sessions.drop(*counts)
+        .join(judged, "session_id", "left")
+        .join(found, "session_id", "left")
+        .fillna(0, [*counts, *SEVERITIES])
+        .orderBy(*(F.desc(name) for name in worst), "session_id")
+        .limit(limit)
+        .select(
+            "*",
+            nanoseconds("first_captured_at").alias("first_ns"),
+            nanoseconds("last_captured_at").alias("last_ns"),
+        )
+        .drop("first_captured_at", "last_captured_at")
+    )
+
+
+def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
+    """Of each session the messages of its `scopes` worst scopes, at most about `limit` of each, in replay order.
+
+    The room is shared equally by the verdicts that occur in a scope, and each is thinned evenly to its share, so that a
+    few refused ones among many accepted ones all stay. `messages` counts the scope's, `scopes` the session's.
+    """
+    of_session, of_picture, alike = (
+        Window.partitionBy(*keys) for keys in (["session_id"], PICTURE, [*PICTURE, "verdict"])
+    )
+    refused = ~F.coalesce("accepted", F.lit(False)) & (F.col("verdict") != Verdict.DUPLICATE.value)
+    share = F.ceil(F.lit(limit) / F.size(F.collect_set("verdict").over(of_picture)))
+    worst = (
+        verdicts.select(
+            "*", F.count_if(refused).over(of_picture).alias("bad"), F.count(F.lit(1)).over(of_picture).alias("messages")
+        )
+        .withColumn("place", F.dense_rank().over(of_session.orderBy(F.desc("bad"), F.desc("messages"), "scope_key")))
+        .withColumn("scopes", F.max("place").over(of_session))
+        .where(F.col("place") <= scopes)
+    )
+    return (
+        _thinned(worst, alike, "replay_order", share)
+        .select(
+            *PICTURE,
+            "place",
+            "scopes",
+            "messages",
+            "source_queue_manager",
+            "destination_queue",
+            "captured_ns",
+            "tx_sequence_id",
+            "tx_sequence_number",
+            "previous_tx_sequence_number",
+            "verdict",
+            "ack_latency_ms",
+            "capture_id",
+            "last_frame",
+        )
+        .orderBy("session_id", "place", "replay_order")
+    )
+
+
+def _thinned(rows: DataFrame, within: WindowSpec, order: str, share: Column) -> DataFrame:
+    """Every k-th row and the last one, so that about `share` rows of each partition stay."""
+    return (
+        rows.select(
+            "*",
+            (F.row_number().over(within.orderBy(order)) - 1).alias("rank"),
+            F.count(F.lit(1)).over(within).alias("of"),
+            share.alias("share"),
+        )
+        .where((F.col("rank") % F.ceil(F.col("of") / F.col("share")) == 0) | (F.col("rank") == F.col("of") - 1))
+        .drop("rank", "of", "share")
+    )
+
+
+def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: DataFrame, limit: int) -> DataFrame:
+    """The OrderAcks for the scopes of these pictures, at most about `limit` of each: PICTURE, `ns`, `number`.
+
+    `pictures` also names `source_queue_manager` and `receiver`.
+    """
+    within = Window.partitionBy(*PICTURE)
+    asked = pictures.join(sequences.select("scope_key", signed(F.col("tx_sequence_id")).alias("sequence")), "scope_key")
+    answers = order_acks(acknowledgments(acks, ends, pictures)).join(
+        F.broadcast(asked), ["receiver", "source_queue_manager", "sequence"]
+    )
+    return _thinned(answers.select(*PICTURE, "ns", "number").distinct(), within, "ns", F.lit(limit)).orderBy(
+        *PICTURE, "ns", "number"
+    )
+
+
+def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends: DataFrame, limit: int) -> DataFrame:
+    """Missing bytes of the sessions of these verdicts, about `limit` steps of each: `ns`, `missing_bytes` so far.
+
+    A hole has no time of its own; it gets that of the next message on its stream, else of the stream's end.
+    """
+    behind = Window.partitionBy("stream_id").orderBy(F.desc("stream_offset")).rowsBetween(*SO_FAR)
+    in_session = Window.partitionBy("session_id")
+    so_far = in_session.orderBy("ns", *KEY).rowsBetween(*SO_FAR)
+    carried = ends.join(verdicts.select("session_id").distinct(), "session_id", "left_semi")
+    last = streams.select("stream_id", nanoseconds("last_captured_at").alias("end_ns"))
+    missing = (
+        stream_gaps.select(*KEY, "length")
+        .join(carried.select("stream_id", "session_id"), "stream_id")
+        .unionByName(verdicts.select(*KEY, "captured_ns"), allowMissingColumns=True)
+        .withColumn("next_ns", F.last("captured_ns", ignorenulls=True).over(behind))
+        .where(F.col("length").isNotNull())
+        .join(last, "stream_id")
+        .withColumn("ns", F.coalesce("next_ns", "end_ns"))
+        .withColumn("missing_bytes", F.sum("length").over(so_far))
+    )
+    return (
+        _thinned(missing, in_session, "missing_bytes", F.lit(limit))
+        .select("session_id", "ns", "missing_bytes")
+        .orderBy("session_id", "missing_bytes")
+    )
+
+
+def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, sessions: Sequence[str]) -> DataFrame:
+    """Per session of these: `recovered_bytes`, `unreadable_bytes` (quarantined), streams caught `mid_stream`."""
+    unreadable = (
+        quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
+        .groupBy("stream_id")
+        .agg(F.sum("length").alias("unreadable_bytes"))
+    )
+    return (
+        ends.where(F.col("session_id").isin(*sessions))
+        .select("stream_id", "session_id", "mid_stream")
+        .join(streams.select("stream_id", "recovered_bytes", "src_ip", "dst_ip"), "stream_id")
+        .join(unreadable, "stream_id", "left")
+        .groupBy("session_id")
+        .agg(
+            F.sum("recovered_bytes").alias("recovered_bytes"),
+            F.coalesce(F.sum("unreadable_bytes"), F.lit(0)).alias("unreadable_bytes"),
+            F.count_if("mid_stream").alias("mid_stream"),
+            F.min("src_ip").alias("src_ip"),
+            F.min("dst_ip").alias("dst_ip"),
+        )
+    )
+
+
+def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, books: DataFrame) -> DataFrame:
+    """What the captures cannot show, in few rows: `what`, `reason`, how `many`, and `bytes` where they are counted."""
+    many = F.count(F.lit(1)).alias("many")
+    files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
+    unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")
+    holed = F.col("missing_bytes") > 0
+    counted = F.array(
+        *(
+            F.struct(F.lit(what).alias("what"), count.alias("many"), size.alias("bytes"))
+            for what, count, size in (
+                ("missing", F.count_if(holed), F.sum("missing_bytes")),
+                ("mid_stream", F.count_if("mid_stream"), _nothing("long")),
+                ("conflict", F.count_if("conflict"), _nothing("long")),
+            )
+        )
+    )
+    return (
+        files.agg(many, F.sum("size_bytes").alias("bytes"))
+        .unionByName(unusable.agg(many, F.sum("length").alias("bytes")))
+        .unionByName(
+            streams.agg(counted.alias("counted"))
+            .select(F.explode("counted").alias("counted"))
+            .select("counted.what", _nothing("string").alias("reason"), "counted.many", "counted.bytes")
+        )
+        .unionByName(
+            books.agg(F.count_if(~F.col("balanced")).alias("many")).select(
+                F.lit("unbalanced").alias("what"),
+                _nothing("string").alias("reason"),
+                "many",
+                _nothing("long").alias("bytes"),
+            )
+        )
+    )

@@ -1,0 +1,112 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # One session under the microscope
+# MAGIC Every message of one session in the order the receiver saw it, what was found, and where its bytes are.
+# MAGIC Set `msmq.warehouse` to the folder of the tables and `msmq.session` to a `session_id`;
+# MAGIC without one, the worst is taken.
+
+# COMMAND ----------
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.transforms import report
+from jobs.transforms.scopes import with_ends
+from jobs.warehouse import Warehouse
+from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import HANDSHAKES
+from schemas.replay import FINDINGS, SESSIONS, VERDICTS
+
+spark = SparkSession.getActiveSession()
+assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
+warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
+verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
+
+# COMMAND ----------
+
+worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, limit=1)
+session = spark.conf.get("msmq.session", "") or worst.first()["session_id"]
+print(session)
+display(worst)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What was found
+# MAGIC `witness` names the rows of `verdicts` that prove it, as `stream_id@stream_offset`.
+
+# COMMAND ----------
+
+display(report.of_sessions(findings, [session]).select("severity", "kind", "at", "messages", "explanation", "witness"))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Message by message
+# MAGIC `incoming_tx_sequence_number` is the state before the message. A message is accepted when
+# MAGIC `previous_tx_sequence_number` is not above it and `tx_sequence_number` is.
+
+# COMMAND ----------
+
+messages = report.of_sessions(verdicts, [session])
+display(
+    messages.orderBy("scope_key", "replay_order").select(
+        "scope_key",
+        "replay_order",
+        "captured_at",
+        "tx_sequence_id",
+        "tx_sequence_number",
+        "previous_tx_sequence_number",
+        "incoming_tx_sequence_number",
+        "verdict",
+        "reason",
+        "reject_count",
+        "ack_latency_ms",
+        "evidence",
+        "capture_id",
+        "last_frame",
+    )
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Acknowledgments
+# MAGIC Half of the messages were acknowledged within `median_ms`, nineteen of twenty within `p95_ms`.
+
+# COMMAND ----------
+
+display(
+    messages.groupBy("scope_key", "evidence").agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.expr("percentile(ack_latency_ms, 0.5)").alias("median_ms"),
+        F.expr("percentile(ack_latency_ms, 0.95)").alias("p95_ms"),
+    )
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What the captures miss of it
+# MAGIC Bytes recovered, bytes quarantined, and the holes of its streams.
+
+# COMMAND ----------
+
+streams = warehouse.read(STREAMS)
+ends = with_ends(streams, warehouse.read(HANDSHAKES))
+display(report.coverage(streams, ends, warehouse.read(QUARANTINE), [session]))
+display(report.holes(warehouse.read(STREAM_GAPS), messages, streams, ends, limit=1_000))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Where its bytes are
+# MAGIC Open a capture at a frame with `wireshark -g FRAME -r FILE`.
+
+# COMMAND ----------
+
+display(
+    messages.groupBy("capture_id")
+    .agg(F.min("first_frame").alias("first_frame"), F.max("last_frame").alias("last_frame"))
+    .join(warehouse.read(CAPTURES).select("capture_id", "uri"), "capture_id")
+)

@@ -1,0 +1,243 @@
+"""A warehouse made directly, without captures: as many sessions and nights as wanted, with every kind of fate.
+
+A sender has another receiver each night. Nine of ten sessions are clean. Of the others one is stuck, one repeats, one
+skips expired numbers, one misses bytes, in turn.
+"""
+
+import random
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from schemas.table import Table
+from schemas.tables import TABLES
+
+BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
+FATES = ("stuck", "repeated", "expired", "holed")
+CLEAN_PER_FATE = 9
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+COUNTS = ("in_order", "new_sequence", "gap_expired", "duplicate", "out_of_order", "unknown")
+
+
+def make(warehouse: Path, sessions: int, *, messages: int = 30, nights: int = 1, text: str = "") -> None:
+    """Write the tables; `text` is put into every text that comes from outside."""
+    rows: Rows = {table.name: [] for table in TABLES}
+    for night in range(nights):
+        _night(rows, sessions, messages, night, text)
+    for table in TABLES:
+        write(warehouse, table, rows[table.name])
+
+
+def write(warehouse: Path, table: Table, rows: list[Row]) -> None:
+    """Write the rows, whose missing columns are null, 0 or false, as a Delta table."""
+    schema = to_arrow_schema(table.spark)
+    empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
+    filled = [
+        {field.name: row.get(field.name, None if field.nullable else empty.get(field.type)) for field in schema}
+        for row in rows
+    ]
+    write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(filled, schema=schema))
+
+
+def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> None:
+    began = BEGAN + timedelta(days=night)
+    capture = f"{night:064x}"
+    rows["captures"].append(
+        {
+            "capture_id": capture,
+            "uri": f"/data/pcap/night{night}{text}.pcap",
+            "size_bytes": sessions * messages * 1000,
+            "compression": "none",
+            "status": "ok",
+            "packet_count": sessions * messages,
+            "first_captured_at": began,
+            "last_captured_at": began + timedelta(hours=12),
+            "ingested_at": began + timedelta(hours=13),
+        }
+    )
+    for number in range(sessions):
+        chance = random.Random(f"{night} {number}")
+        fate = (
+            FATES[(number // (CLEAN_PER_FATE + 1) + night) % len(FATES)]
+            if number % (CLEAN_PER_FATE + 1) == 0
+            else "clean"
+        )
+        _session(rows, number, night, fate, messages, began + timedelta(seconds=chance.uniform(0, 36_000)), text)
+
+
+def _session(rows: Rows, number: int, night: int, fate: str, messages: int, began: datetime, text: str) -> None:
+    chance = random.Random(f"{night} {number} {fate}")
+    sender, receiver = _queue_manager(f"sender {number}"), _queue_manager(f"receiver {night} {number}")
+    there, here = f"10.{number >> 8 & 255}.{number & 255}.1", "10.200.0.1"
+    stream, back = f"{there}:50000>{here}:1801#{night}", f"{here}:1801>{there}:50000#{night}"
+    session, queue = f"{sender}->{receiver}", f"DIRECT=TCP:{here}\\private$\\orders{text}"
+    scope, sequence = f"queue {sender} {queue}", int(began.timestamp()) << 32 | 1
+    common = {
+        "session_id": session,
+        "scope_key": scope,
+        "source_queue_manager": sender,
+        "destination_queue": queue,
+        "tx_sequence_id": sequence,
+        "capture_id": f"{night:064x}",
+        "stream_id": stream,
+    }
+    verdicts: list[Row] = []
+    for place, (sent, previous, state, verdict, reason, gap) in enumerate(_fates(fate, messages), 1):
+        at = began + timedelta(milliseconds=40 * place + chance.uniform(0, 30) + 9_000 * (place // 12))
+        accepted = {"duplicate": False, "out_of_order": False, "unknown": None}.get(verdict, True)
+        verdicts.append(
+            common
+            | {
+                "stream_offset": 1000 * place,
+                "captured_at": at,
+                "captured_ns": int(at.timestamp() * 1e6) * 1000,
+                "first_frame": number * messages + place,
+                "last_frame": number * messages + place,
+                "message_id": f"{sender}\\{place}",
+                "label": f"order {place}{text}",
+                "tx_sequence_number": sent,
+                "previous_tx_sequence_number": previous,
+                "replay_order": place,
+                "incoming_tx_sequence_id": None if state is None else sequence,
+                "incoming_tx_sequence_number": state,
+                "accepted": accepted,
+                "verdict": verdict,
+                "reason": reason,
+                "gap_size": gap,
+                "acknowledged_at": at + timedelta(milliseconds=500) if accepted else None,
+                "ack_latency_ms": chance.uniform(5, 800) if accepted else None,
+                "evidence": "confirmed" if accepted else "none",
+            }
+        )
+    rows["verdicts"] += verdicts
+    for row in verdicts[::8]:
+        if row["accepted"]:
+            at = row["captured_at"] + timedelta(milliseconds=500)
+            rows["acks"].append(
+                {
+                    "stream_id": back,
+                    "stream_offset": row["stream_offset"],
+                    "capture_id": common["capture_id"],
+                    "captured_at": at,
+                    "captured_ns": int(at.timestamp() * 1e6) * 1000,
+                    "ack_type": "order_ack",
+                    "source_queue_manager": receiver,
+                    "queue_manager_address": sender,
+                    "violations": [],
+                    "tx_sequence_id": sequence,
+                    "tx_sequence_number": row["tx_sequence_number"],
+                }
+            )
+    _sums(rows, common, verdicts, receiver=receiver, back=back, missing=5_000 if fate == "holed" else 0)
+
+
+def _queue_manager(name: str) -> str:
+    return str(uuid.UUID(int=random.Random(name).getrandbits(128)))
+
+
+def _fates(fate: str, messages: int) -> Iterator[tuple[int, int, int | None, str, str | None, int]]:
+    """Number, previous number, state before, verdict, reason, gap of each message that arrives."""
+    yield 1, 0, None, "new_sequence", None, 0
+    half = messages // 2
+    for sent in range(2, messages + 1):
+        if fate == "stuck" and sent >= half:
+            if sent > half:
+                yield sent, sent - 1, half - 1, "out_of_order", "predecessor_missing", 0
+        elif fate == "expired" and sent == half:
+            continue
+        elif fate == "expired" and sent == half + 1:
+            yield sent, half - 1, half - 1, "gap_expired", None, 1
+        elif fate == "holed" and sent == half:
+            yield sent, sent - 1, sent - 3, "unknown", "capture_gap", 0
+        else:
+            yield sent, sent - 1, sent - 1, "in_order", None, 0
+        if fate == "repeated" and sent % 7 == 0:
+            yield sent, sent - 1, sent, "duplicate", None, 0
+
+
+def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: str, missing: int) -> None:
+    """What the verdicts add up to, in the other tables."""
+    counts = {verdict: sum(row["verdict"] == verdict for row in verdicts) for verdict in COUNTS}
+    span = {"first_captured_at": verdicts[0]["captured_at"], "last_captured_at": verdicts[-1]["captured_at"]}
+    sender, stream = common["source_queue_manager"], common["stream_id"]
+    address, _, peer = stream.partition("#")[0].partition(">")
+    for stream_id, ends in ((stream, (address, peer)), (back, (peer, address))):
+        src, dst = (end.partition(":") for end in ends)
+        rows["streams"].append(
+            {
+                "stream_id": stream_id,
+                "connection_id": stream,
+                "from_initiator": stream_id == stream,
+                "src_ip": src[0],
+                "src_port": int(src[2]),
+                "dst_ip": dst[0],
+                "dst_port": int(dst[2]),
+                "recovered_bytes": 1000 * len(verdicts),
+                "missing_bytes": missing if stream_id == stream else 0,
+                **span,
+            }
+        )
+        rows["handshakes"].append(
+            {
+                "stream_id": stream_id,
+                "handshake_type": "establish_connection",
+                "violations": [],
+                "client_guid": sender,
+                "server_guid": receiver,
+                "capture_id": common["capture_id"],
+            }
+        )
+    if missing:
+        rows["stream_gaps"].append(
+            {"stream_id": stream, "stream_offset": 500 + 1000 * (len(verdicts) // 2), "length": missing}
+        )
+    rows["sequences"].append(
+        common | counts | span | {"messages": len(verdicts), "first_number": 1, "last_number": len(verdicts)}
+    )
+    rows["sessions"].append(
+        {
+            "session_id": common["session_id"],
+            "sender": sender,
+            "receiver": receiver,
+            "replay_scope": "queue",
+            "connections": 1,
+            "messages": len(verdicts),
+            "transactional": len(verdicts),
+            "missing_bytes": missing,
+            **counts,
+            **span,
+        }
+    )
+    _findings(rows, common, verdicts, counts)
+
+
+def _findings(rows: Rows, common: Row, verdicts: list[Row], counts: Row) -> None:
+    kinds = (
+        ("out_of_order", "stuck_sequence", "error", "were refused, and nothing of the sequence was accepted since"),
+        ("out_of_order", "out_of_order", "warning", "were refused, and had not been accepted before"),
+        ("gap_expired", "gap_expired", "warning", "were accepted over numbers that expired before they were sent"),
+        ("unknown", "capture_gap", "warning", "cannot be judged, as the capture is missing bytes before them"),
+        ("duplicate", "duplicates", "info", "arrived again after the receiver had them"),
+    )
+    for verdict, kind, severity, what in kinds:
+        if not counts[verdict]:
+            continue
+        place = next(i for i, row in enumerate(verdicts) if row["verdict"] == verdict)
+        rows["findings"].append(
+            common
+            | {
+                "kind": kind,
+                "severity": severity,
+                "at": verdicts[place]["captured_at"],
+                "messages": counts[verdict],
+                "explanation": f"{counts[verdict]} message(s) of queue {common['destination_queue']} {what}.",
+                "witness": [f"{common['stream_id']}@{row['stream_offset']}" for row in verdicts[place - 1 : place + 1]],
+            }
+        )

@@ -1,0 +1,77 @@
+"""Each notebook from top to bottom, on weeks of made data."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import made_nights
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+_CELL = re.compile(r"^# COMMAND -+$", re.MULTILINE)
+_MAGIC = re.compile(r"^# MAGIC %(\w+)", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Fifteen nights: three weeks, as a week begins on Monday."""
+    warehouse = tmp_path_factory.mktemp("weeks")
+    made_nights.make(warehouse, 20, messages=10, nights=15)
+    spark.conf.set("msmq.warehouse", str(warehouse))
+    yield warehouse
+    spark.conf.unset("msmq.warehouse")
+
+
+def cells(notebook: str) -> list[str]:
+    """The cells that hold code; the others are Markdown, for which nothing has to be run."""
+    header, *parts = _CELL.split((NOTEBOOKS / f"{notebook}.py").read_text())
+    assert header.startswith("# Databricks notebook source\n# MAGIC %md\n# MAGIC # ")
+    assert set(_MAGIC.findall("".join([header, *parts]))) == {"md"}
+    return [part for part in parts if not _MAGIC.search(part)]
+
+
+def shown_by(notebook: str) -> list[list[dict[str, Any]]]:
+    """The rows of each `display` of the notebook, run from top to bottom in one namespace."""
+    shown: list[list[dict[str, Any]]] = []
+
+    def display(rows: DataFrame) -> None:
+        shown.append([row.asDict() for row in rows.limit(1_000).collect()])
+
+    names: dict[str, Any] = {"display": display}
+    for cell in cells(notebook):
+        exec(compile(cell, notebook, "exec"), names)  # noqa: S102 - the product's own cells
+    return shown
+
+
+@pytest.mark.usefixtures("weeks")
+def test_a_first_look_shows_captures_and_what_was_refused() -> None:
+    captures, quarantine, unbalanced, verdicts, refused = shown_by("first_look")
+    assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 15)]
+    assert quarantine == unbalanced == []
+    assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
+    assert all(row["last_frame"] for row in refused)
+
+
+@pytest.mark.usefixtures("weeks")
+def test_one_session_is_shown_message_by_message() -> None:
+    worst, findings, messages, latency, coverage, holes, captures = shown_by("one_session")
+    assert len(worst) == len(coverage) == len(captures) == 1
+    assert {row["kind"] for row in findings} == {"stuck_sequence", "out_of_order"}
+    assert [row["replay_order"] for row in messages] == list(range(1, 10))
+    assert {row["evidence"] for row in latency} == {"confirmed", "none"}
+    assert holes == []
+
+
+@pytest.mark.usefixtures("weeks")
+def test_trends_are_shown_by_day_and_week() -> None:
+    days, findings, senders, latency, coverage = shown_by("fleet_trends")
+    assert len(days) == len(coverage) >= 15
+    assert sum(row["messages"] for row in days) == sum(row["in_order"] for row in days) + sum(
+        row[verdict] for row in days for verdict in made_nights.COUNTS[1:]
+    )
+    assert len({row["week"] for row in findings}) == len(latency) == 3
+    assert senders
+    assert all(0 <= row["before"] < row["last_week"] <= 1 for row in senders)
+    assert sum(row["missing_bytes"] for row in coverage) > 0

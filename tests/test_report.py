@@ -1,0 +1,312 @@
+"""The report: what it says, what it leaves out, and what a browser makes of it."""
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import made_nights
+import pytest
+from browser import CHROMIUM, Browser
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from jobs import report
+from jobs.archive import write_archive
+from jobs.config import Config
+from jobs.errors import JobError, UsageError
+from jobs.page import render
+from jobs.page.arrange import Row, steps
+from jobs.transforms.report import points
+from schemas.replay import FINDINGS, VERDICTS
+from schemas.tables import TABLES
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028"
+SESSIONS = 50
+
+
+def config(warehouse: Path, **options: Any) -> Config:
+    return Config.load({"warehouse": str(warehouse)} | options, None)
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two nights whose every text is hostile; an OrderAck among the witnesses, and one that is nowhere."""
+    warehouse = tmp_path_factory.mktemp("nights")
+    made_nights.make(warehouse, SESSIONS, nights=2, text=HOSTILE)
+    findings = DeltaTable(str(warehouse / FINDINGS.name)).to_pyarrow_table()
+    rows = findings.to_pylist()
+    last_night = (row for row in rows if row["kind"] == "stuck_sequence" and "#1@" in row["witness"][0])
+    stuck = min(last_night, key=lambda row: row["at"])
+    forth, _, back = stuck["witness"][0].split("@")[0].removesuffix("#1").partition(">")
+    stuck["witness"] += [f"{back}>{forth}#1@1000", "10.9.9.9:1>10.9.9.8:2#0@77"]
+    holed = next(row for row in rows if row["kind"] == "capture_gap" and "#1@" in row["witness"][0])
+    holed["witness"].insert(1, holed["witness"][0].partition("@")[0] + "@15500")
+    write_deltalake(
+        str(warehouse / FINDINGS.name), findings.from_pylist(rows, schema=findings.schema), mode="overwrite"
+    )
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def limited(spark: SparkSession, nights: Path) -> Path:
+    """The report of the last night, with less room than it has findings and sessions."""
+    limits = {"listed_findings": 1, "listed_sessions": 10, "drawn_sessions": 3, "drawn_points": 20}
+    report.run(spark, config(nights, **limits))
+    return nights / "report.html"
+
+
+@pytest.fixture(scope="module")
+def one_session(spark: SparkSession, nights: Path) -> Path:
+    """The report of one stuck session of the first night."""
+    found = DeltaTable(str(nights / FINDINGS.name)).to_pyarrow_table().to_pylist()
+    first = min((row for row in found if row["kind"] == "stuck_sequence"), key=lambda row: row["at"])
+    file = nights / "one" / "session.html"
+    report.run(spark, config(nights, out=str(file), session=[first["session_id"]], since="all"))
+    return file
+
+
+def text_of(file: Path) -> str:
+    return re.sub(r"[ \n]+", " ", unescape(file.read_text()))
+
+
+def test_the_page_is_one_small_file_that_names_no_other(limited: Path) -> None:
+    page = limited.read_text()
+    assert len(page) < 500_000
+    assert "default-src 'none'" in unescape(page)
+    for reference in ('src="', "src='", 'href="h', "url(", "@import", "fetch(", "XMLHttpRequest", "WebSocket"):
+        assert reference not in page.replace("img src=x", "")
+
+
+def test_the_five_numbers_are_those_of_the_last_night(limited: Path, nights: Path) -> None:
+    verdicts = DeltaTable(str(nights / VERDICTS.name)).to_pyarrow_table().to_pylist()
+    last = [row for row in verdicts if row["captured_at"] >= datetime(2026, 3, 3, 18, tzinfo=UTC)]
+    refused = sum(row["verdict"] == "out_of_order" for row in last)
+    page = text_of(limited)
+    assert f"<dt>Messages judged</dt><dd>{render.number(len(last))}</dd><dd>in 50 sessions, from 1 capture</dd>" in page
+    assert f"<dt>Accepted</dt><dd>{render.number(sum(row['accepted'] is True for row in last))}</dd>" in page
+    assert f"<dt>Refused, never accepted</dt><dd>{refused}</dd>" in page
+    assert "<dt>Expired before sent</dt><dd>1</dd>" in page
+    assert "<dt>Cannot be known</dt><dd>1</dd><dd>and 5\u202f000 bytes missing from the captures</dd>" in page
+
+
+def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
+    page = text_of(limited)
+    assert "Traffic before 2026-03-03 18:00:00 UTC is left out, and with it 7 earlier findings" in page
+    assert "The 1 of 2 that concern the most messages." in page
+    assert "The 10 worst of 50." in page
+    assert "The 3 worst of 50 sessions are drawn." in page
+    assert page.count('<details class="session"') == 3
+    assert "--session 'ID'" in page
+
+
+def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(limited: Path, nights: Path) -> None:
+    verdicts = DeltaTable(str(nights / VERDICTS.name)).to_pyarrow_table().to_pylist()
+    page = text_of(limited)
+    found = page.partition('id="kind-stuck_sequence"')[2].partition("</section>")[0]
+    assert found.count("<tbody> <tr>") == 1
+    setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
+    row = next(row for row in verdicts if row["stream_id"] in refused and f">{row['stream_offset']}<" in refused)
+    assert "in order" in setter
+    assert "out of order: predecessor missing" in refused
+    assert f">{row['last_frame']}<" in refused
+    assert f"wireshark -g {row['last_frame']} -r " in found
+    assert "order ack" in ack
+    assert "not found" in nowhere
+    assert '<th scope="row">5\u202f000 bytes missing</th>' in page.partition('id="kind-capture_gap"')[2]
+
+
+def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -> None:
+    page = text_of(one_session)
+    assert "Only 1 session that the report was asked for." in page
+    assert "in 1 session, from 2 captures" in page
+    assert page.count('<details class="session"') == 1
+    assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
+
+
+def test_a_report_that_says_the_same_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    assert report.write(str(file), "text")
+    before = file.stat().st_ino
+    assert not report.write(str(file), "text")
+    assert file.stat().st_ino == before
+    assert report.write(str(file), "other text")
+    assert file.read_text() == "other text"
+
+
+def test_an_empty_warehouse_has_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    for table in TABLES:
+        made_nights.write(tmp_path, table, [])
+    report.run(spark, config(tmp_path))
+    assert "No transactional message was found, so there is nothing to judge." in text_of(tmp_path / "report.html")
+
+
+def test_without_gold_tables_there_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="run msmq-replay replay first"):
+        report.run(spark, config(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="--out FILE"):
+        report.run(spark, Config.load({"catalog_schema": "main.msmq"}, None))
+
+
+def test_a_few_refused_among_many_accepted_are_all_drawn(spark: SparkSession) -> None:
+    rows = spark.range(5_000).selectExpr(
+        *("'a->b' AS session_id", "'queue q' AS scope_key", "'a' AS source_queue_manager", "'q' AS destination_queue"),
+        *("id AS replay_order", "id AS captured_ns", "0 AS tx_sequence_id", "id AS tx_sequence_number"),
+        *("id - 1 AS previous_tx_sequence_number", "id % 500 > 0 AS accepted", "0.5 AS ack_latency_ms"),
+        *("IF(id % 500 = 0, 'out_of_order', 'in_order') AS verdict", "'c' AS capture_id", "id AS last_frame"),
+    )
+    drawn = points(rows, 1, 100).collect()
+    kinds = [row["verdict"] for row in drawn]
+    assert kinds.count("out_of_order") == 10
+    assert 40 <= kinds.count("in_order") <= 52
+    assert {row["messages"] for row in drawn} == {5_000}
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(JobError, match=r"cannot be written to .*report\.html"):
+        report.write(str(tmp_path / "report.html"), "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    with pytest.raises(JobError, match="cannot be written"):
+        report.write("nonsense://place/report.html", "text")
+
+
+def test_the_page_is_in_the_zip(tmp_path: Path) -> None:
+    archive = tmp_path / "msmq_replay.zip"
+    write_archive(archive)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from jobs.page import render; print(*map(len, render.files()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, archive], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(len(text)) for text in render.files()]
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"), [(0, 7, "0 %"), (7, 7, "100 %"), (9_999_999, 10_000_000, "99.99 %"), (0, 0, "100 %")]
+)
+def test_a_share_is_whole_only_where_it_is_exact(part: int, whole: int, said: str) -> None:
+    assert render.share(part, whole) == said
+
+
+def test_the_command_for_wireshark_survives_a_shell() -> None:
+    assert render.in_wireshark("/a b/$(x).pcap", 7) == "wireshark -g 7 -r '/a b/$(x).pcap'"
+    assert render.in_wireshark(None, 7) == ""
+
+
+def test_times_keep_their_microseconds() -> None:
+    assert render.moment(1_772_474_400_000_001_999) == "2026-03-02 18:00:00.000001"
+    assert render.moment(None) == "no time"
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(0, 1), (119, 1), (120, 5), (86_400, 900), (10**8, 86_400)])
+def test_the_period_is_drawn_in_at_most_120_steps_or_days(seconds: int, step: int) -> None:
+    extent: Row = {"first_ns": 10**18, "last_ns": 10**18 + seconds * 10**9}
+    assert steps(extent)[1] == step * 10**9
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here")
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Browser, limited: Path) -> Browser:
+    browser.open(limited)
+    return browser
+
+
+def drawn_pixels(browser: Browser, scheme: str) -> set[str]:
+    """The colours in the first picture of a session."""
+    browser.colours(scheme)
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    return set(
+        browser.run(
+            "(() => { const canvas = document.querySelector('figure.picture canvas');"
+            "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+            "const seen = new Set();"
+            "for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) seen.add(data.slice(i, i + 3).join());"
+            "return [...seen]; })()"
+        )
+    )
+
+
+def test_the_page_asks_the_network_for_nothing_and_has_no_errors(shown: Browser, limited: Path) -> None:
+    shown.run("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    shown.run("new Promise(done => setTimeout(done, 300))")
+    assert shown.run("document.querySelectorAll('figure.picture .u-wrap').length") >= 3 * 2
+    assert shown.requests() == [limited.absolute().as_uri()]
+    assert shown.complaints() == []
+
+
+def test_hostile_text_stays_text(shown: Browser) -> None:
+    assert shown.run("document.querySelectorAll('img').length") == 0
+    assert shown.run("document.scripts.length") == 3
+    assert HOSTILE.replace("\u2028", "") in shown.run("document.querySelector('.finding').textContent").replace(
+        "\u2028", ""
+    )
+
+
+def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
+    green, red = {"light": "26,127,55", "dark": "86,211,100"}, {"light": "207,34,46", "dark": "255,128,120"}
+    for scheme in ("dark", "light"):
+        assert {green[scheme], red[scheme]} <= drawn_pixels(shown, scheme)
+
+
+def test_a_screen_reader_finds_landmarks_headings_tables_and_what_pictures_show(shown: Browser) -> None:
+    nodes = [node for node in shown.ask("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
+    assert len(names["main"]) == len(names["banner"]) == len(names["contentinfo"]) == len(names["navigation"]) == 1
+    assert {"In five numbers", "Findings", "Sessions", "Pictures", "What cannot be known"} <= set(names["heading"])
+    assert {"Number", "Previous", "Stream", "Time, UTC"} <= set(names["columnheader"])
+    assert any(name.startswith("Sequence number over time") and "out of order" in name for name in names["group"])
+    assert all(names["image"])
+    levels = shown.run("[...document.querySelectorAll('h1, h2, h3')].map(heading => Number(heading.tagName[1]))")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_a_picture_is_read_by_keyboard(shown: Browser) -> None:
+    shown.run("document.querySelector('figure.picture .plots').focus()")
+    shown.press("ArrowRight")
+    first = shown.run("document.querySelector('figure.picture .readout').textContent")
+    assert "number 1, previous 0: new sequence" in first
+    shown.press("ArrowRight", modifiers=8)
+    refused = shown.run("document.querySelector('figure.picture .readout').textContent")
+    assert "out of order" in refused
+    assert "frame " in refused
+
+
+def test_the_first_stop_of_the_tab_key_skips_to_the_findings(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    browser.press("Tab")
+    assert browser.run("document.activeElement.textContent") == "Skip to the findings"
+
+
+def test_a_link_to_a_session_opens_its_pictures(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    browser.run("document.querySelector('#session-table a[href=\"#session-2\"]').click()")
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    assert browser.run("document.querySelector('#session-2').open")
+    assert browser.run("document.querySelectorAll('#session-2 canvas').length") >= 2
+
+
+def test_sessions_are_found_by_a_part_of_their_names(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    address = browser.run("document.querySelectorAll('#session-table tbody tr')[4].dataset.text.split(' ')[1]")
+    browser.run("document.getElementById('filter').focus()")
+    browser.ask("Input.insertText", text=address)
+    shown = browser.run("[...document.querySelectorAll('#session-table tbody tr')].filter(row => !row.hidden).length")
+    assert shown == 1
+    assert browser.run("document.getElementById('filtered').textContent") == "1 of 10 listed"
