@@ -1,4 +1,4 @@
-"""Packets into messages, acks and handshakes; what cannot be decoded into quarantine."""
+"""Packets into messages, acks, handshakes and session_acks; what cannot be decoded into quarantine."""
 
 import sys
 
@@ -12,9 +12,7 @@ from jobs.transforms import books
 from jobs.transforms.decode import decoded_rows, undecodable_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, PACKETS, QUARANTINE, Law, Stage
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-
-_TABLES = (MESSAGES, ACKS, HANDSHAKES)
+from schemas.messages import DECODED
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -27,20 +25,20 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def step(warehouse: Warehouse, config: Config) -> None:
     """Decode the packets, unless that was done for this version of them."""
     warehouse.require(PACKETS, "ingest")
-    for table in _TABLES:
+    for table in DECODED:
         warehouse.create(table)
     origin = {"packets": warehouse.version(PACKETS)}
-    if warehouse.derived_from(HANDSHAKES) == origin:
+    if warehouse.derived_from(DECODED[-1]) == origin:
         progress("decode: nothing new")
         return
     packets = warehouse.read(PACKETS)
     undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
     warehouse.replace(QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'")
-    for table in _TABLES:
+    for table in DECODED:
         # The last of the tables says that all of them are done.
         warehouse.replace(table, decoded_rows(packets, table), derived_from=origin)
         progress(f"decode: wrote {table.name}")
-    rows = books.packet_books(packets, [warehouse.read(table) for table in _TABLES], warehouse.read(QUARANTINE))
+    rows = books.packet_books(packets, [warehouse.read(table) for table in DECODED], warehouse.read(QUARANTINE))
     warehouse.replace(BOOKS, rows, f"law = '{Law.PACKETS}'")
 
 

@@ -1,4 +1,4 @@
-"""Tables that `decode` writes: messages, acks and handshakes, their columns derived from `schemas.wire`."""
+"""Tables that `decode` writes: messages, acks, handshakes and session_acks, their columns derived from `schemas.wire`."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -137,6 +137,19 @@ HANDSHAKES = Table(
     ),
 )
 
+SESSION_ACKS = Table(
+    "session_acks",
+    "One row per SessionAck: what one side of a connection says it has received, and how it wants to be sent more.",
+    _KEY,
+    (
+        *CARRIED,
+        *header_columns(wire.BASE_HEADER),
+        *header_columns(wire.INTERNAL_HEADER),
+        *header_columns(wire.SESSION_HEADER),
+        _VIOLATIONS,
+    ),
+)
+
 TABLE_OF: dict[PacketType, Table] = {
     PacketType.USER_MESSAGE: MESSAGES,
     PacketType.ADMINISTRATION: MESSAGES,
@@ -144,5 +157,8 @@ TABLE_OF: dict[PacketType, Table] = {
     PacketType.FINAL_ACK: ACKS,
     PacketType.ESTABLISH_CONNECTION: HANDSHAKES,
     PacketType.CONNECTION_PARAMETERS: HANDSHAKES,
+    PacketType.SESSION_ACK: SESSION_ACKS,
 }
-"""The table a packet becomes a row of; a session_ack becomes none, an unknown packet is quarantined."""
+"""The table a packet becomes a row of; an unknown packet is quarantined."""
+DECODED: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
+"""The tables that hold what packets say."""

@@ -10,7 +10,7 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
@@ -25,6 +25,7 @@ TABLES: tuple[Table, ...] = (
     MESSAGES,
     ACKS,
     HANDSHAKES,
+    SESSION_ACKS,
     VERDICTS,
     SEQUENCES,
     SESSIONS,

@@ -10,17 +10,20 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, user_message
 from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, header_columns
+from schemas.messages import ACKS, DECODED, header_columns
+from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs import build, names
-from udfs.decode import Decoded, acks, arrow_schema, explain, guid_texts, handshakes, messages
+from udfs.decode import Decoded, guid_texts, utf16_texts
 from udfs.gather import Packets
 from udfs.outline import FAULTS, PACKET_TYPES, outline
 from udfs.packet import DecodeError, decode_packet
@@ -55,12 +58,14 @@ def resized(packet: bytes) -> bytes:
     return patched(packet, 8, "I", len(packet))
 
 
+def rows_of(table: Table, decoded: Decoded) -> pa.RecordBatch:
+    return decoded.rows(table, to_arrow_schema(table.spark))
+
+
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
     """What the one-packet decoder says, once the batch decoder has said the same."""
     decoded = Decoded(batch(packets))
-    rows = {
-        row["first_frame"]: row for table in (MESSAGES, ACKS, HANDSHAKES) for row in decoded.rows(table).to_pylist()
-    }
+    rows = {row["first_frame"]: row for table in DECODED for row in rows_of(table, decoded).to_pylist()}
     errors = {row["first_frame"]: (row["reason"], row["detail"]) for row in decoded.undecodable().to_pylist()}
     lines = decoded.lines
     expected = [decode_packet(*packet) for packet in packets]
@@ -72,9 +77,8 @@ def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
             continue
         assert PACKET_TYPES[lines[index]["packet_type"]] == one["packet_type"]
         columns = {name: value for name, value in one.items() if name != "packet_type"}
-        if columns:
-            row = rows.pop(index)
-            assert {name: row[name] for name in columns} == columns
+        row = rows.pop(index)
+        assert {name: row[name] for name in columns} == columns
     assert not rows
     assert not errors
     return expected
@@ -84,8 +88,8 @@ def agree_without_bodies(packets: Sequence[bytes]) -> list[dict[str, Any] | Deco
     """What both decoders say of the packets, once they have said the same of them without their bodies."""
     whole, cut = [kept(packet) for packet in packets], [stored(packet) for packet in packets]
     with_bodies, without = Decoded(batch(whole)), Decoded(batch(cut))
-    for table in (MESSAGES, ACKS, HANDSHAKES):
-        assert without.rows(table).equals(with_bodies.rows(table))
+    for table in DECODED:
+        assert rows_of(table, without).equals(rows_of(table, with_bodies))
     rows = agree(whole)
     assert [decode_packet(*packet) for packet in cut] == rows
     return rows
@@ -193,7 +197,19 @@ def test_examples_c_d_and_e_decode_to_their_annotated_fields() -> None:
         "violations": [],
     }
     assert {name: ack[name] for name in expected} == expected
-    assert decoded(EXAMPLES["D"]) == {"packet_type": PacketType.SESSION_ACK}
+    session_ack = decoded(EXAMPLES["D"])
+    expected = {
+        "packet_type": PacketType.SESSION_ACK,
+        "internal_type": 1,
+        "ack_sequence_number": 5,
+        "recoverable_msg_ack_seq_number": 1,
+        "recoverable_msg_ack_flags": 0xB,
+        "user_msg_sequence_number": 2,
+        "recoverable_msg_seq_number": 0,
+        "window_size": 64,
+        "violations": [],
+    }
+    assert {name: session_ack[name] for name in expected} == expected
     handshake = decoded(EXAMPLES["E"])
     expected = {
         "handshake_type": "establish_connection",
@@ -227,7 +243,7 @@ def test_a_final_ack_names_the_message_it_is_about() -> None:
     assert row["acknowledged_message_id"] == f"{SENDER}\\4097"
     assert row["message_class_name"] == "MQMSG_CLASS_NACK_Q_PURGED"
     assert row["tx_sequence_id"] == (1 << 64) - 1
-    assert acks(batch([kept(packet)]))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
+    assert rows_of(ACKS, Decoded(batch([kept(packet)])))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -479,6 +495,8 @@ BROKEN = (
         ),
         (Violation.FINAL_ACK_CLASS_UNKNOWN,),
     ),
+    Broken(build.session_ack(window_size=0), (Violation.WINDOW_SIZE_ZERO,)),
+    Broken(patched(build.session_ack(), 18, "H", 0x8001), (Violation.RESERVED_BITS,)),
     Broken(build.establish_connection(SENDER, operating_system=0x0311), (Violation.OPERATING_SYSTEM_RESERVED,)),
     Broken(
         build.connection_parameters(recoverable_ack_timeout_ms=499, ack_timeout_ms=120_001),
@@ -551,7 +569,7 @@ def test_a_session_header_is_found_after_packet_size_and_inside_it() -> None:
     packet = build.user_message(SENDER, message_id=1, session=session)
     assert decoded(packet)["ack_sequence_number"] == 77
     assert decoded(resized(packet))["ack_sequence_number"] == 77
-    assert decoded(patched(EXAMPLES["D"], 8, "I", 20)) == {"packet_type": PacketType.SESSION_ACK}
+    assert decoded(patched(EXAMPLES["D"], 8, "I", 20)) == decoded(EXAMPLES["D"]) | {"packet_size": 20}
     agree([kept(resized(packet)), stored(resized(packet)), kept(patched(EXAMPLES["D"], 8, "I", 20))])
 
 
@@ -642,7 +660,7 @@ def test_a_response_queue_is_named_by_its_type(
 
 
 def test_every_field_of_every_header_is_a_column() -> None:
-    tables = {column.name: column for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
+    tables = {column.name: column for table in DECODED for column in table}
     parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
     for header in wire.HEADERS:
         if header not in parts:
@@ -652,13 +670,13 @@ def test_every_field_of_every_header_is_a_column() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_batches_have_the_schema_of_their_table(count: int) -> None:
-    packets = batch([kept(BUILT[name]) for name in "ABCDE"] * count)
-    for decode, table in ((messages, MESSAGES), (acks, ACKS), (handshakes, HANDSHAKES)):
-        rows = decode(packets)
-        assert rows.schema == arrow_schema(table)
-        assert rows.num_rows == count * sum(table is each for each in (MESSAGES, MESSAGES, ACKS, HANDSHAKES))
+    both = Decoded(batch([kept(BUILT[name]) for name in "ABCDE"] * count))
+    for table in DECODED:
+        rows = rows_of(table, both)
+        assert rows.schema == to_arrow_schema(table.spark)
+        assert rows.num_rows == count * (2 if table.name == "messages" else 1)
         rows.validate(full=True)
-    assert explain(packets).num_rows == 0
+    assert both.undecodable().num_rows == 0
 
 
 def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> None:
@@ -671,6 +689,12 @@ def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> No
     assert names.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
     assert names.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
     assert names.provider(b"\x01") == (None, None)
+
+
+@pytest.mark.parametrize("texts", [["größe", "€uro", "\uffff", ""], ["a\0b", "\0"], ["\x7f", "\x80", "\u07ff", "\u0800"]])
+def test_texts_beyond_ascii_and_with_a_terminator_inside_read_as_one_by_one(texts: list[str]) -> None:
+    contents = [text.encode("utf-16-le") for text in texts for text in (text, f"{text}\0")]
+    assert utf16_texts(pa.array(contents, pa.large_binary())).to_pylist() == [names.text(each) for each in contents]
 
 
 def test_an_odd_byte_in_a_label_is_replaced_and_text_beyond_ascii_is_kept() -> None:

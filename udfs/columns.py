@@ -7,19 +7,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
 from schemas.table import Table
-from udfs import decode
 from udfs.assemble import assemble_connections
 from udfs.condense import unseal
+from udfs.decode import Decoded
 from udfs.fragments import reassemble
 from udfs.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
 
 _MOST_TASKS = 10_000
-_DECODERS = {MESSAGES.name: decode.messages, ACKS.name: decode.acks, HANDSHAKES.name: decode.handshakes}
 
 
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
@@ -66,8 +64,9 @@ def unsealed(sealed: DataFrame) -> DataFrame:
 
 
 def decoded(packets: DataFrame, table: Table) -> DataFrame:
-    """The rows of messages, acks or handshakes in `packets`, which are all of its types."""
-    return packets.mapInArrow(_each(_DECODERS[table.name]), table.spark)
+    """The rows of a table of what packets say, in `packets`."""
+    schema = to_arrow_schema(table.spark)
+    return packets.mapInArrow(_each(lambda batch: Decoded(batch).rows(table, schema)), table.spark)
 
 
 def explained(packets: DataFrame) -> DataFrame:
@@ -75,7 +74,7 @@ def explained(packets: DataFrame) -> DataFrame:
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
     )
-    return packets.mapInArrow(_each(decode.explain), schema)
+    return packets.mapInArrow(_each(lambda batch: Decoded(batch).undecodable()), schema)
 
 
 def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:

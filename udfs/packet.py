@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, TABLE_OF, AckType, HandshakeType
+from schemas.messages import ACKS, CARRIED, DECODED, HANDSHAKES, MESSAGES, TABLE_OF, AckType, HandshakeType
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs import names, rules
@@ -23,7 +23,7 @@ _NULL_GUID = names.guid_text(bytes(_GUID))
 _HEADERS = {header.name: header for header in wire.HEADERS}
 _DECODED = {
     table.name: [name for name in table.names if name not in {column.name for column in CARRIED}]
-    for table in (MESSAGES, ACKS, HANDSHAKES)
+    for table in DECODED
 }
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
@@ -414,7 +414,7 @@ def row(walk: Walk) -> dict[str, Any]:
     values |= walk.columns
     ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
     broken = set(walk.violations)
-    if table is not HANDSHAKES:
+    if table in (MESSAGES, ACKS):
         ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
         values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
         values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])

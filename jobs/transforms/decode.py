@@ -10,7 +10,7 @@ from udfs import columns
 
 
 def decoded_rows(packets: DataFrame, table: Table) -> DataFrame:
-    """Rows of `table` (messages, acks or handshakes), one per packet of a type that belongs there."""
+    """Rows of `table`, one of those that hold what packets say, one per packet of a type that belongs there."""
     types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
     return columns.decoded(packets.where(F.col("packet_type").isin(types)), table)
 
