@@ -3,16 +3,17 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, nightly, replay, simulate
+from jobs import command, decode, decode_packet, ingest, nightly, replay, simulate
 
 COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": replay}
 USAGE = """usage: msmq-replay COMMAND [options]
 
-  nightly   ingest, decode and replay in order
-  ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
-  decode    packets into messages, acks, handshakes, session_acks
-  replay    messages into verdicts, sequences, sessions, transactions, findings
-  simulate  captures of simulated queue managers, with the truth beside them
+  nightly        ingest, decode and replay in order
+  ingest         captures into captures, streams, stream_gaps, packets, quarantine, books
+  decode         packets into messages, acks, handshakes, session_acks
+  replay         messages into verdicts, sequences, sessions, transactions, findings
+  simulate       captures of simulated queue managers, with the truth beside them
+  decode-packet  one packet, as hexadecimal or in a file, as an annotated tree
 
 msmq-replay COMMAND --help shows the options."""
 
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if name == "simulate":
         return command.main_alone(name, simulate.run, rest)
+    if name == "decode-packet":
+        return decode_packet.main(rest)
     if name not in COMMANDS:
         print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
         return 2

@@ -1,26 +1,26 @@
 """Coverage-guided fuzzing of the packet decoder with atheris, by hand: CONTRIBUTING.md says how.
 
-The first byte of an input says how the rest becomes a packet; then both decoding paths read it, beside a sound packet,
-as it is stored with and without its body. A finding is an exception, or a value on which the two do not agree.
+The first byte of an input says how the rest becomes a packet and what is stored of it. It is decoded alone, with and
+without its body, and annotated; fifty at a time are decoded in one batch. A finding is an exception, or a value on
+which the ways do not agree; the message shows the packets.
 """
 
+import random
 import sys
 from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["schemas", "udfs"]):
-    from random_packets import Stored, any_packet, batch, stored
+with atheris.instrument_imports(include=["udfs.annotate", "udfs.names", "udfs.packet", "udfs.rules"]):
+    from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
-    from schemas.messages import TABLE_OF
-    from udfs.decode import Decoded
+    from udfs.annotate import annotated, tree
     from udfs.packet import DecodeError, decode_packet
 
-import random
-
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
-_SOUND: Stored = (EXAMPLES["A"], None, len(EXAMPLES["A"]))
+_BATCH = 50
+_waiting: list[Stored] = []
 
 
 def packet_of(data: bytes) -> bytes:
@@ -35,34 +35,26 @@ def packet_of(data: bytes) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """Raise unless both paths read the packet, and alike."""
-    if len(data) < 2:  # noqa: PLR2004 - nothing but the byte that says how
+    """Raise unless every way reads the packet, and alike."""
+    if not data:
         return
     packet = packet_of(data)
+    whole = packet, None, len(packet)
     raw, trailer, size = stored(packet)
+    assert decode_packet(raw, trailer, size) == decode_packet(*whole), packet.hex()
+    assert tree(annotated(packet))
     if data[0] & _CUT_RAW:
         raw = raw[:-1]
     if data[0] & _CUT_TRAILER:
         trailer = trailer[1:] if trailer else b""
-    rows = [_SOUND, (packet, None, len(packet)), (raw, trailer, size), _SOUND]
-    both = Decoded(batch(rows))
-    errors = {row["first_frame"]: (row["reason"], row["detail"]) for row in both.undecodable().to_pylist()}
-    found = {}
-    for table in dict.fromkeys(TABLE_OF.values()):
-        part = both.rows(table)
-        part.validate(full=True)
-        found |= {row["first_frame"]: row for row in part.to_pylist()}
-    for index, row in enumerate(rows):
-        one = decode_packet(*row)
-        if isinstance(one, DecodeError):
-            assert errors.pop(index) == (one.fault.value, one.detail), one
-            continue
-        columns = {name: value for name, value in one.items() if name != "packet_type"}
-        if columns:
-            other = found.pop(index)
-            assert {name: other[name] for name in columns} == columns
-    assert not errors
-    assert not found
+    _waiting.extend((whole, (raw, trailer, size)))
+    if len(_waiting) < _BATCH:
+        return
+    found = tables(_waiting)
+    alone = [decode_packet(*each) for each in _waiting]
+    expected = [(one.fault.value, one.detail) if isinstance(one, DecodeError) else one for one in alone]
+    assert found == expected, [each for each, one, other in zip(_waiting, found, expected, strict=True) if one != other]
+    _waiting.clear()
 
 
 def corpus(folder: Path) -> None:

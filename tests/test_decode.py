@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, user_message
+from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, tables, user_message
 from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
 from schemas import wire
@@ -25,7 +25,7 @@ from schemas.wire import QueueType
 from udfs import build, names
 from udfs.decode import Decoded, guid_texts, utf16_texts
 from udfs.gather import Packets
-from udfs.outline import FAULTS, PACKET_TYPES, outline
+from udfs.outline import FAULTS, outline
 from udfs.packet import DecodeError, decode_packet
 from udfs.rules import OF_TABLE
 
@@ -64,23 +64,14 @@ def rows_of(table: Table, decoded: Decoded) -> pa.RecordBatch:
 
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
     """What the one-packet decoder says, once the batch decoder has said the same."""
-    decoded = Decoded(batch(packets))
-    rows = {row["first_frame"]: row for table in DECODED for row in rows_of(table, decoded).to_pylist()}
-    errors = {row["first_frame"]: (row["reason"], row["detail"]) for row in decoded.undecodable().to_pylist()}
-    lines = decoded.lines
     expected = [decode_packet(*packet) for packet in packets]
-    for index, one in enumerate(expected):
+    lines = outline(Packets.stored_in(*(batch(packets)[name] for name in ("raw", "trailer", "size"))))
+    for one, row, line in zip(expected, tables(packets), lines, strict=True):
         if isinstance(one, DecodeError):
-            assert errors.pop(index) == (one.fault.value, one.detail)
-            assert lines[index]["fault"] == 1 + FAULTS.index(one.fault)
-            assert lines[index]["fault_offset"] == one.offset
-            continue
-        assert PACKET_TYPES[lines[index]["packet_type"]] == one["packet_type"]
-        columns = {name: value for name, value in one.items() if name != "packet_type"}
-        row = rows.pop(index)
-        assert {name: row[name] for name in columns} == columns
-    assert not rows
-    assert not errors
+            assert row == (one.fault.value, one.detail)
+            assert (line["fault"], line["fault_offset"]) == (1 + FAULTS.index(one.fault), one.offset)
+        else:
+            assert row == one
     return expected
 
 
@@ -691,7 +682,9 @@ def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> No
     assert names.provider(b"\x01") == (None, None)
 
 
-@pytest.mark.parametrize("texts", [["größe", "€uro", "\uffff", ""], ["a\0b", "\0"], ["\x7f", "\x80", "\u07ff", "\u0800"]])
+@pytest.mark.parametrize(
+    "texts", [["größe", "€uro", "\uffff", ""], ["a\0b", "\0"], ["\x7f", "\x80", "\u07ff", "\u0800"]]
+)
 def test_texts_beyond_ascii_and_with_a_terminator_inside_read_as_one_by_one(texts: list[str]) -> None:
     contents = [text.encode("utf-16-le") for text in texts for text in (text, f"{text}\0")]
     assert utf16_texts(pa.array(contents, pa.large_binary())).to_pylist() == [names.text(each) for each in contents]

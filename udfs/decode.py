@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import wire
-from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
+from schemas.messages import ACKS, CARRIED, DECODED_ALONE, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
@@ -47,6 +47,7 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
 _CARRIED = [column.name for column in CARRIED]
+_BESIDE = {*_CARRIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
@@ -74,7 +75,7 @@ class Decoded:
         wanted = of_table[self.lines["packet_type"]] & (self.lines["fault"] == 0)
         fast = np.flatnonzero(wanted & ~self.lines["scalar"])
         slow = np.flatnonzero(wanted & self.lines["scalar"])
-        decoded = pa.schema([field for field in schema if field.name not in _CARRIED])
+        decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
         built = _Columns(self.stored.take(fast), picked(self.lines, fast), table).arrays if len(fast) else {}
         arrays = [built.get(field.name, pa.nulls(len(fast), field.type)) for field in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
@@ -82,14 +83,12 @@ class Decoded:
             walked = pa.RecordBatch.from_pylist([row(self.walks[index]) for index in slow.tolist()], decoded)
             order = np.argsort(np.concatenate((fast, slow)))
             values = pa.concat_batches((values, walked)).take(pa.array(order))
-        carried = self.packets.select(_CARRIED)
+        rows = self.packets.select(_CARRIED)
         if not wanted.all():
-            carried = carried.take(pa.array(np.flatnonzero(wanted)))
+            rows = rows.take(pa.array(np.flatnonzero(wanted)))
+        beside = {name: rows[name] for name in _CARRIED} | {DECODED_ALONE.name: pa.array(self.lines["scalar"][wanted])}
         return pa.RecordBatch.from_arrays(
-            [
-                carried[field.name].cast(field.type) if field.name in _CARRIED else values[field.name]
-                for field in schema
-            ],
+            [beside[field.name].cast(field.type) if field.name in beside else values[field.name] for field in schema],
             schema=schema,
         )
 
@@ -135,7 +134,7 @@ def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
 
 
 def utf16_texts(contents: pa.Array) -> pa.Array:
-    """UTF-16LE up to its terminator, as `names.text` reads it: what has surrogates by distinct content, all else at once."""
+    """UTF-16LE up to its terminator, as `names.text` reads it; by distinct content where there are surrogates."""
     _, offsets, data = contents.buffers()
     bounds = np.frombuffer(offsets, np.int64) // 2
     units = np.frombuffer(data, "<u2")

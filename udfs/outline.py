@@ -240,7 +240,9 @@ class _Batch:
         if len(rows):
             label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
             length = 2 * properties["label_length"][rows].astype(np.int64)
-            ordering[rows] = self._distinct(rows, label, length, lambda label: names.text(label) == wire.ORDER_ACK_LABEL)
+            ordering[rows] = self._distinct(
+                rows, label, length, lambda label: names.text(label) == wire.ORDER_ACK_LABEL
+            )
             ordering[ordering] = self._for_order_queue(np.flatnonzero(ordering), destination_type)
         report = (code == MessageClass.MQMSG_CLASS_REPORT) | (code == MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE)
         self.result["packet_type"] = np.select(
