@@ -9,7 +9,7 @@ COMMANDS = {"nightly": nightly, "ingest": ingest, "decode": decode, "replay": re
 USAGE = """usage: msmq-replay COMMAND [options]
 
   nightly        ingest, decode and replay in order
-  ingest         captures into captures, streams, stream_gaps, packets, quarantine, books
+  ingest         captures into captures, streams, stream_gaps, packets, pings, quarantine, books
   decode         packets into messages, acks, handshakes, session_acks
   replay         messages into verdicts, sequences, sessions, transactions, findings
   simulate       captures of simulated queue managers, with the truth beside them

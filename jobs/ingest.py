@@ -1,4 +1,4 @@
-"""Captures into captures, streams, stream_gaps, packets, quarantine and books.
+"""Captures into captures, streams, stream_gaps, packets, quarantine, pings and books.
 
 A capture is known by its content: what is in the table `captures` is not read again. That row is written last, so a run
 that was killed is simply done again, and the rows it left are found by their keys. When a new capture holds more of a
@@ -32,11 +32,12 @@ from schemas.ingest import (
     STREAMS,
     Law,
 )
+from schemas.pings import PINGS
 from schemas.staging import SEGMENTS
 from udfs import columns
 from udfs.options import CaptureFile, IngestOptions
 
-_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
+_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, PINGS, BOOKS)
 _MOST_TASKS = 10_000
 
 
@@ -210,6 +211,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled) -> None
         (STREAM_GAPS, ingest.gap_rows(rows)),
         (PACKETS, ingest.packet_rows(rows)),
         (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
+        (PINGS, ingest.ping_rows(found.scanned, found.captures)),
     ):
         warehouse.merge(table, table_rows)
         progress(f"ingest: wrote {table.name}")

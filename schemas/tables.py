@@ -11,6 +11,7 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
+from schemas.pings import PINGS
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
@@ -22,6 +23,7 @@ TABLES: tuple[Table, ...] = (
     STREAM_GAPS,
     PACKETS,
     QUARANTINE,
+    PINGS,
     MESSAGES,
     ACKS,
     HANDSHAKES,

@@ -19,6 +19,7 @@ from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import ACKS, DECODED, header_columns
+from schemas.pings import PINGS
 from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
@@ -651,12 +652,12 @@ def test_a_response_queue_is_named_by_its_type(
 
 
 def test_every_field_of_every_header_is_a_column() -> None:
-    tables = {column.name: column for table in DECODED for column in table}
-    parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
+    columns = {column.name: column for table in (*DECODED, PINGS) for column in table}
+    parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_ELEMENT, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
     for header in wire.HEADERS:
         if header not in parts:
-            assert {column.name for column in header_columns(header)} <= set(tables)
-    assert all(column.comment for column in tables.values())
+            assert {column.name for column in header_columns(header)} <= set(columns)
+    assert all(column.comment for column in columns.values())
 
 
 @pytest.mark.parametrize("count", [0, 1])
