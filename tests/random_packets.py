@@ -199,9 +199,9 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
 _BESIDE = {column.name for column in (*CARRIED, DECODED_ALONE)}
 
 
-def tables(packets: Sequence[Stored]) -> list[Any]:
+def tables(packets: Sequence[Stored], both: Decoded | None = None) -> list[Any]:
     """What the batch decoder makes of each packet: its type with the row of its table, or reason and detail."""
-    both = Decoded(batch(packets))
+    both = Decoded(batch(packets)) if both is None else both
     found: list[Any] = [None] * len(packets)
     for row in both.undecodable().to_pylist():
         found[row["first_frame"]] = row["reason"], row["detail"]

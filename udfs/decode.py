@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import wire
-from schemas.messages import ACKS, CARRIED, DECODED_ALONE, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
+from schemas.messages import ACKS, CARRIED, DECODED, DECODED_ALONE, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
@@ -46,6 +46,7 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     ),
     SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
+_TABLES = {table.name: table for table in DECODED}
 _CARRIED = [column.name for column in CARRIED]
 _BESIDE = {*_CARRIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
@@ -71,6 +72,7 @@ class Decoded:
 
     def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
         """The rows of one table, in the packets' order and in the table's Arrow schema."""
+        table = _TABLES[table.name]  # a worker is sent a copy, and here they are told apart by identity
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
         wanted = of_table[self.lines["packet_type"]] & (self.lines["fault"] == 0)
         fast = np.flatnonzero(wanted & ~self.lines["scalar"])
