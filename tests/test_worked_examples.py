@@ -20,9 +20,11 @@ _SHORTEST = 16
 
 
 def cuts() -> Iterator[tuple[str, bytes]]:
-    """Each packet whole, cut at every byte, and cut with a PacketSize that agrees with the cut."""
+    """Each packet whole; the first five cut at every byte too, and cut with a PacketSize that agrees with the cut."""
     for name, packet in EXAMPLES.items():
         yield f"{name} whole", packet
+        if name > "E":
+            continue  # tests/test_decode.py cuts them all
         for size in range(1, len(packet)):
             yield f"{name} cut at {size}", packet[:size]
             announced = size - 16 if name == "B" else size  # its SessionHeader is not counted
@@ -81,7 +83,7 @@ def test_a_packet_is_decoded_only_when_nothing_but_padding_is_cut(
 ) -> None:
     names = (name for table in ("messages", "acks", "handshakes", "session_acks") for name in tables[table])
     decoded = {name for name in names if " said to be " in name}
-    assert decoded == {"A said to be 195", "H said to be 179"}  # their last byte is padding
+    assert decoded == {"A said to be 195"}  # its last byte is padding
 
 
 def test_the_transactional_message_decodes_to_its_annotated_fields(
