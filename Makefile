@@ -27,10 +27,17 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 bench: $(BIN)/.installed  ## time ingest, decode and replay on a simulated capture; MB=… sets its size
 	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100)
 
+docs: $(BIN)/.installed  ## docs/wire-format.md and docs/tables.md, from the declarations in schemas/
+	$(BIN)/python -m schemas.document docs
+
+fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer
+	$(BIN)/python -m pip install --quiet --group fuzz
+	PYTHONPATH=. $(BIN)/python tests/fuzz_packet.py $(OUT)/fuzz/corpus -artifact_prefix=$(OUT)/fuzz/ -max_len=2048 -max_total_time=$(or $(SECONDS),60)
+
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 	$(BIN)/python -m jobs.archive dist/msmq_replay.zip
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test bench zip clean
+.PHONY: help run test bench docs fuzz zip clean

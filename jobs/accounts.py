@@ -7,11 +7,10 @@ from jobs.command import progress
 from jobs.transforms import books
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Law
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import DECODED
 from schemas.table import Table
 
 INGESTED = (CAPTURES, STREAMS, PACKETS, QUARANTINE)
-DECODED = (MESSAGES, ACKS, HANDSHAKES)
 
 
 def step(warehouse: Warehouse, tables: Sequence[Table] = INGESTED + DECODED) -> bool:

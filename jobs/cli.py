@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, ingest, maintain, nightly, repair, replay, report, simulate, status
+from jobs import command, decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
 
 COMMANDS = {
     "nightly": nightly,
@@ -17,15 +17,16 @@ COMMANDS = {
 }
 USAGE = """usage: msmq-replay COMMAND [options]
 
-  nightly   ingest, decode, replay and report in order
-  ingest    captures into captures, streams, stream_gaps, packets, quarantine, books
-  decode    packets into messages, acks, handshakes
-  replay    messages into verdicts, sequences, sessions, transactions, findings
-  report    all of these into one HTML file
-  status    what was read, what is pending, what failed and why
-  repair    finish what a killed run left
-  maintain  put small files together, remove what is no longer needed
-  simulate  captures of simulated queue managers, with the truth beside them
+  nightly        ingest, decode, replay and report in order
+  ingest         captures into captures, streams, stream_gaps, packets, pings, quarantine, books
+  decode         packets into messages, acks, handshakes, session_acks
+  replay         messages into verdicts, sequences, sessions, transactions, findings
+  report         all of these into one HTML file
+  status         what was read, what is pending, what failed and why
+  repair         finish what a killed run left
+  maintain       put small files together, remove what is no longer needed
+  simulate       captures of simulated queue managers, with the truth beside them
+  decode-packet  one packet, as hexadecimal or in a file, as an annotated tree
 
 msmq-replay COMMAND --help shows the options."""
 
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if name == "simulate":
         return command.main_alone(name, simulate.run, rest)
+    if name == "decode-packet":
+        return decode_packet.main(rest)
     if name not in COMMANDS:
         print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
         return 2

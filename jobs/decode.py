@@ -1,4 +1,4 @@
-"""Packets into messages, acks and handshakes; what cannot be decoded into quarantine."""
+"""Packets into messages, acks, handshakes and session_acks; what cannot be decoded into quarantine."""
 
 import sys
 from typing import Any
@@ -12,11 +12,11 @@ from jobs.summary import decode_summary
 from jobs.transforms.decode import decoded_rows, undecodable_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import DECODED, MESSAGES
 from udfs.hide import hidden
 
 SOURCES = (PACKETS,)
-TABLES = (MESSAGES, ACKS, HANDSHAKES)
+TABLES = DECODED
 
 
 def run(spark: SparkSession, config: Config) -> Summary:

@@ -1,4 +1,4 @@
-"""Captures into captures, streams, stream_gaps, packets, quarantine and books.
+"""Captures into captures, streams, stream_gaps, packets, quarantine, pings and books.
 
 A capture is known by its content: what is in the table `captures` is not read again. That row is written last, so a run
 that was killed is simply done again; what it left is undone first (`jobs.claims`). When a new capture holds more of a
@@ -32,12 +32,13 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
+from schemas.pings import PINGS
 from schemas.staging import SEGMENTS
 from udfs import columns
 from udfs.options import CaptureFile, IngestOptions
 
-_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, BOOKS)
-_OFTEN_NOTHING = (STREAM_GAPS, QUARANTINE)
+_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, PINGS, BOOKS)
+_OFTEN_NOTHING = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
 _MOST_TASKS = 10_000
 _ATTEMPTS = 5
@@ -245,6 +246,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publish
         (STREAM_GAPS, ingest.gap_rows(rows)),
         (PACKETS, ingest.packet_rows(rows)),
         (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
+        (PINGS, ingest.ping_rows(found.scanned, found.captures)),
     ):
         if table in _OFTEN_NOTHING and table_rows.isEmpty():
             continue

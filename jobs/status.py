@@ -17,7 +17,7 @@ from schemas.table import Table
 
 _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "decode": (decode.TABLES, decode.SOURCES),
-    "books": ((BOOKS,), accounts.INGESTED + accounts.DECODED),
+    "books": ((BOOKS,), accounts.INGESTED + decode.TABLES),
     "replay": (replay.TABLES, replay.SOURCES),
 }
 _NAMED = 20

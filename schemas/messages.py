@@ -1,4 +1,4 @@
-"""Tables that `decode` writes: messages, acks and handshakes, their columns derived from `schemas.wire`."""
+"""Tables that `decode` writes, messages, acks, handshakes and session_acks: columns derived from `schemas.wire`."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -61,6 +61,13 @@ _KEY = ("stream_id", "stream_offset")
 _FROM_PACKETS = ("captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
 CARRIED: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
 
+DECODED_ALONE = Column(
+    "decoded_alone",
+    BOOL,
+    "The packet was decoded on its own, which is slow, because the decoder of batches leaves its kind to that.",
+    nullable=False,
+)
+
 _MESSAGE_ID = Column("message_id", STRING, r"As MSMQ prints it: <source_queue_manager>\<ordinal>.")
 _MESSAGE_CLASS_NAME = Column("message_class_name", STRING, "Name of the class, [MS-MQMQ] 2.2.18.1.6, if any.")
 _VIOLATIONS = Column(
@@ -99,6 +106,7 @@ MESSAGES = Table(
         *header_columns(wire.MULTI_QUEUE_FORMAT_HEADER),
         *header_columns(wire.SESSION_HEADER),
         _VIOLATIONS,
+        DECODED_ALONE,
     ),
 )
 
@@ -119,6 +127,7 @@ ACKS = Table(
         _MESSAGE_CLASS_NAME,
         *header_columns(wire.SESSION_HEADER),
         _VIOLATIONS,
+        DECODED_ALONE,
     ),
 )
 
@@ -134,6 +143,21 @@ HANDSHAKES = Table(
         *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
         *header_columns(wire.CONNECTION_PARAMETERS_HEADER),
         _VIOLATIONS,
+        DECODED_ALONE,
+    ),
+)
+
+SESSION_ACKS = Table(
+    "session_acks",
+    "One row per SessionAck: what one side of a connection says it has received, and how it wants to be sent more.",
+    _KEY,
+    (
+        *CARRIED,
+        *header_columns(wire.BASE_HEADER),
+        *header_columns(wire.INTERNAL_HEADER),
+        *header_columns(wire.SESSION_HEADER),
+        _VIOLATIONS,
+        DECODED_ALONE,
     ),
 )
 
@@ -159,5 +183,8 @@ TABLE_OF: dict[PacketType, Table] = {
     PacketType.FINAL_ACK: ACKS,
     PacketType.ESTABLISH_CONNECTION: HANDSHAKES,
     PacketType.CONNECTION_PARAMETERS: HANDSHAKES,
+    PacketType.SESSION_ACK: SESSION_ACKS,
 }
-"""The table a packet becomes a row of; a session_ack becomes none, an unknown packet is quarantined."""
+"""The table a packet becomes a row of; an unknown packet is quarantined."""
+DECODED: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
+"""The tables that hold what packets say."""

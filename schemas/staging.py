@@ -3,6 +3,7 @@
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from schemas.ingest import CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
 SURVEY = Table(
@@ -106,10 +107,13 @@ FRAGMENTS = Table(
     ),
 )
 
-SCANNED = StructType([*SEGMENTS.spark, StructField("fragment", FRAGMENTS.spark)])
-"""What a split held: segments, and what is no segment; IP fragments."""
-
 _DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
+_PING = StructType([f for f in PINGS.spark if f.name not in ("capture_id", *_DERIVED)])
+
+SCANNED = StructType(
+    [*SEGMENTS.spark, StructField("fragment", FRAGMENTS.spark), StructField("ping", _PING)],
+)
+"""What a split held: segments, and what is no segment; IP fragments; UDP pings."""
 
 
 def _row(table: Table, *more: str) -> StructType:

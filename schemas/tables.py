@@ -10,7 +10,8 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
+from schemas.pings import PINGS
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
@@ -22,9 +23,11 @@ TABLES: tuple[Table, ...] = (
     STREAM_GAPS,
     PACKETS,
     QUARANTINE,
+    PINGS,
     MESSAGES,
     ACKS,
     HANDSHAKES,
+    SESSION_ACKS,
     VERDICTS,
     SEQUENCES,
     SESSIONS,

@@ -5,33 +5,59 @@ from typing import Self
 
 
 class Fault(StrEnum):
-    """Why a packet cannot be decoded: the reason code of a `decode` quarantine row, and its sentence."""
+    """Why a packet cannot be decoded: the reason code of a `decode` quarantine row, what says so, and its sentence."""
 
+    section: str
     sentence: str
 
-    def __new__(cls, code: str, sentence: str) -> Self:
-        """Attach the sentence to the code."""
+    def __new__(cls, code: str, section: str, sentence: str) -> Self:
+        """Attach section and sentence to the code."""
         member = str.__new__(cls, code)
         member._value_ = code
+        member.section = section
         member.sentence = sentence
         return member
 
-    BAD_SIGNATURE = "bad_signature", "The packet does not begin with version 0x10 and the signature LIOR"
-    SIZE_MISMATCH = "size_mismatch", "PacketSize and the bytes of the frame disagree"
-    BYTES_MISSING = "bytes_missing", "The stored bytes end before the packet does"
-    HEADER_BEYOND_PACKET = "header_beyond_packet", "A header does not fit in its packet"
-    UNKNOWN_INTERNAL_TYPE = "unknown_internal_type", "InternalHeader.Flags.PT is none of 1, 2 and 3"
-    ILLEGAL_DESTINATION_TYPE = "illegal_destination_type", "UserHeader.Flags.DQ is none of 0, 3, 5 and 7"
-    ILLEGAL_ADMIN_TYPE = "illegal_admin_type", "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7"
-    NAME_BEYOND_PACKET = "name_beyond_packet", "A queue name does not fit in its packet"
-    NAME_ODD_LENGTH = "name_odd_length", "A direct name has an odd number of bytes"
-    NAME_NOT_UTF16 = "name_not_utf16", "A direct name is not UTF-16"
-    NO_MESSAGE_PROPERTIES = "no_message_properties", "UserHeader.Flags.MP is not set"
-    SECURITY_BEYOND_PACKET = "security_beyond_packet", "SecurityData does not fit in its packet"
-    BODY_BEYOND_PACKET = "body_beyond_packet", "Label, extension and body do not fit in their packet"
-    BAD_SECTION = "bad_section", "A part of an optional header does not begin with its identifier"
-    SECTION_BEYOND_PACKET = "section_beyond_packet", "A part of an optional header does not fit in its packet"
-    UNKNOWN_FORMAT_TYPE = "unknown_format_type", "A format name has a FormatType that is none of 1, 2, 3 and 6"
+    BAD_SIGNATURE = (
+        "bad_signature",
+        "[MS-MQQB] 3.1.5.1.2",
+        "The packet does not begin with version 0x10 and the signature LIOR",
+    )
+    SIZE_MISMATCH = "size_mismatch", "[MS-MQMQ] 2.2.19.1", "PacketSize and the bytes of the frame disagree"
+    BYTES_MISSING = "bytes_missing", "[MS-MQMQ] 2.2.19.1", "The stored bytes end before the packet does"
+    HEADER_BEYOND_PACKET = "header_beyond_packet", "[MS-MQQB] 3.1.5.1.3", "A header does not fit in its packet"
+    UNKNOWN_INTERNAL_TYPE = "unknown_internal_type", "[MS-MQQB] 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
+    ILLEGAL_DESTINATION_TYPE = (
+        "illegal_destination_type",
+        "[MS-MQMQ] 2.2.19.2",
+        "UserHeader.Flags.DQ is none of 0, 3, 5 and 7",
+    )
+    ILLEGAL_ADMIN_TYPE = (
+        "illegal_admin_type",
+        "[MS-MQMQ] 2.2.19.2",
+        "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7",
+    )
+    NAME_BEYOND_PACKET = "name_beyond_packet", "[MS-MQMQ] 2.2.19.2", "A queue name does not fit in its packet"
+    NAME_ODD_LENGTH = "name_odd_length", "[MS-MQMQ] 2.2.18.1.5.2", "A direct name has an odd number of bytes"
+    NAME_NOT_UTF16 = "name_not_utf16", "[MS-MQMQ] 2.2.18.1.5.2", "A direct name is not UTF-16"
+    NO_MESSAGE_PROPERTIES = "no_message_properties", "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.MP is not set"
+    SECURITY_BEYOND_PACKET = "security_beyond_packet", "[MS-MQMQ] 2.2.20.6", "SecurityData does not fit in its packet"
+    BODY_BEYOND_PACKET = (
+        "body_beyond_packet",
+        "[MS-MQMQ] 2.2.19.3",
+        "Label, extension and body do not fit in their packet",
+    )
+    BAD_SECTION = "bad_section", "[MS-MQMQ] 2.2.20", "A part of an optional header does not begin with its identifier"
+    SECTION_BEYOND_PACKET = (
+        "section_beyond_packet",
+        "[MS-MQMQ] 2.2.20",
+        "A part of an optional header does not fit in its packet",
+    )
+    UNKNOWN_FORMAT_TYPE = (
+        "unknown_format_type",
+        "[MS-MQMQ] 2.2.18.1.4",
+        "A format name has a FormatType that is none of 1, 2, 3 and 6",
+    )
 
 
 class Violation(StrEnum):

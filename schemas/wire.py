@@ -13,6 +13,8 @@ from functools import cached_property
 
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
+PING_SIGNATURE = 0x5548  # the bytes "HU"
+PING_PORT = 3527
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time that never runs out
 ORDER_QUEUE_ID = 4
@@ -42,6 +44,7 @@ class Bits:
     mask: int
     column: str
     comment: str
+    names: type[IntEnum] | None = None
 
     @cached_property
     def shift(self) -> int:
@@ -66,6 +69,7 @@ class Field:
     default: int | bytes = 0
     bits: tuple[Bits, ...] = ()
     when: str | None = None
+    names: type[IntEnum] | None = None
 
     @cached_property
     def attribute(self) -> str:
@@ -93,9 +97,19 @@ class Header:
         return tuple(field for field in self.fields if field.code and field.when is None)
 
     @cached_property
+    def variable(self) -> tuple[Field, ...]:
+        """The other fields: of variable length, or there only when a flag says so."""
+        return tuple(field for field in self.fields if field not in self.fixed)
+
+    @cached_property
     def size(self) -> int:
         """Bytes of the fixed part."""
         return sum(field.size for field in self.fixed)
+
+    @cached_property
+    def by_attribute(self) -> dict[str, Field]:
+        """The fields by their attribute."""
+        return {field.attribute: field for field in self.fields}
 
 
 class InternalType(IntEnum):
@@ -214,6 +228,36 @@ class BodyType(IntEnum):
     VT_CLSID = 72
 
 
+class PrivacyLevel(IntEnum):
+    """MessagePropertiesHeader.PrivacyLevel, [MS-MQMQ] 2.2.19.3."""
+
+    NONE = 0
+    BITS_40 = 1
+    BITS_128 = 3
+    AES = 5
+
+
+class HashAlgorithm(IntEnum):
+    """MessagePropertiesHeader.HashAlgorithm, [MS-MQMQ] 2.2.19.3."""
+
+    MD2 = 0x8001
+    MD4 = 0x8002
+    MD5 = 0x8003
+    SHA_1 = 0x8004
+    SHA_256 = 0x800C
+    SHA_512 = 0x800E
+
+
+class EncryptionAlgorithm(IntEnum):
+    """MessagePropertiesHeader.EncryptionAlgorithm, [MS-MQMQ] 2.2.19.3."""
+
+    RC2 = 0x6602
+    AES_128 = 0x660E
+    AES_192 = 0x660F
+    AES_256 = 0x6610
+    RC4 = 0x6801
+
+
 VT_VECTOR = 0x1000
 VT_ARRAY = 0x2000
 
@@ -225,6 +269,14 @@ BODY_TYPE_NAMES: dict[int, str] = {
     for code in BodyType
 }
 DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in DeliveryMode}
+
+
+def name_of(names: type[IntEnum] | None, number: int) -> str | None:
+    """The name of a number among those declared for its field; a VARTYPE may carry a flag."""
+    if names is BodyType:
+        return BODY_TYPE_NAMES.get(number)
+    return names(number).name if names and number in names.__members__.values() else None
+
 
 BASE_HEADER = Header(
     "BaseHeader",
@@ -275,6 +327,7 @@ INTERNAL_HEADER = Header(
                     0x000F,
                     "internal_type",
                     "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
+                    InternalType,
                 ),
                 Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
             ),
@@ -376,12 +429,12 @@ USER_HEADER = Header(
             "The flag word as sent, reserved bits included.",
             bits=(
                 Bits("RC", 0x0000001F, "hop_count", "Routing servers passed so far, 0 to 29."),
-                Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable."),
+                Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable.", DeliveryMode),
                 Bits("JN", 0x00000100, "negative_source_journal", "The source keeps it if delivery fails."),
                 Bits("JP", 0x00000200, "positive_source_journal", "The source keeps it when delivered."),
-                Bits("DQ", 0x00001C00, "destination_queue_type", "How DestinationQueue is written."),
-                Bits("AQ", 0x0000E000, "admin_queue_type", "How AdminQueue is written."),
-                Bits("RQ", 0x00070000, "response_queue_type", "How ResponseQueue is written."),
+                Bits("DQ", 0x00001C00, "destination_queue_type", "How DestinationQueue is written.", QueueType),
+                Bits("AQ", 0x0000E000, "admin_queue_type", "How AdminQueue is written.", QueueType),
+                Bits("RQ", 0x00070000, "response_queue_type", "How ResponseQueue is written.", QueueType),
                 Bits("SH", 0x00080000, "has_security_header", "A SecurityHeader is present."),
                 Bits("TH", 0x00100000, "transactional", "A TransactionHeader is present."),
                 Bits(
@@ -450,7 +503,7 @@ SECURITY_HEADER = Header(
             "security_flags",
             "The flag word as sent, reserved bits included.",
             bits=(
-                Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID."),
+                Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID.", SenderIdType),
                 Bits("AU", 0x0010, "authenticated", "0 on the wire."),
                 Bits("EB", 0x0020, "body_encrypted", "The body is encrypted."),
                 Bits("DE", 0x0040, "default_provider", "The default cryptographic provider was used."),
@@ -489,7 +542,13 @@ MESSAGE_PROPERTIES_HEADER = Header(
             ),
         ),
         Field("LabelLength", "B", "label_length", "UTF-16 units of Label, terminator included."),
-        Field("MessageClass", "H", "message_class", "What the message is: application, acknowledgment, report."),
+        Field(
+            "MessageClass",
+            "H",
+            "message_class",
+            "What the message is: application, acknowledgment, report.",
+            names=MessageClass,
+        ),
         Field(
             "CorrelationID",
             "20s",
@@ -498,24 +557,26 @@ MESSAGE_PROPERTIES_HEADER = Header(
             Kind.MESSAGE_ID,
             bytes(20),
         ),
-        Field("BodyType", "I", "body_type", "VARTYPE of the body; informative."),
+        Field("BodyType", "I", "body_type", "VARTYPE of the body; informative.", names=BodyType),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
         Field("AllocationBodySize", "I", "allocation_body_size", "Bytes the body takes; more when encrypted."),
-        Field("PrivacyLevel", "I", "privacy_level", "0 none, 1 40-bit, 3 128-bit, 5 AES."),
+        Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
         Field(
             "HashAlgorithm",
             "I",
             "hash_algorithm",
-            "0x8004 SHA-1, 0x800C SHA-256, 0x800E SHA-512, …",
+            "Hash behind the signature; filled in even when nothing is signed.",
             default=0x800E,
+            names=HashAlgorithm,
         ),
         Field(
             "EncryptionAlgorithm",
             "I",
             "encryption_algorithm",
-            "0x6610 AES-256, 0x6801 RC4, …",
+            "Cipher of an encrypted body; filled in even when nothing is encrypted.",
             default=0x6610,
+            names=EncryptionAlgorithm,
         ),
         Field("ExtensionSize", "I", "extension_size", "Bytes of ExtensionData."),
         Field("Label", "", "label", "The message's label; null when it has none.", Kind.TEXT),
@@ -582,6 +643,16 @@ MQF_ADDRESS_HEADER = Header(
         Field("Reserved", "H", None, "Ignored."),
         Field("ElementCount", "I", "element_count", "Number of elements."),
         Field("FormatNameList", "", None, "The elements.", Kind.OPAQUE),
+    ),
+)
+
+MQF_ELEMENT = Header(
+    "MQFFormatNameElement",
+    "[MS-MQMQ] 2.2.18.1.4",
+    "in a FormatNameList",
+    (
+        Field("FormatType", "H", None, "How the queue is named.", names=FormatType),
+        Field("Content", "", None, "The name: a GUID or GUID and identifier on a multiple of 4, or text.", Kind.TEXT),
     ),
 )
 
@@ -680,6 +751,27 @@ FINAL_ACK_BODY = Header(
     ),
 )
 
+PING = Header(
+    "Ping",
+    "[MS-MQQB] 2.2.7",
+    "alone in a datagram of UDP port 3527",
+    (
+        Field(
+            "Flags",
+            "H",
+            "ping_flags",
+            "The flag word as sent, garbage bits included.",
+            bits=(
+                Bits("RC", 0x0001, "client_class", "The initiator is no server-class system; echoed."),
+                Bits("RF", 0x0002, "refused", "Response only: the acceptor would refuse a session."),
+            ),
+        ),
+        Field("Signature", "H", None, "Always 0x5548, the bytes HU.", default=PING_SIGNATURE),
+        Field("Cookie", "I", "cookie", "Chosen by the initiator, echoed."),
+        Field("QMGuid", "16s", "queue_manager", "Queue manager that built this packet.", Kind.GUID, bytes(16)),
+    ),
+)
+
 HEADERS: tuple[Header, ...] = (
     BASE_HEADER,
     INTERNAL_HEADER,
@@ -694,10 +786,12 @@ HEADERS: tuple[Header, ...] = (
     SOAP_BODY,
     MULTI_QUEUE_FORMAT_HEADER,
     MQF_ADDRESS_HEADER,
+    MQF_ELEMENT,
     MQF_SIGNATURE_HEADER,
     SESSION_HEADER,
     ORDER_ACK_BODY,
     FINAL_ACK_BODY,
+    PING,
 )
 
 BITS: dict[str, tuple[Header, Field, Bits]] = {

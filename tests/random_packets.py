@@ -2,12 +2,17 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from schemas.messages import CARRIED, DECODED, DECODED_ALONE
 from schemas.wire import QueueType
 from udfs import build
+from udfs.decode import Decoded
+from udfs.outline import PACKET_TYPES
 from udfs.packet import Walk
 
 Stored = tuple[bytes, bytes | None, int]
@@ -189,3 +194,23 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
         "trailer": pa.array([trailer for _, trailer, _ in packets], pa.binary()),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+_BESIDE = {column.name for column in (*CARRIED, DECODED_ALONE)}
+
+
+def tables(packets: Sequence[Stored], both: Decoded | None = None) -> list[Any]:
+    """What the batch decoder makes of each packet: its type with the row of its table, or reason and detail."""
+    both = Decoded(batch(packets)) if both is None else both
+    found: list[Any] = [None] * len(packets)
+    for row in both.undecodable().to_pylist():
+        found[row["first_frame"]] = row["reason"], row["detail"]
+    for table in DECODED:
+        rows = both.rows(table, to_arrow_schema(table.spark))
+        rows.validate(full=True)
+        for row in rows.to_pylist():
+            index = row["first_frame"]
+            assert found[index] is None
+            packet_type = PACKET_TYPES[both.lines["packet_type"][index]]
+            found[index] = {"packet_type": packet_type} | {k: v for k, v in row.items() if k not in _BESIDE}
+    return found

@@ -1,5 +1,6 @@
 """Decoding: the worked packets, damage of every kind, and the batch decoder held to the one-packet decoder."""
 
+import pickle
 import random
 import struct
 from collections.abc import Sequence
@@ -10,19 +11,24 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, user_message
-from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
+from pyspark.sql.pandas.types import to_arrow_schema
+from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, tables, user_message
+from worked_examples import EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, header_columns
+from schemas.messages import ACKS, DECODED, header_columns
+from schemas.pings import PINGS
+from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs import build, names
-from udfs.decode import Decoded, acks, arrow_schema, explain, guid_texts, handshakes, messages
+from udfs.annotate import annotated, tree
+from udfs.decode import Decoded, guid_texts, utf16_texts
 from udfs.gather import Packets
-from udfs.outline import FAULTS, PACKET_TYPES, outline
+from udfs.outline import FAULTS, outline
 from udfs.packet import DecodeError, decode_packet
 from udfs.rules import OF_TABLE
 
@@ -55,28 +61,20 @@ def resized(packet: bytes) -> bytes:
     return patched(packet, 8, "I", len(packet))
 
 
+def rows_of(table: Table, decoded: Decoded) -> pa.RecordBatch:
+    return decoded.rows(table, to_arrow_schema(table.spark))
+
+
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
     """What the one-packet decoder says, once the batch decoder has said the same."""
-    decoded = Decoded(batch(packets))
-    rows = {
-        row["first_frame"]: row for table in (MESSAGES, ACKS, HANDSHAKES) for row in decoded.rows(table).to_pylist()
-    }
-    errors = {row["first_frame"]: (row["reason"], row["detail"]) for row in decoded.undecodable().to_pylist()}
-    lines = decoded.lines
     expected = [decode_packet(*packet) for packet in packets]
-    for index, one in enumerate(expected):
+    both = Decoded(batch(packets))
+    for one, row, line in zip(expected, tables(packets, both), both.lines, strict=True):
         if isinstance(one, DecodeError):
-            assert errors.pop(index) == (one.fault.value, one.detail)
-            assert lines[index]["fault"] == 1 + FAULTS.index(one.fault)
-            assert lines[index]["fault_offset"] == one.offset
-            continue
-        assert PACKET_TYPES[lines[index]["packet_type"]] == one["packet_type"]
-        columns = {name: value for name, value in one.items() if name != "packet_type"}
-        if columns:
-            row = rows.pop(index)
-            assert {name: row[name] for name in columns} == columns
-    assert not rows
-    assert not errors
+            assert row == (one.fault.value, one.detail)
+            assert (line["fault"], line["fault_offset"]) == (1 + FAULTS.index(one.fault), one.offset)
+        else:
+            assert row == one
     return expected
 
 
@@ -84,8 +82,8 @@ def agree_without_bodies(packets: Sequence[bytes]) -> list[dict[str, Any] | Deco
     """What both decoders say of the packets, once they have said the same of them without their bodies."""
     whole, cut = [kept(packet) for packet in packets], [stored(packet) for packet in packets]
     with_bodies, without = Decoded(batch(whole)), Decoded(batch(cut))
-    for table in (MESSAGES, ACKS, HANDSHAKES):
-        assert without.rows(table).equals(with_bodies.rows(table))
+    for table in DECODED:
+        assert rows_of(table, without).equals(rows_of(table, with_bodies))
     rows = agree(whole)
     assert [decode_packet(*packet) for packet in cut] == rows
     return rows
@@ -193,7 +191,19 @@ def test_examples_c_d_and_e_decode_to_their_annotated_fields() -> None:
         "violations": [],
     }
     assert {name: ack[name] for name in expected} == expected
-    assert decoded(EXAMPLES["D"]) == {"packet_type": PacketType.SESSION_ACK}
+    session_ack = decoded(EXAMPLES["D"])
+    expected = {
+        "packet_type": PacketType.SESSION_ACK,
+        "internal_type": 1,
+        "ack_sequence_number": 5,
+        "recoverable_msg_ack_seq_number": 1,
+        "recoverable_msg_ack_flags": 0xB,
+        "user_msg_sequence_number": 2,
+        "recoverable_msg_seq_number": 0,
+        "window_size": 64,
+        "violations": [],
+    }
+    assert {name: session_ack[name] for name in expected} == expected
     handshake = decoded(EXAMPLES["E"])
     expected = {
         "handshake_type": "establish_connection",
@@ -211,7 +221,49 @@ def test_examples_c_d_and_e_decode_to_their_annotated_fields() -> None:
     assert {name: handshake[name] for name in expected} == expected
 
 
-def test_a_final_ack_names_the_message_it_is_about() -> None:
+def test_examples_f_to_i_decode_to_their_annotated_fields() -> None:
+    expected: dict[str, dict[str, Any]] = {
+        "F": {
+            "handshake_type": "connection_parameters",
+            "connection_refused": False,
+            "recoverable_ack_timeout_ms": 1496,
+            "ack_timeout_ms": 120_000,
+            "window_size": 64,
+            "client_guid": None,
+        },
+        "G": {
+            "ack_type": "final_ack",
+            "destination_queue": "DIRECT=TCP:10.0.0.5\\PRIVATE$\\order_queue$",
+            "queue_manager_address": str(UUID(int=0)),
+            "tx_sequence_id": SEQUENCE,
+            "tx_sequence_number": 2,
+            "previous_tx_sequence_number": 1,
+            "acknowledged_message_id": f"{SENDER}\\4097",
+            "message_class_name": "MQMSG_CLASS_NACK_Q_PURGED",
+        },
+        "H": {
+            "packet_type": "administration",
+            "message_class_name": "MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT",
+            "correlation_id": f"{SENDER}\\4097",
+            "destination_queue": f"PRIVATE={SENDER}\\0000000b",
+            "response_queue": "DIRECT=OS:srv1\\private$\\tx",
+            "body_size": 5,
+        },
+        "I": {
+            "packet_type": "administration",
+            "message_class_name": "MQMSG_CLASS_REPORT",
+            "delivery_mode_name": "express",
+            "destination_queue": "PUBLIC=00112233-4455-6677-8899-aabbccddeeff",
+            "label": "1122:00001001:01 received",
+        },
+    }
+    for example, columns in expected.items():
+        row = decoded(EXAMPLES[example])
+        assert {name: row[name] for name in columns} == columns
+        assert row["violations"] == []
+
+
+def test_a_tx_sequence_id_is_exact_up_to_its_last_bit() -> None:
     packet = build.final_ack(
         RECEIVER,
         sender=SENDER,
@@ -219,21 +271,16 @@ def test_a_final_ack_names_the_message_it_is_about() -> None:
         sequence_id=(1 << 64) - 1,
         number=7,
         previous=5,
-        acknowledged_message_id=0x1001,
-        message_class=0xC001,
+        acknowledged_message_id=1,
     )
-    row = decoded(packet)
-    assert row["ack_type"] == "final_ack"
-    assert row["acknowledged_message_id"] == f"{SENDER}\\4097"
-    assert row["message_class_name"] == "MQMSG_CLASS_NACK_Q_PURGED"
-    assert row["tx_sequence_id"] == (1 << 64) - 1
-    assert acks(batch([kept(packet)]))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
+    assert decoded(packet)["tx_sequence_id"] == (1 << 64) - 1
+    assert rows_of(ACKS, Decoded(batch([kept(packet)])))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_packet_cut_at_any_byte_is_an_error_value(example: str) -> None:
     packet = EXAMPLES[example]
-    padding = {"A": 1}.get(example, 0)  # the alignment at the very end is not missed
+    padding = {"A": 1, "H": 1}.get(example, 0)  # the alignment at the very end is not missed
     patched_cuts = [kept(resized(packet[:cut])) for cut in range(12, len(packet) - padding)]
     patched_cuts += [kept(packet[:cut]) for cut in range(12)]
     unpatched: list[Stored] = [(packet[:cut], None, len(packet)) for cut in range(len(packet))]
@@ -245,17 +292,17 @@ def test_dropping_the_body_changes_nothing(example: str) -> None:
     packet = EXAMPLES[example]
     assert decode_packet(*stored(packet)) == decode_packet(*kept(packet))
     agree([stored(packet), kept(packet)])
-    if example in "AB":
+    if body := {"A": b"hello", "B": "ok\0".encode("utf-16-le"), "H": b"hello"}.get(example):
         raw, trailer, size = stored(packet)
         assert trailer is not None
-        assert packet[len(raw) : size - len(trailer)] == (b"hello" if example == "A" else "ok\0".encode("utf-16-le"))
+        assert packet[len(raw) : size - len(trailer)] == body
 
 
 def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_without_body() -> None:
     rng = random.Random(1)
     chosen = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
-    packets = [user_message(rng, parts) for parts in chosen for _ in range(10)]
-    assert len(packets) == 10 << len(PARTS)
+    packets = [user_message(rng, parts) for parts in chosen for _ in range(4)]
+    assert len(packets) == 4 << len(PARTS)
     assert not any(isinstance(row, DecodeError) for row in agree_without_bodies(packets))
 
 
@@ -287,51 +334,51 @@ def test_truncated_packets_decode_alike_in_batch_and_alone() -> None:
     agree(cuts)
 
 
-def test_every_length_field_at_its_extremes_is_bounded() -> None:
-    packet = EXAMPLES["B"]
-    fields = {
-        "PacketSize": (8, "I"),
-        "SenderIdSize": (0x92, "H"),
-        "EncryptionKeySize": (0x94, "H"),
-        "SignatureSize": (0x96, "H"),
-        "SenderCertSize": (0x98, "I"),
-        "ProviderInfoSize": (0x9C, "I"),
-        "LabelLength": (0xDD, "B"),
-        "MessageSize": (0xFC, "I"),
-        "AllocationBodySize": (0x100, "I"),
-        "ExtensionSize": (0x110, "I"),
-        "HeaderDataLength": (0x13C, "I"),
-        "BodyDataLength": (0x148, "I"),
-        "Destination.HeaderSize": (0x150, "I"),
-        "Destination.ElementCount": (0x158, "I"),
-        "Administration.HeaderSize": (0x184, "I"),
-        "Administration.ElementCount": (0x18C, "I"),
-        "Response.HeaderSize": (0x1A4, "I"),
-        "Response.ElementCount": (0x1AC, "I"),
-        "Signature.Size": (0x1B4, "I"),
-    }
+def lengths(packet: bytes) -> dict[str, tuple[int, str]]:
+    """Where the packet's length fields are, and their struct codes; a direct name's Count among them."""
+    found = {}
+    for line in annotated(packet).lines:
+        if line.header and line.mask is None:
+            field = next(field for field in line.header.fields if field.name == line.name)
+            if field in LENGTHS:
+                found[f"{line.header.name}.{line.name} at {line.offset}"] = line.offset, field.code
+            if line.value.startswith("DIRECT=") and line.header is wire.USER_HEADER:
+                found[f"{line.name}.Count"] = line.offset, "H"
+    return found
+
+
+LENGTHS = [
+    field
+    for header in wire.HEADERS
+    for field in header.fixed
+    if field.name.endswith(("Size", "Length", "Count")) and field.name != "WindowSize"
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_length_field_at_its_extremes_is_bounded(example: str) -> None:
+    packet = EXAMPLES[example]
     changed = []
-    for offset, code in fields.values():
+    for offset, code in lengths(packet).values():
         top = (1 << 8 * struct.calcsize(code)) - 1
-        for value in {
-            0,
-            1,
-            2,
-            3,
-            4,
-            5,
-            len(packet) & top,
-            (len(packet) - offset) & top,
-            top >> 1,
-            top - 3,
-            top - 1,
-            top,
-        }:
-            changed.append(patched(packet, offset, code, value))
-            changed.append(patched(EXAMPLES["B"], offset, code, value)[:440])
-    counts = (0, 1, 2, 0x27, 0x29, 0x2A, 0x7E, 0x7FFE, 0xFFFE, 0xFFFF)
-    changed += [patched(EXAMPLES["A"], 64, "H", count) for count in counts]
+        rest = len(packet) - offset
+        for value in {0, 1, 2, 3, 4, 5, rest, rest + 1, len(packet), len(packet) + 1, top >> 1, top - 3, top - 1, top}:
+            changed.append(patched(packet, offset, code, value & top))
+            changed.append(changed[-1][: len(packet) - 16])
     agree_without_bodies(changed)
+    assert all(tree(annotated(each)) for each in changed)
+
+
+def test_the_worked_packets_hold_every_length_field() -> None:
+    names = {name.split(" at ")[0] for packet in EXAMPLES.values() for name in lengths(packet)}
+    declared = {
+        f"{header.name}.{field.name}"
+        for header in wire.HEADERS
+        if header is not wire.MULTI_QUEUE_FORMAT_HEADER  # its parts are declared for themselves
+        for field in header.fixed
+        if field in LENGTHS
+    }
+    assert names == declared | {"DestinationQueue.Count", "ResponseQueue.Count"}
 
 
 def test_nothing_outside_a_packet_is_read() -> None:
@@ -351,7 +398,7 @@ def test_the_common_packets_never_leave_the_batch_path() -> None:
     rng = random.Random(5)
     parts = [part for part in PARTS if part not in ("soap", "multi")]
     packets = [user_message(rng, rng.sample(parts, rng.randrange(len(parts)))) for _ in range(500)]
-    packets += [BUILT[name] for name in "ACDE"]
+    packets += [EXAMPLES[name] for name in EXAMPLES if name != "B"]
     sizes = np.array([len(packet) for packet in packets])
     lines = outline(Packets.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes))
     assert not lines["scalar"].any()
@@ -479,6 +526,8 @@ BROKEN = (
         ),
         (Violation.FINAL_ACK_CLASS_UNKNOWN,),
     ),
+    Broken(build.session_ack(window_size=0), (Violation.WINDOW_SIZE_ZERO,)),
+    Broken(patched(build.session_ack(), 18, "H", 0x8001), (Violation.RESERVED_BITS,)),
     Broken(build.establish_connection(SENDER, operating_system=0x0311), (Violation.OPERATING_SYSTEM_RESERVED,)),
     Broken(
         build.connection_parameters(recoverable_ack_timeout_ms=499, ack_timeout_ms=120_001),
@@ -551,7 +600,7 @@ def test_a_session_header_is_found_after_packet_size_and_inside_it() -> None:
     packet = build.user_message(SENDER, message_id=1, session=session)
     assert decoded(packet)["ack_sequence_number"] == 77
     assert decoded(resized(packet))["ack_sequence_number"] == 77
-    assert decoded(patched(EXAMPLES["D"], 8, "I", 20)) == {"packet_type": PacketType.SESSION_ACK}
+    assert decoded(patched(EXAMPLES["D"], 8, "I", 20)) == decoded(EXAMPLES["D"]) | {"packet_size": 20}
     agree([kept(resized(packet)), stored(resized(packet)), kept(patched(EXAMPLES["D"], 8, "I", 20))])
 
 
@@ -642,23 +691,29 @@ def test_a_response_queue_is_named_by_its_type(
 
 
 def test_every_field_of_every_header_is_a_column() -> None:
-    tables = {column.name: column for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
-    parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
+    columns = {column.name: column for table in (*DECODED, PINGS) for column in table}
+    parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_ELEMENT, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
     for header in wire.HEADERS:
         if header not in parts:
-            assert {column.name for column in header_columns(header)} <= set(tables)
-    assert all(column.comment for column in tables.values())
+            assert {column.name for column in header_columns(header)} <= set(columns)
+    assert all(column.comment for column in columns.values())
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_batches_have_the_schema_of_their_table(count: int) -> None:
-    packets = batch([kept(BUILT[name]) for name in "ABCDE"] * count)
-    for decode, table in ((messages, MESSAGES), (acks, ACKS), (handshakes, HANDSHAKES)):
-        rows = decode(packets)
-        assert rows.schema == arrow_schema(table)
-        assert rows.num_rows == count * sum(table is each for each in (MESSAGES, MESSAGES, ACKS, HANDSHAKES))
+    both = Decoded(batch([kept(packet) for packet in EXAMPLES.values()] * count))
+    for table in DECODED:
+        rows = rows_of(table, both)
+        assert rows.schema == to_arrow_schema(table.spark)
+        assert rows.num_rows == count * {"messages": 4, "acks": 2, "handshakes": 2, "session_acks": 1}[table.name]
         rows.validate(full=True)
-    assert explain(packets).num_rows == 0
+    assert both.undecodable().num_rows == 0
+
+
+def test_a_worker_with_a_copy_of_the_table_finds_the_rows() -> None:
+    both = Decoded(batch([kept(packet) for packet in EXAMPLES.values()]))
+    for table in DECODED:
+        assert rows_of(pickle.loads(pickle.dumps(table)), both).equals(rows_of(table, both))  # noqa: S301 - our own
 
 
 def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> None:
@@ -671,6 +726,14 @@ def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> No
     assert names.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
     assert names.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
     assert names.provider(b"\x01") == (None, None)
+
+
+@pytest.mark.parametrize(
+    "texts", [["größe", "€uro", "\uffff", ""], ["a\0b", "\0"], ["\x7f", "\x80", "\u07ff", "\u0800"]]
+)
+def test_texts_beyond_ascii_and_with_a_terminator_inside_read_as_one_by_one(texts: list[str]) -> None:
+    contents = [text.encode("utf-16-le") for text in texts for text in (text, f"{text}\0")]
+    assert utf16_texts(pa.array(contents, pa.large_binary())).to_pylist() == [names.text(each) for each in contents]
 
 
 def test_an_odd_byte_in_a_label_is_replaced_and_text_beyond_ascii_is_kept() -> None:

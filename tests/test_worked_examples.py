@@ -4,11 +4,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from wiretap import ETHERNET, SYN, ethernet, ipv4, pcap, records, tcp
+from wiretap import ETHERNET, SYN, ethernet, ipv4, pcap, records, tcp, udp
 from worked_examples import EXAMPLES
 
 from jobs import nightly
@@ -19,9 +20,11 @@ _SHORTEST = 16
 
 
 def cuts() -> Iterator[tuple[str, bytes]]:
-    """Each packet whole, cut at every byte, and cut with a PacketSize that agrees with the cut."""
+    """Each packet whole; the first five cut at every byte too, and cut with a PacketSize that agrees with the cut."""
     for name, packet in EXAMPLES.items():
         yield f"{name} whole", packet
+        if name > "E":
+            continue  # tests/test_decode.py cuts them all
         for size in range(1, len(packet)):
             yield f"{name} cut at {size}", packet[:size]
             announced = size - 16 if name == "B" else size  # its SessionHeader is not counted
@@ -39,15 +42,19 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
         names[port] = name
         for flags, seq, payload in ((SYN, 999, b""), (0x10, 1000, data)):
             frames.append(ethernet(ipv4(tcp(payload, seq=seq, flags=flags, ports=(port, 1801)))))
+    for source, target, ping_flags in ((50_000, 3527, 1), (3527, 50_000, 3)):
+        ping = struct.pack("<HHI16s", ping_flags, 0x5548, 7, UUID(int=source).bytes_le)
+        frames.append(ethernet(ipv4(udp(ping, ports=(source, target)), protocol=17)))
     (folder / "worked.pcap").write_bytes(pcap(records(frames), link=ETHERNET))
     warehouse = folder / "warehouse"
     given = {"captures": [str(folder / "worked.pcap")], "warehouse": str(warehouse)}
     summary = nightly.run(spark, Config.load(given, None))
     assert summary["books"]["unbalanced"] == 0
     ports = {row["stream_id"]: row["src_port"] for row in _rows(warehouse, "streams")}
-    return {
+    pings = {f"ping {row['is_response']}": row for row in _rows(warehouse, "pings")}
+    return {"pings": pings} | {
         table: {names[ports[row["stream_id"]]]: row for row in _rows(warehouse, table)}
-        for table in ("packets", "messages", "acks", "handshakes", "quarantine")
+        for table in ("packets", "messages", "acks", "handshakes", "session_acks", "quarantine")
     }
 
 
@@ -58,9 +65,8 @@ def _rows(warehouse: Path, table: str) -> list[dict[str, Any]]:
 
 def test_every_cut_ends_in_one_table(tables: dict[str, dict[str, dict[str, Any]]]) -> None:
     for name, data in cuts():
-        decoded = sum(name in tables[table] for table in ("messages", "acks", "handshakes"))
-        session_ack = tables["packets"].get(name, {}).get("packet_type") == "session_ack"
-        assert decoded + session_ack + (name in tables["quarantine"]) == 1, name
+        ends = ("messages", "acks", "handshakes", "session_acks", "quarantine")
+        assert sum(name in tables[table] for table in ends) == 1, name
         if " cut at " in name:
             row = tables["quarantine"][name]
             assert (row["stage"], row["reason"], row["length"]) == ("framing", "incomplete_frame", len(data)), name
@@ -75,7 +81,8 @@ def test_every_cut_ends_in_one_table(tables: dict[str, dict[str, dict[str, Any]]
 def test_a_packet_is_decoded_only_when_nothing_but_padding_is_cut(
     tables: dict[str, dict[str, dict[str, Any]]],
 ) -> None:
-    decoded = {name for name in (*tables["messages"], *tables["acks"], *tables["handshakes"]) if " said to be " in name}
+    names = (name for table in ("messages", "acks", "handshakes", "session_acks") for name in tables[table])
+    decoded = {name for name in names if " said to be " in name}
     assert decoded == {"A said to be 195"}  # its last byte is padding
 
 
@@ -116,4 +123,15 @@ def test_the_transactional_message_decodes_to_its_annotated_fields(
     assert tables["acks"]["C whole"]["tx_sequence_number"] == 2
     assert tables["handshakes"]["E whole"]["client_guid"] == "11223344-5566-7788-99aa-bbccddeeff00"
     assert tables["packets"]["B whole"]["size"] == 456
-    assert tables["packets"]["D whole"]["packet_type"] == "session_ack"
+    assert tables["session_acks"]["D whole"]["ack_sequence_number"] == 5
+    assert not tables["messages"]["A whole"]["decoded_alone"]
+    assert tables["messages"]["B whole"]["decoded_alone"]
+
+
+def test_a_ping_and_its_answer_have_their_rows(tables: dict[str, dict[str, dict[str, Any]]]) -> None:
+    asked, answered = tables["pings"]["ping False"], tables["pings"]["ping True"]
+    expected = {"src_port": 50_000, "dst_port": 3527, "cookie": 7, "client_class": True, "refused": False}
+    assert {name: asked[name] for name in expected} == expected
+    assert asked["queue_manager"] == str(UUID(int=50_000))
+    assert (answered["src_port"], answered["cookie"], answered["refused"]) == (3527, 7, True)
+    assert answered["frame_number"] == asked["frame_number"] + 1

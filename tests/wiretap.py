@@ -54,6 +54,11 @@ def tcp(
     return struct.pack(">HHIIBBHHH", *fields) + options + payload
 
 
+def udp(payload: bytes, *, ports: tuple[int, int] = (50_000, 3527)) -> bytes:
+    """A UDP datagram without a checksum."""
+    return struct.pack(">HHHH", *ports, 8 + len(payload), 0) + payload
+
+
 def ipv4(
     payload: bytes,
     *,

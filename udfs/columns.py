@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
+from schemas.messages import NAMES
 from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
 from schemas.table import Table
-from udfs import decode
 from udfs.assemble import assemble_connections
 from udfs.condense import unseal
+from udfs.decode import Decoded
 from udfs.fragments import reassemble
 from udfs.hide import with_hidden
 from udfs.options import Batches, CaptureFile, IngestOptions, Pass
@@ -20,7 +20,6 @@ from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
 
 _MOST_TASKS = 10_000
-_DECODERS = {MESSAGES.name: decode.messages, ACKS.name: decode.acks, HANDSHAKES.name: decode.handshakes}
 
 
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
@@ -67,13 +66,14 @@ def unsealed(sealed: DataFrame) -> DataFrame:
 
 
 def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """The rows of messages, acks or handshakes in `packets`, which are all of its types; names hidden under the key."""
-    decoder = _DECODERS[table.name]
+    """The rows of a table of what packets say, in `packets`; names hidden under the key."""
+    schema = to_arrow_schema(table.spark)
 
-    def hiding(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return with_hidden(decoder(batch), NAMES, key or b"")
+    def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = Decoded(batch).rows(table, schema)
+        return with_hidden(found, NAMES, key) if key else found
 
-    return packets.mapInArrow(_each(hiding if key else decoder), table.spark)
+    return packets.mapInArrow(_each(rows), table.spark)
 
 
 def explained(packets: DataFrame) -> DataFrame:
@@ -81,7 +81,7 @@ def explained(packets: DataFrame) -> DataFrame:
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
     )
-    return packets.mapInArrow(_each(decode.explain), schema)
+    return packets.mapInArrow(_each(lambda batch: Decoded(batch).undecodable()), schema)
 
 
 def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:

@@ -1,10 +1,9 @@
-"""Batches of `packets` in, batches of `messages`, `acks` and `handshakes` out, and what cannot be decoded explained.
+"""Batches of `packets` in, batches of the decoded tables out, and what cannot be decoded explained.
 
 Every column is built across the batch; text is made once per distinct value. Rows that `udfs.outline` handed to
 `udfs.packet` get their columns there as well.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,29 +14,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import wire
-from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, TABLE_OF
+from schemas.messages import ACKS, CARRIED, DECODED, DECODED_ALONE, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
 from udfs import names
 from udfs.arrow import fixed_binary
-from udfs.gather import Bools, Ints, Packets, binary, encoded
+from udfs.gather import Bools, Ints, Packets, binary, encoded, has_surrogates, picked
 from udfs.headers import DTYPES
 from udfs.outline import PACKET_TYPES, Outline, outline_and_walks
 from udfs.packet import row
 from udfs.rules import OF_TABLE
 
-_ARROW = {
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "decimal(20,0)": pa.decimal128(20, 0),
-    "array<string>": pa.list_(pa.string()),
-}
 _MESSAGE_HEADERS = (
     wire.BASE_HEADER,
     wire.USER_HEADER,
@@ -56,8 +44,11 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
         wire.ESTABLISH_CONNECTION_HEADER,
         wire.CONNECTION_PARAMETERS_HEADER,
     ),
+    SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
+_TABLES = {table.name: table for table in DECODED}
 _CARRIED = [column.name for column in CARRIED]
+_BESIDE = {*_CARRIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
@@ -67,31 +58,8 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
 _GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
 _DASHES = [8, 13, 18, 23]
 _DIGITS = [place for place in range(36) if place not in _DASHES]
-
-
-def messages(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `messages` that a batch of `packets` holds, in its order."""
-    return Decoded(packets).rows(MESSAGES)
-
-
-def acks(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `acks` that a batch of `packets` holds, in its order."""
-    return Decoded(packets).rows(ACKS)
-
-
-def handshakes(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of `handshakes` that a batch of `packets` holds, in its order."""
-    return Decoded(packets).rows(HANDSHAKES)
-
-
-def explain(packets: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch of `packets` that cannot be decoded, with their `reason` and `detail`."""
-    return Decoded(packets).undecodable()
-
-
-def arrow_schema(table: Table) -> pa.Schema:
-    """The Arrow schema of a table's rows."""
-    return pa.schema([pa.field(c.name, _ARROW[c.type.simpleString()], c.nullable) for c in table])
+_BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
+_BEYOND_TWO_BYTES = 0x800
 
 
 class Decoded:
@@ -102,27 +70,27 @@ class Decoded:
         self.stored = Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
         self.lines, self.walks = outline_and_walks(self.stored)
 
-    def rows(self, table: Table) -> pa.RecordBatch:
-        """The rows of one table, in the packets' order."""
+    def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows of one table, in the packets' order and in the table's Arrow schema."""
+        table = _TABLES[table.name]  # a worker is sent a copy, and here they are told apart by identity
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
         wanted = of_table[self.lines["packet_type"]] & (self.lines["fault"] == 0)
         fast = np.flatnonzero(wanted & ~self.lines["scalar"])
         slow = np.flatnonzero(wanted & self.lines["scalar"])
-        schema = arrow_schema(table)
-        decoded = pa.schema([field for field in schema if field.name not in _CARRIED])
-        built = _Columns(self.stored.take(fast), self.lines[fast], table).arrays if len(fast) else {}
+        decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
+        built = _Columns(self.stored.take(fast), picked(self.lines, fast), table).arrays if len(fast) else {}
         arrays = [built.get(field.name, pa.nulls(len(fast), field.type)) for field in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
         if len(slow):
             walked = pa.RecordBatch.from_pylist([row(self.walks[index]) for index in slow.tolist()], decoded)
             order = np.argsort(np.concatenate((fast, slow)))
             values = pa.concat_batches((values, walked)).take(pa.array(order))
-        carried = self.packets.select(_CARRIED).take(pa.array(np.flatnonzero(wanted)))
+        rows = self.packets.select(_CARRIED)
+        if not wanted.all():
+            rows = rows.take(pa.array(np.flatnonzero(wanted)))
+        beside = {name: rows[name] for name in _CARRIED} | {DECODED_ALONE.name: pa.array(self.lines["scalar"][wanted])}
         return pa.RecordBatch.from_arrays(
-            [
-                carried[field.name].cast(field.type) if field.name in _CARRIED else values[field.name]
-                for field in schema
-            ],
+            [beside[field.name].cast(field.type) if field.name in beside else values[field.name] for field in schema],
             schema=schema,
         )
 
@@ -136,26 +104,59 @@ class Decoded:
         )
 
 
+def _once(values: NDArray[np.uint8], make: Callable[[NDArray[np.uint8]], pa.Array]) -> pa.Array:
+    """What `make` makes of the rows of bytes, made once per distinct row."""
+    count, width = values.shape
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    codes = pa.Array.from_buffers(pa.binary(width), count, [None, content]).dictionary_encode()
+    if 2 * len(codes.dictionary) > count:
+        return make(values)
+    distinct = np.frombuffer(codes.dictionary.buffers()[1], np.uint8, len(codes.dictionary) * width)
+    return make(distinct.reshape(-1, width)).take(codes.indices)
+
+
 def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
     """GUIDs, one to a row of 16 bytes, as lower-case text."""
+    return _once(guids, _guid_texts)
+
+
+def _guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
     texts = np.full((len(guids), 36), ord("-"), np.uint8)
     texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
     return fixed_binary(texts).cast(pa.string())
 
 
+def _message_ids(guids: pa.Array, ordinals: NDArray[np.uint32]) -> pa.Array:
+    return pc.binary_join_element_wise(guids, pa.array(ordinals).cast(pa.string()), "\\")
+
+
+def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
+    """MessageIdentifiers, one to a row of 20 bytes, as text."""
+    return _once(values, lambda each: _message_ids(_guid_texts(each[:, :16]), each[:, 16:].copy().view("<u4")[:, 0]))
+
+
 def utf16_texts(contents: pa.Array) -> pa.Array:
-    """UTF-16LE up to its terminator, as `names.text` reads it: ASCII at once, anything else by distinct content."""
+    """UTF-16LE up to its terminator, as `names.text` reads it; by distinct content where there are surrogates."""
     _, offsets, data = contents.buffers()
     bounds = np.frombuffer(offsets, np.int64) // 2
     units = np.frombuffer(data, "<u2")
     terminated = np.zeros(len(contents), np.int64)
     filled = np.diff(bounds) > 0
     terminated[filled] = units[bounds[1:][filled] - 1] == 0
-    if (units > ord("~")).any() or np.count_nonzero(units == 0) != terminated.sum():
+    if (units < _BEYOND_ASCII).all() and np.count_nonzero(units == 0) == terminated.sum():
+        bounds[1:] -= np.cumsum(terminated)
+        return binary(units[units != 0].astype(np.uint8), bounds).cast(pa.string())
+    if has_surrogates(contents):
         codes, distinct = encoded(contents)
         return pa.array(map(names.text, distinct), pa.string()).take(pa.array(codes))
-    bounds[1:] -= np.cumsum(terminated)
-    return binary(units[units != 0].astype(np.uint8), bounds).cast(pa.string())
+    # A unit is kept when no NUL stands before it in its text.
+    nuls = np.concatenate(([0], np.cumsum(units == 0)))
+    kept = nuls[1:] == np.repeat(nuls[bounds[:-1]], np.diff(bounds))
+    two, three = units >= _BEYOND_ASCII, units >= _BEYOND_TWO_BYTES
+    lead = np.where(three, 0xE0 | units >> 12, np.where(two, 0xC0 | units >> 6, units))
+    every = np.stack((lead, 0x80 | units >> 6 & 0x3F, 0x80 | units & 0x3F), axis=1).astype(np.uint8)
+    ends = np.concatenate(([0], np.cumsum(kept * (1 + two + three))))
+    return binary(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds]).cast(pa.string())
 
 
 def _mapped(values: Ints, texts: Mapping[int, str]) -> pa.Array:
@@ -169,31 +170,46 @@ def _signed(width: int) -> str:
     return next(code for code, limit in (("i2", 8), ("i4", 16), ("i8", 32)) if width <= limit)
 
 
-def _nullable(values: NDArray[Any], present: Bools) -> pa.Array:
-    return pa.array(values) if present.all() else pa.array(values, mask=~present)
-
-
 def _masked(values: pa.Array, present: Bools) -> pa.Array:
     return values if present.all() else pc.if_else(pa.array(present), values, None)
+
+
+def _merged(parts: list[pa.Array], count: int) -> pa.Array:
+    """The texts of parts that are null where another is not."""
+    if len(parts) == 1:
+        return parts[0]
+    return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
+
+
+class _Numbers(dict[str, Ints]):
+    """The numbers of packets by column, 0 where a header is absent, widened when they are first asked for."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.read: dict[str, NDArray[Any]] = {}
+        self.zeros = np.zeros(count, np.int64)
+
+    def __missing__(self, column: str) -> Ints:
+        self[column] = self.read[column].astype(np.int64) if column in self.read else self.zeros
+        return self[column]
 
 
 class _Columns:
     """The columns of packets that `udfs.outline` took, all for one table.
 
-    `arrays` holds them by name, a column whose header no packet has left out; `ints` the numbers among them, 0 where
-    absent, as the rules want them.
+    `arrays` holds them by name, a column whose header no packet has left out; `ints` the numbers among them, as the
+    rules want them.
     """
 
     def __init__(self, packets: Packets, lines: Outline, table: Table) -> None:
         self.packets = packets
         self.lines = lines
         self.arrays: dict[str, pa.Array] = {}
-        zeros = np.zeros(len(packets), np.int64)
-        self.ints: defaultdict[str, Ints] = defaultdict(lambda: zeros)
+        self.ints = _Numbers(len(packets))
         self.headers = {header.name: self._header(header) for header in _HEADERS[table.name]}
         if table is HANDSHAKES:
             self.arrays["handshake_type"] = self._packet_types()
-        else:
+        if table in (MESSAGES, ACKS):
             self._user_shaped()
         if table is MESSAGES:
             self._message()
@@ -213,45 +229,45 @@ class _Columns:
         values = self.packets.read(DTYPES[header.name], offset, present)
         if not present.any():
             return values
+        absent = None if present.all() else ~present
         for field in header.fixed:
-            value = values[field.attribute]
-            if field.column:
-                self.arrays[field.column] = self._field(field, value, present)
+            if not field.column:
+                continue
+            value = np.ascontiguousarray(values[field.attribute])
+            if value.ndim > 1:
+                make = guid_texts if field.kind is Kind.GUID else message_identifiers
+                self.arrays[field.column] = _masked(make(value), present)
+                continue
+            self.ints.read[field.column] = value
+            if field.kind is Kind.TIME:
+                times = pa.array((value.astype(np.int64) * _MICROSECONDS).view("M8[us]"), mask=absent)
+                self.arrays[field.column] = times.cast(pa.timestamp("us", "UTC"))
+            else:
+                self.arrays[field.column] = pa.array(value.astype(_signed(8 * field.size)), mask=absent)
             for bits in field.bits:
-                part = (value & bits.mask) >> bits.shift
-                self.ints[bits.column] = part.astype(np.int64)
-                typed = part != 0 if bits.width == 1 else part.astype(_signed(bits.width))
-                self.arrays[bits.column] = _nullable(typed, present)
+                part = value & bits.mask
+                part = part != 0 if bits.width == 1 else (part >> bits.shift).astype(_signed(bits.width))
+                self.ints.read[bits.column] = part
+                self.arrays[bits.column] = pa.array(part, mask=absent)
         return values
-
-    def _field(self, field: wire.Field, value: NDArray[Any], present: Bools) -> pa.Array:
-        match field.kind:
-            case Kind.GUID:
-                return _masked(guid_texts(value), present)
-            case Kind.MESSAGE_ID:
-                return _masked(self._message_ids(value[:, :16], value[:, 16:].copy().view("<u4")[:, 0]), present)
-            case Kind.TIME:
-                times = (value.astype(np.int64) * _MICROSECONDS).view("M8[us]")
-                return _nullable(times, present).cast(_ARROW["timestamp"])
-            case _:
-                self.ints[field.attribute] = value.astype(np.int64)
-                return _nullable(value.astype(_signed(8 * field.size)), present)
-
-    def _message_ids(self, guids: NDArray[np.uint8], ordinals: NDArray[np.uint32]) -> pa.Array:
-        return pc.binary_join_element_wise(guid_texts(guids), pa.array(ordinals).cast(pa.string()), "\\")
 
     def _packet_types(self) -> pa.Array:
         return pa.array(PACKET_TYPES, pa.string()).take(pa.array(self.lines["packet_type"]))
 
     def _guid(self, offset: Ints, present: Bools) -> pa.Array:
+        if not present.any():
+            return pa.nulls(len(present), pa.string())
         return _masked(guid_texts(self.packets.read(_GUID, offset, present)["value"]), present)
 
     def _distinct(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
         """The text of each row's content, made once per distinct content; null in all other rows."""
         codes, distinct = encoded(contents)
+        texts = pa.array(map(convert, distinct), pa.string())
+        if len(rows) == len(self.packets):
+            return texts.take(pa.array(codes))
         place = np.full(len(self.packets), -1)
         place[rows] = codes
-        return pa.array(map(convert, distinct), pa.string()).take(pa.array(place, mask=place < 0))
+        return texts.take(pa.array(place, mask=place < 0))
 
     def _slices(self, rows: Ints, offset: Ints, length: Ints) -> pa.Array:
         return self.packets.take(rows).slices(offset[rows], length[rows])
@@ -260,9 +276,7 @@ class _Columns:
         user = self.headers["UserHeader"]
         ints = self.ints
         ints["null_address"] = np.where(user["queue_manager_address"].any(axis=1), 0, 1)
-        self.arrays["message_id"] = pc.binary_join_element_wise(
-            self.arrays["source_queue_manager"], self.arrays["message_id_ordinal"].cast(pa.string()), "\\"
-        )
+        self.arrays["message_id"] = _message_ids(self.arrays["source_queue_manager"], user["message_id_ordinal"])
         hosts = {
             QueueType.PRIVATE_ON_SOURCE: user["source_queue_manager"],
             QueueType.PRIVATE_ON_DESTINATION: user["queue_manager_address"],
@@ -270,10 +284,11 @@ class _Columns:
         self._queue("destination_queue", hosts)
         self._queue("admin_queue", hosts)
         kind = ints["admin_queue_type"]
-        own = self.packets.read(_GUID, self._offset("admin_queue"), kind == QueueType.PRIVATE)["value"]
-        admin_host = np.select([(kind == each)[:, None] for each in hosts], list(hosts.values()), own)
-        known = np.isin(kind, [*hosts, QueueType.PRIVATE])
-        self._queue("response_queue", hosts | {QueueType.PRIVATE_ON_ADMIN_HOST: admin_host}, known)
+        if (ints["response_queue_type"] == QueueType.PRIVATE_ON_ADMIN_HOST).any():
+            own = self.packets.read(_GUID, self._offset("admin_queue"), kind == QueueType.PRIVATE)["value"]
+            admin_host = np.select([(kind == each)[:, None] for each in hosts], list(hosts.values()), own)
+            hosts[QueueType.PRIVATE_ON_ADMIN_HOST] = admin_host
+        self._queue("response_queue", hosts, np.isin(kind, [*hosts, QueueType.PRIVATE]))
         if (same := ints["response_queue_type"] == QueueType.SAME_AS_ADMIN).any():
             self.arrays["response_queue"] = pc.if_else(
                 pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
@@ -292,16 +307,16 @@ class _Columns:
         words = np.zeros((len(self.packets), 2), np.uint64)
         words[:, 0] = self.ints["tx_sequence_timestamp"].astype(np.uint64) << np.uint64(32)
         words[:, 0] |= self.ints["tx_sequence_ordinal"].astype(np.uint64)
-        validity = self.arrays["tx_sequence_ordinal"].is_valid()
-        values = pa.Array.from_buffers(_ARROW["decimal(20,0)"], len(words), [None, pa.py_buffer(words)])
-        self.arrays["tx_sequence_id"] = pc.if_else(validity, values, None)
+        values = pa.Array.from_buffers(pa.decimal128(20, 0), len(words), [None, pa.py_buffer(words)])
+        present = self.arrays["tx_sequence_ordinal"].is_valid()
+        self.arrays["tx_sequence_id"] = pc.if_else(present, values, None)
 
     def _queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
         """Add a queue name; `known` says in which rows the admin queue's host is."""
         kind = self.ints[f"{column}_type"]
         offset = self._offset(column)
-        result = pa.nulls(len(kind), pa.string())
-        for number in np.unique(kind).tolist():
+        parts = []
+        for number in np.flatnonzero(np.bincount(kind)).tolist():
             queue_type = QueueType(number)
             rows = np.flatnonzero(kind == number)
             start = offset[rows]
@@ -324,8 +339,8 @@ class _Columns:
             if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
                 contents = contents.filter(pa.array(known[rows]))
                 rows = rows[known[rows]]
-            result = pc.coalesce(result, self._distinct(rows, contents, convert))
-        self.arrays[column] = result
+            parts.append(self._distinct(rows, contents, convert))
+        self.arrays[column] = _merged(parts, len(kind))
 
     def _message(self) -> None:
         ints = self.ints
@@ -343,21 +358,24 @@ class _Columns:
     def _security(self) -> None:
         ints = self.ints
         sender_id = self._offset("SecurityHeader") + wire.SECURITY_HEADER.size
-        texts = pa.nulls(len(self.packets), pa.string())
+        parts = []
         for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
             rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
-            contents = self._slices(rows, sender_id, ints["sender_id_size"])
-            convert = partial(names.sender_id_text, sender_id_type)
-            texts = pc.coalesce(texts, self._distinct(rows, contents, convert))
-        self.arrays["sender_id"] = texts
+            if len(rows):
+                contents = self._slices(rows, sender_id, ints["sender_id_size"])
+                convert = partial(names.sender_id_text, sender_id_type)
+                parts.append(self._distinct(rows, contents, convert))
+        self.arrays["sender_id"] = _merged(parts, len(self.packets))
         *others, size = (ints[name] for name in wire.SECURITY_SIZES)
-        provider = sender_id + sum((each + 3) & ~3 for each in others)
         present = size >= _PROVIDER_TYPE.itemsize
+        if not present.any():
+            return
+        provider = sender_id + sum((each + 3) & ~3 for each in others)
         rows = np.flatnonzero(present)
         contents = self._slices(rows, provider, size)
         self.arrays["provider_name"] = self._distinct(rows, contents, lambda data: names.provider(data)[1])
         kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
-        self.arrays["provider_type"] = _nullable(kind.astype(np.int64), present)
+        self.arrays["provider_type"] = pa.array(kind.astype(np.int64), mask=~present)
 
     def _ack(self) -> None:
         self.arrays["ack_type"] = self._packet_types()
@@ -370,9 +388,13 @@ class _Columns:
 
     def _violations(self, table: Table) -> pa.Array:
         """The codes of the rules that each packet breaks, in their declared order."""
+        count = len(self.packets)
         rules = OF_TABLE[table.name]
         codes = [violation for violation in Violation if violation in rules]
-        broken = np.stack([rules[code](self.ints) for code in codes], axis=1)
-        bounds = np.concatenate(([0], np.cumsum(broken.sum(axis=1))))
-        values = pa.array([code.value for code in codes]).take(pa.array(np.nonzero(broken)[1]))
+        breakers = [np.flatnonzero(rules[code](self.ints)) for code in codes]
+        packets = np.concatenate(breakers)
+        order = np.argsort(packets, kind="stable")
+        numbers = np.repeat(np.arange(len(codes)), [len(each) for each in breakers])[order]
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(packets, minlength=count))))
+        values = pa.array([code.value for code in codes]).take(pa.array(numbers))
         return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), values)

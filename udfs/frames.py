@@ -31,6 +31,8 @@ _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP = 6
+_UDP, _UDP_HEADER = 17, 8
+_CHECK_SEQUENCE = 4  # bytes at the end of an Ethernet frame, where they are captured
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
 _FRAGMENT = -1  # stands for TCP in an IP fragment
 _KEY_BYTES = 37
@@ -79,6 +81,15 @@ class Fragments(NamedTuple):
     payload: Ints
     captured: Ints
     length: Ints
+
+
+class Datagrams(NamedTuple):
+    """UDP datagrams, one element each; `endpoints` as for `Segments`, `payload` the bytes of each."""
+
+    frame: Ints
+    time_ns: Ints
+    endpoints: NDArray[np.uint8]
+    payload: list[bytes]
 
 
 class Rejected(NamedTuple):
@@ -135,6 +146,40 @@ def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected
     part = np.flatnonzero((protocol == _FRAGMENT) & ~bad_ip)
     fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part])
     return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why), fragments
+
+
+def datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
+    """The UDP datagrams with a payload of `size` bytes, whole, that has `mark` at `at`.
+
+    Only frames are looked at that end with such a payload, or with one and a frame check sequence: others are passed by
+    for the price of a comparison.
+    """
+    end = records.start + records.captured
+    likely = np.zeros(len(end), np.bool_)
+    for trailer in (0, _CHECK_SEQUENCE):
+        place = end - trailer - size + at
+        rows = np.flatnonzero(place >= records.start)
+        match = [records.buffer[place[rows] + i] == byte for i, byte in enumerate(mark)]
+        likely[rows] |= np.logical_and.reduce(match)
+    pick = np.flatnonzero(likely)
+    starts, captured = records.start[pick], records.captured[pick]
+    frames = [records.buffer[s : s + n] for s, n in zip(starts.tolist(), captured.tolist(), strict=True)]
+    data = np.concatenate([*frames, np.zeros(_PAD, np.uint8)])
+    start = np.cumsum(captured) - captured
+    alone = records._replace(buffer=data, start=start, captured=captured, link_type=records.link_type[pick])
+    ether_type, network = _network_layer(data, alone)
+    transport, protocol, datagram_end, bad = _transport_layer(data, ether_type, network, start + captured)
+    whole = ~bad & (protocol == _UDP) & (datagram_end - transport == _UDP_HEADER + size)
+    rows = np.flatnonzero(whole & (datagram_end <= start + captured))
+    payload = [data[p : p + size].tobytes() for p in (transport[rows] + _UDP_HEADER).tolist()]
+    marked = np.array([each[at : at + len(mark)] == mark for each in payload], np.bool_)
+    rows = rows[marked]
+    return Datagrams(
+        frame=records.first_frame + pick[rows],
+        time_ns=records.time_ns[pick[rows]],
+        endpoints=_endpoints(data, network[rows], transport[rows], (ether_type == _IPV4)[rows]),
+        payload=[each for each, keep in zip(payload, marked.tolist(), strict=True) if keep],
+    )
 
 
 def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bools]:

@@ -10,11 +10,24 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+_SURROGATE = 0xD800
+_SURROGATE_BITS = 0xF800
 
 
 def _everywhere(buffer: Bytes, layout: np.dtype[Any]) -> NDArray[Any]:
     """The buffer as an array of the layout at every byte, overlapping."""
     return np.ndarray(len(buffer) - layout.itemsize + 1, layout, buffer, strides=(1,))
+
+
+def picked(records: NDArray[np.void], rows: Ints | Bools) -> NDArray[np.void]:
+    """Some of the records. They are copied as plain bytes: numpy copies records field by field, far slower."""
+    return records.view(np.dtype(f"V{records.itemsize}"))[rows].view(records.dtype)
+
+
+def put(records: NDArray[np.void], rows: Ints | Bools, values: NDArray[np.void]) -> None:
+    """Replace some of the records, as plain bytes too."""
+    plain = np.dtype(f"V{records.itemsize}")
+    records.view(plain)[rows] = values.view(plain)
 
 
 def encoded(values: Any) -> tuple[Ints, list[Any]]:
@@ -27,6 +40,12 @@ def binary(data: Bytes, bounds: Ints) -> Any:
     """The runs of the data between the bounds as a binary array, which shares their memory."""
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+
+
+def has_surrogates(contents: Any) -> bool:
+    """Whether any of the UTF-16LE texts, each of an even size and from `binary`, has a surrogate, paired or not."""
+    units = np.frombuffer(contents.buffers()[2], "<u2")
+    return bool(((units & _SURROGATE_BITS) == _SURROGATE).any())
 
 
 def _content(values: Any) -> tuple[Bytes, Ints]:
@@ -76,7 +95,9 @@ class Packets:
         return len(self.start)
 
     def take(self, rows: Ints) -> Self:
-        """Some of the packets, in the same buffer."""
+        """Some of the packets, in their order and in the same buffer."""
+        if len(rows) == len(self):
+            return self
         return type(self)(
             self.buffer,
             self.start[rows],
@@ -103,8 +124,11 @@ class Packets:
         """The header at an offset of each packet; zeros where it is not present. Present ones must be stored."""
         if len(self.buffer) < layout.itemsize or not present.any():
             return np.zeros(len(self), layout)
-        headers = _everywhere(self.buffer, layout)[np.where(present, self.address(offset), 0)]
-        headers[~present] = np.zeros((), layout)
+        everywhere = _everywhere(self.buffer, layout)
+        if present.all():
+            return picked(everywhere, self.address(offset))
+        headers = np.zeros(len(self), layout)
+        put(headers, present, picked(everywhere, self.address(offset)[present]))
         return headers
 
     def slices(self, offset: Ints, length: Ints) -> Any:
@@ -113,6 +137,9 @@ class Packets:
         np.cumsum(length, out=bounds[1:])
         data = np.empty(bounds[-1], np.uint8)
         start = self.address(offset)
+        if len(self) and length[0] and (length == length[0]).all():
+            layout = np.dtype(f"V{length[0]}")
+            return binary(_everywhere(self.buffer, layout)[start].view(np.uint8), bounds)
         for size in np.unique(length[length > 0]).tolist():
             rows = np.flatnonzero(length == size)
             layout = np.dtype(f"V{size}")

@@ -4,6 +4,9 @@ The common packets are taken with numpy, no Python object per packet. A row is t
 `udfs.packet.Walk` finds nothing to remark; every other row is handed to it. Both give the same outline.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +15,7 @@ from schemas.ingest import PacketType
 from schemas.violations import Fault
 from schemas.wire import Header, InternalType, MessageClass, QueueType
 from udfs import names
-from udfs.gather import Bools, Ints, Packets, encoded
+from udfs.gather import Bools, Ints, Packets, encoded, has_surrogates, picked, put
 from udfs.headers import DTYPES
 from udfs.packet import Walk
 
@@ -58,7 +61,7 @@ def outline(packets: Packets) -> Outline:
 
 def outline_and_walks(packets: Packets) -> tuple[Outline, dict[int, Walk]]:
     """The outline, and the walks of the rows that were handed to `udfs.packet`."""
-    result = np.full(len(packets), -1, OUTLINE)
+    result = np.full(len(packets) * OUTLINE.itemsize, -1, np.int8).view(OUTLINE)
     for name in ("packet_type", "fault", "scalar", "fault_offset"):
         result[name] = 0
     first = np.zeros(len(packets), np.int64)
@@ -72,9 +75,10 @@ def outline_and_walks(packets: Packets) -> tuple[Outline, dict[int, Walk]]:
         (np.flatnonzero(sound & internal), _internal),
         (np.flatnonzero(sound & ~internal), _user_shaped),
     ):
-        part = result[rows]
-        taken[rows] = take(packets.take(rows), base[rows], part)
-        result[rows] = part
+        if len(rows):
+            part = picked(result, rows)
+            taken[rows] = take(packets.take(rows), picked(base, rows), part)
+            put(result, rows, part)
     walks = {row: Walk.over(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
     for row, walk in walks.items():
         result[row] = _scalar(walk)
@@ -139,7 +143,7 @@ def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> B
     user = walk.header("UserHeader")
     walk.taken &= flag(user, "has_message_properties")
     walk.taken &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
-    order_queue = walk.queue("destination_queue", user, _LEGAL_DESTINATION)
+    walk.queue("destination_queue", user, _LEGAL_DESTINATION)
     walk.queue("admin_queue", user, _LEGAL_ADMIN)
     walk.queue("response_queue", user, np.ones(8, np.bool_))
     has_connector = flag(user, "has_connector_type")
@@ -156,7 +160,7 @@ def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> B
     walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
     walk.taken &= walk.end == walk.limit
     result["SessionHeader"] = np.where(has_session, walk.limit, -1)
-    walk.classify(properties, order_queue)
+    walk.classify(properties, bits(user, "destination_queue_type"))
     return walk.taken
 
 
@@ -189,26 +193,25 @@ class _Batch:
         self.skip(where * DTYPES[name].itemsize)
         return headers
 
-    def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> Bools:
-        """Step over a queue name; return which ones are the order queue."""
+    def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> None:
+        """Step over a queue name."""
         kind = bits(user, f"{column}_type")
         self.taken &= legal[kind]
         direct = kind == QueueType.DIRECT
-        count = self.read(_COUNT, direct)["value"].astype(np.int64)
-        self.taken &= (count % 2 == 0) & (count <= LONGEST_NAME)
-        size = np.where(direct, _r4(2 + count), _NAME_SIZES[kind])
-        private = self.taken & (kind == QueueType.PRIVATE_ON_DESTINATION)
-        order_queue: Bools = private & (self.read(_IDENTIFIER, private)["value"] == wire.ORDER_QUEUE_ID)
+        size = _NAME_SIZES[kind]
+        if direct.any():
+            count = self.read(_COUNT, direct)["value"].astype(np.int64)
+            self.taken &= (count % 2 == 0) & (count <= LONGEST_NAME)
+            size = np.where(direct, _r4(2 + count), size)
         start = self.end
         self.result[column] = np.where(size > 0, start, -1)
         self.skip(size)
         rows = np.flatnonzero(direct & self.taken)
-        codes, contents = encoded(self.packets.take(rows).slices(start[rows] + 2, count[rows]))
-        self.taken[rows] = np.array([names.is_utf16(content) for content in contents], np.bool_)[codes]
-        rows, codes = rows[self.taken[rows]], codes[self.taken[rows]]
-        known = [names.is_utf16(content) and names.is_order_queue(QueueType.DIRECT, content) for content in contents]
-        order_queue[rows] = np.array(known, np.bool_)[codes]
-        return order_queue
+        if len(rows):
+            contents = self.packets.take(rows).slices(start[rows] + 2, count[rows])
+            if has_surrogates(contents):
+                codes, distinct = encoded(contents)
+                self.taken[rows] = np.array([names.is_utf16(content) for content in distinct], np.bool_)[codes]
 
     def body(self, properties: NDArray[np.void]) -> None:
         """Step over label, extension and body, of which nothing else may be missing, and to the next header."""
@@ -227,17 +230,20 @@ class _Batch:
         for name, offset in (("body", body), ("body_end", body_end), ("raw_size", body), ("trailer_offset", body_end)):
             self.result[name] = offset
 
-    def classify(self, properties: NDArray[np.void], order_queue: Bools) -> None:
+    def classify(self, properties: NDArray[np.void], destination_type: Ints) -> None:
         """Name the packets, as `udfs.packet.Walk` does."""
         code = properties["message_class"]
         final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
         order = code == MessageClass.MQMSG_CLASS_ORDER_ACK
-        ordering = self.taken & order_queue & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
+        ordering = self.taken & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
         rows = np.flatnonzero(ordering)
-        label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
-        length = 2 * properties["label_length"][rows].astype(np.int64)
-        codes, labels = encoded(self.packets.take(rows).slices(label, length))
-        ordering[rows] = np.array([names.text(label) == wire.ORDER_ACK_LABEL for label in labels], np.bool_)[codes]
+        if len(rows):
+            label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
+            length = 2 * properties["label_length"][rows].astype(np.int64)
+            ordering[rows] = self._distinct(
+                rows, label, length, lambda label: names.text(label) == wire.ORDER_ACK_LABEL
+            )
+            ordering[ordering] = self._for_order_queue(np.flatnonzero(ordering), destination_type)
         report = (code == MessageClass.MQMSG_CLASS_REPORT) | (code == MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE)
         self.result["packet_type"] = np.select(
             [ordering & final, ordering, final | report],
@@ -249,3 +255,22 @@ class _Batch:
             self.result[header.name] = np.where(rows, self.result["body"], -1)
         self.result["raw_size"][ordering] = self.packets.size[ordering]
         self.result["trailer_offset"][ordering] = -1
+
+    def _for_order_queue(self, rows: Ints, destination_type: Ints) -> Bools:
+        """Which of the rows are addressed to the order queue."""
+        kind = destination_type[rows]
+        start = self.result["destination_queue"][rows].astype(np.int64)
+        packets = self.packets.take(rows)
+        private = kind == QueueType.PRIVATE_ON_DESTINATION
+        found: Bools = private & (packets.read(_IDENTIFIER, start, private)["value"] == wire.ORDER_QUEUE_ID)
+        direct = kind == QueueType.DIRECT
+        count = packets.read(_COUNT, start, direct)["value"].astype(np.int64)
+        named = partial(names.is_order_queue, QueueType.DIRECT)
+        found[direct] = self._distinct(rows[direct], start[direct] + 2, count[direct], named)
+        return found
+
+    def _distinct(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Bools:
+        """Whether the bytes of each row pass a test, which is made once per distinct content."""
+        codes, distinct = encoded(self.packets.take(rows).slices(offset, length))
+        passed: Bools = np.array([test(content) for content in distinct], np.bool_)[codes]
+        return passed

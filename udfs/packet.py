@@ -11,7 +11,17 @@ from typing import Any, NamedTuple, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, CARRIED, HANDSHAKES, MESSAGES, TABLE_OF, AckType, HandshakeType
+from schemas.messages import (
+    ACKS,
+    CARRIED,
+    DECODED,
+    DECODED_ALONE,
+    HANDSHAKES,
+    MESSAGES,
+    TABLE_OF,
+    AckType,
+    HandshakeType,
+)
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs import names, rules
@@ -22,8 +32,7 @@ _SESSION = wire.SESSION_HEADER.size
 _NULL_GUID = names.guid_text(bytes(_GUID))
 _HEADERS = {header.name: header for header in wire.HEADERS}
 _DECODED = {
-    table.name: [name for name in table.names if name not in {column.name for column in CARRIED}]
-    for table in (MESSAGES, ACKS, HANDSHAKES)
+    table.name: [column.name for column in table if column not in (*CARRIED, DECODED_ALONE)] for table in DECODED
 }
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
@@ -45,6 +54,16 @@ class DecodeError(NamedTuple):
     def detail(self) -> str:
         """The sentence for the quarantine row."""
         return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
+
+
+class Part(NamedTuple):
+    """Where a walk found something: the fixed part of a header, or a field whose place depends on the packet."""
+
+    offset: int
+    size: int
+    header: Header
+    field: wire.Field | None = None
+    text: str | None = None  # the value, where it is more than its bytes
 
 
 class _Stop(Exception):  # noqa: N818  # ends a walk, never leaves this module
@@ -73,6 +92,7 @@ class Walk:
     headers: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)  # those that no header's fixed part holds
     violations: set[Violation] = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
 
     @classmethod
     def over(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
@@ -118,7 +138,20 @@ class Walk:
         packet = CLASSES[header.name](self._take(offset, header.size, fault, header.name))
         self.headers[header.name] = packet
         self.offsets[header.name] = offset
+        self.parts.append(Part(offset, header.size, header))
         return packet
+
+    def _guid(self, header: Header, column: str, offset: int) -> int:
+        """An optional GUID at the end of a header; returns where it ends."""
+        data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, header.by_attribute[column].name)
+        self.columns[column] = names.guid_text(data)
+        self._note(header, column, offset, _GUID, self.columns[column])
+        return offset + _GUID
+
+    def _note(self, header: Header, attribute: str, offset: int, size: int, text: str | None = None) -> None:
+        """Note where a field without a fixed place is."""
+        if size:
+            self.parts.append(Part(offset, size, header, header.by_attribute[attribute], text))
 
     def _packet(self) -> PacketType:
         stored = len(self.raw) + len(self.trailer or b"")
@@ -159,10 +192,8 @@ class Walk:
         user = self._header(wire.USER_HEADER, 16)
         end, destination = self._queues(user)
         if user.has_connector_type:
-            connector = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "ConnectorType")
-            self.columns["connector_type"] = names.guid_text(connector)
             self.offsets["connector_type"] = end
-            end += _GUID
+            end = self._guid(wire.USER_HEADER, "connector_type", end)
         if user.transactional:
             end = self._transaction(end)
         if user.has_security_header:
@@ -207,35 +238,39 @@ class Walk:
             size = wire.QUEUE_NAME_SIZES[kind]
             content = self._take(offset, size, Fault.NAME_BEYOND_PACKET, column)
             end = offset + size
-        if end > offset:
-            self.offsets[column] = offset
         try:
             self.columns[column] = names.queue_name(kind, hosts.get(QueueType(kind)), content)
         except UnicodeDecodeError as error:
             raise _Stop(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
+        if end > offset:
+            self.offsets[column] = offset
+            size = 2 + len(content) if kind == QueueType.DIRECT else len(content)
+            self._note(wire.USER_HEADER, column, offset, size, self.columns[column])
         return end, content
 
     def _transaction(self, offset: int) -> int:
         transaction = self._header(wire.TRANSACTION_HEADER, offset)
         end = offset + wire.TRANSACTION_HEADER.size
         if transaction.has_connector_qm_guid:
-            connector = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "ConnectorQMGuid")
-            self.columns["connector_qm_guid"] = names.guid_text(connector)
-            end += _GUID
+            end = self._guid(wire.TRANSACTION_HEADER, "connector_qm_guid", end)
         return end
 
     def _security(self, offset: int) -> int:
         security = self._header(wire.SECURITY_HEADER, offset)
         sender_id = offset + wire.SECURITY_HEADER.size
-        *others, _ = (r4(getattr(security, size)) for size in wire.SECURITY_SIZES)
-        provider = sender_id + sum(others)
-        end = provider + r4(security.provider_info_size)
+        sizes = [getattr(security, size) for size in wire.SECURITY_SIZES]
+        end = sender_id + sum(map(r4, sizes))
         if end > self.limit:
             raise _Stop(Fault.SECURITY_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        provider = end - r4(security.provider_info_size)
         data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
         self.columns["sender_id"] = names.sender_id_text(security.sender_id_type, data)
         data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")
         self.columns["provider_type"], self.columns["provider_name"] = names.provider(data)
+        place = sender_id
+        for item, size in zip(wire.SECURITY_HEADER.variable, sizes, strict=True):
+            self._note(wire.SECURITY_HEADER, item.attribute, place, size, self.columns.get(item.attribute))
+            place += r4(size)
         return end
 
     def _properties(self, offset: int) -> Any:
@@ -252,6 +287,9 @@ class Walk:
         self.columns["label"] = names.text(data) if data else None
         self._take(label + len(data), properties.extension_size, Fault.BODY_BEYOND_PACKET, "ExtensionData")
         self.offsets["body"] = self.columns["body_offset"] = body
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "label", label, len(data), self.columns["label"])
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "extension_data", label + len(data), properties.extension_size)
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "message_body", body, properties.body_size)
         return properties
 
     def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
@@ -267,20 +305,28 @@ class Walk:
             self.offsets["body_end"] = body + size
             if body + size > self.limit:
                 continue
-            branch = replace(self, headers=dict(self.headers), columns=dict(self.columns), offsets=dict(self.offsets))
+            branch = replace(
+                self,
+                headers=dict(self.headers),
+                columns=dict(self.columns),
+                offsets=dict(self.offsets),
+                parts=list(self.parts),
+            )
             try:
                 end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
             except _Stop as stop:
-                failure = stop
+                failure, failed = stop, branch.parts
                 continue
             if best is None or end == self.limit:
                 best = branch, end
             if end == self.limit:
                 break
         if best is None:
+            self.parts = failed
             raise failure
         branch, end = best
         self.headers, self.columns, self.offsets = branch.headers, branch.columns, branch.offsets
+        self.parts = branch.parts
         if end != self.limit:
             self.violations.add(Violation.TRAILING_BYTES)
         if self.offsets["body_end"] < body + properties.allocation_body_size:
@@ -295,9 +341,7 @@ class Walk:
             debug = self._header(wire.DEBUG_HEADER, end)
             end += wire.DEBUG_HEADER.size
             if debug.debug_queue_type == 1:
-                queue = self._take(end, _GUID, Fault.HEADER_BEYOND_PACKET, "QueueIdentifier")
-                self.columns["debug_queue"] = names.guid_text(queue)
-                end += _GUID
+                end = self._guid(wire.DEBUG_HEADER, "debug_queue", end)
         if user.has_soap_header:
             end = self._soap(end)
         if user.has_multi_queue_format:
@@ -312,6 +356,7 @@ class Walk:
         start = offset + wire.SOAP_HEADER.size
         data = self._take(start, 2 * half.soap_header_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Header")
         self.columns["soap_header"] = names.text(data) if data else None
+        self._note(wire.SOAP_HEADER, "soap_header", start, len(data), self.columns["soap_header"])
         for second in dict.fromkeys((r4(start + len(data)), start + len(data))):
             half = self._header(wire.SOAP_BODY, second, Fault.SECTION_BEYOND_PACKET)
             if half.body_section_id == SectionId.SOAP_BODY:
@@ -321,6 +366,7 @@ class Walk:
         start = second + wire.SOAP_BODY.size
         data = self._take(start, 2 * half.soap_body_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Body")
         self.columns["soap_body"] = names.text(data) if data else None
+        self._note(wire.SOAP_BODY, "soap_body", start, len(data), self.columns["soap_body"])
         return min(r4(start + len(data)), self.limit)
 
     def _multi_queue_format(self, offset: int) -> int:
@@ -343,6 +389,7 @@ class Walk:
                     f"HeaderSize is {header.header_size} and the headers end at {self.limit}",
                 )
             start = offset + wire.MQF_ADDRESS_HEADER.size
+            self.parts.append(Part(offset, wire.MQF_ADDRESS_HEADER.size, wire.MQF_ADDRESS_HEADER))
             self.columns[_LISTS[section]] = self._elements(start, end, header.element_count)
             offset = min(r4(end), self.limit)
         signature = self._header(wire.MQF_SIGNATURE_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
@@ -351,6 +398,8 @@ class Walk:
         end = offset + wire.MQF_SIGNATURE_HEADER.size + signature.multi_queue_signature_size
         if end > self.limit:
             raise _Stop(Fault.SECTION_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        start = offset + wire.MQF_SIGNATURE_HEADER.size
+        self._note(wire.MQF_SIGNATURE_HEADER, "signature", start, signature.multi_queue_signature_size)
         return min(r4(end), self.limit)
 
     def _elements(self, offset: int, end: int, count: int) -> list[str]:
@@ -376,6 +425,8 @@ class Walk:
                 elements.append(names.element_name(kind, data[place : place + size]))
             except UnicodeDecodeError as error:
                 raise _Stop(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
+            self.parts.append(Part(start, wire.MQF_ELEMENT.size, wire.MQF_ELEMENT))
+            self._note(wire.MQF_ELEMENT, "content", offset + place, size, elements[-1])
             place += size
         return elements
 
@@ -414,7 +465,7 @@ def row(walk: Walk) -> dict[str, Any]:
     values |= walk.columns
     ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
     broken = set(walk.violations)
-    if table is not HANDSHAKES:
+    if table in (MESSAGES, ACKS):
         ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
         values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
         values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])

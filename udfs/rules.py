@@ -129,9 +129,15 @@ HANDSHAKE_RULES: dict[Violation, Rule] = {
     ),
 }
 
+SESSION_ACK_RULES: dict[Violation, Rule] = {
+    Violation.RESERVED_BITS: lambda c: _reserved(c, "base_flags", "internal_flags"),
+    Violation.WINDOW_SIZE_ZERO: lambda c: c["window_size"] == 0,
+}
+
 OF_TABLE: dict[str, dict[Violation, Rule]] = {
     "messages": MESSAGE_RULES,
     "acks": ACK_RULES,
     "handshakes": HANDSHAKE_RULES,
+    "session_acks": SESSION_ACK_RULES,
 }
 """The rules for the packets of each table."""

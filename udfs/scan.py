@@ -13,6 +13,7 @@ from udfs.arrow import fixed_binary
 from udfs.condense import Condensed, Cuts, condense, sealed_rows
 from udfs.frames import ACK, Fragments, Rejected, Segments, connection_keys, segments
 from udfs.options import Batches, IngestOptions, Pass
+from udfs.pings import ping_rows
 from udfs.records import Block, Cursor, read_blocks
 from udfs.staged import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.storage import open_source
@@ -67,6 +68,7 @@ class _Split:
             counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
             yield from self._segments(block, found)
             yield from self._fragments(block, fragments)
+            yield from self._pings(block)
             yield from self._faults(block, rejected)
         if self._only is None:
             yield pa.RecordBatch.from_pylist([{"capture": self._capture, "frame": 0} | counts], self._schema)
@@ -98,6 +100,11 @@ class _Split:
             rows = fragment_rows(block.records.buffer, found, ranks, kind).to_struct_array()
             arrays = [rows if f.name == "fragment" else pa.nulls(count, f.type) for f in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _pings(self, block: Block) -> Batches:
+        pings = [{"capture": self._capture, "ping": row} for row in ping_rows(block.records)]
+        if pings:
+            yield pa.RecordBatch.from_pylist(pings, self._schema)
 
     def _faults(self, block: Block, rejected: Rejected) -> Batches:
         faults = [

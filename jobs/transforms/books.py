@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from schemas.ingest import Law, PacketType, Stage
+from schemas.ingest import Law, Stage
 
 
 def record_books(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
@@ -36,9 +36,8 @@ def byte_books(streams: DataFrame, packets: DataFrame, quarantine: DataFrame) ->
 
 def packet_books(packets: DataFrame, decoded: list[DataFrame], quarantine: DataFrame) -> DataFrame:
     """Packets = messages + acks + handshakes + session acks + quarantine of stage decode, for each stream."""
-    session_acks = packets.where(F.col("packet_type") == PacketType.SESSION_ACK.value)
     undecodable = quarantine.where(F.col("stage") == Stage.DECODE.value)
-    ends = [rows.select("stream_id") for rows in (*decoded, session_acks, undecodable)]
+    ends = [rows.select("stream_id") for rows in (*decoded, undecodable)]
     accounted = reduce(DataFrame.unionAll, ends).groupBy("stream_id").agg(F.count("*").alias("accounted"))
     framed = packets.groupBy("stream_id").agg(F.count("*").alias("framed"))
     return framed.join(accounted, "stream_id", "full").select(

@@ -10,7 +10,7 @@ from udfs import columns
 
 
 def decoded_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """Rows of `table` (messages, acks or handshakes), one per packet of its types; names hidden if there is a key."""
+    """Rows of `table`, one per packet of a type that belongs there; names hidden if there is a key."""
     types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
     return columns.decoded(packets.where(F.col("packet_type").isin(types)), table, key)
 

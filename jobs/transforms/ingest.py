@@ -131,6 +131,12 @@ def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> 
     return found.unionByName(unreadable, allowMissingColumns=True)
 
 
+def ping_rows(scanned: DataFrame, captures: DataFrame) -> DataFrame:
+    """Rows of PINGS."""
+    found = scanned.where("ping is not null").select("capture", "ping.*")
+    return _with_capture_id(found, captures).withColumn("captured_at", timestamp(F.col("captured_ns")))
+
+
 def unchanged(survey: DataFrame, captures: DataFrame) -> DataFrame:
     """Surveyed files that still hold the content of the row of `captures` with their name."""
     return survey.join(captures.select("uri", "capture_id"), ["uri", "capture_id"], "left_semi")

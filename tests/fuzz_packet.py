@@ -1,0 +1,76 @@
+"""Coverage-guided fuzzing of the packet decoder with atheris, by hand: CONTRIBUTING.md says how.
+
+The first byte of an input says how the rest becomes a packet and what is stored of it. It is decoded alone, with and
+without its body, and annotated; fifty at a time are decoded in one batch. A finding is an exception, or a value on
+which the ways do not agree; the message shows the packets.
+"""
+
+import random
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["udfs.annotate", "udfs.names", "udfs.packet", "udfs.rules"]):
+    from random_packets import Stored, any_packet, stored, tables
+    from worked_examples import EXAMPLES
+
+    from udfs.annotate import annotated, tree
+    from udfs.packet import DecodeError, decode_packet
+
+_SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
+_BATCH = 50
+_waiting: list[Stored] = []
+
+
+def packet_of(data: bytes) -> bytes:
+    """The packet that an input means: its version, signature and PacketSize set right unless it says otherwise."""
+    how, packet = data[0], bytearray(data[1:])
+    if how & _SIGNED:
+        packet[0:1] = b"\x10"
+        packet[4:8] = b"LIOR"
+    if how & _SIZED:
+        packet[8:12] = max(len(packet) - 16 * bool(how & _WITH_SESSION), 0).to_bytes(4, "little")
+    return bytes(packet)
+
+
+def check(data: bytes) -> None:
+    """Raise unless every way reads the packet, and alike."""
+    if not data:
+        return
+    packet = packet_of(data)
+    whole = packet, None, len(packet)
+    raw, trailer, size = stored(packet)
+    assert decode_packet(raw, trailer, size) == decode_packet(*whole), packet.hex()
+    assert tree(annotated(packet))
+    if data[0] & _CUT_RAW:
+        raw = raw[:-1]
+    if data[0] & _CUT_TRAILER:
+        trailer = trailer[1:] if trailer else b""
+    _waiting.extend((whole, (raw, trailer, size)))
+    if len(_waiting) < _BATCH:
+        return
+    found = tables(_waiting)
+    alone = [decode_packet(*each) for each in _waiting]
+    expected = [(one.fault.value, one.detail) if isinstance(one, DecodeError) else one for one in alone]
+    assert found == expected, [each for each, one, other in zip(_waiting, found, expected, strict=True) if one != other]
+    _waiting.clear()
+
+
+def corpus(folder: Path) -> None:
+    """Write packets of every type to an empty folder, to begin from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        return
+    rng = random.Random(1)
+    packets = [*EXAMPLES.values(), *(any_packet(rng) for _ in range(300))]
+    for number, packet in enumerate(packets):
+        for how in (0, _SIGNED | _SIZED):
+            (folder / f"{number:03}-{how}").write_bytes(bytes([how]) + packet)
+
+
+if __name__ == "__main__":
+    # The first argument that is no option is the folder of the corpus, as libFuzzer has it.
+    corpus(next(Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")))
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()

@@ -1,0 +1,57 @@
+"""Three readers of one format: the decoder of batches, the decoder of single packets, and a plain one of the tests.
+
+By hand, over as many packets as you like: `python tests/test_plain_parser.py 100000`.
+"""
+
+import random
+import sys
+from itertools import combinations
+
+import pytest
+from plain_parser import parse
+from random_packets import PARTS, any_packet, tables, user_message
+from worked_examples import EXAMPLES
+
+from udfs.packet import decode_packet
+
+COMBINATIONS = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
+
+
+def three_agree(packets: list[bytes]) -> None:
+    for packet, together in zip(packets, tables([(each, None, len(each)) for each in packets]), strict=True):
+        alone = decode_packet(packet, None, len(packet))
+        assert isinstance(alone, dict), (packet.hex(), alone)
+        assert together == alone, packet.hex()
+        plain = parse(packet)
+        # An OrderAck or FinalAck keeps no column of the headers that it must not have.
+        expected = {name: plain.get(name) for name in alone if name != "violations"}
+        assert {name: value for name, value in alone.items() if name != "violations"} == expected, packet.hex()
+        if plain["packet_type"] not in ("order_ack", "final_ack"):
+            assert set(plain) <= set(alone), packet.hex()
+
+
+def some(seed: int) -> list[bytes]:
+    """One packet of every combination of optional headers, and as many again of any type."""
+    rng = random.Random(seed)
+    packets = [user_message(rng, parts) for parts in COMBINATIONS]
+    return packets + [any_packet(rng) for _ in COMBINATIONS]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_three_readers_agree_on_the_worked_packets(example: str) -> None:
+    three_agree([EXAMPLES[example]])
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_three_readers_agree_on_every_combination_of_headers(seed: int) -> None:
+    three_agree(some(seed))
+
+
+if __name__ == "__main__":
+    read = 0
+    for seed in range(1 << 32):
+        three_agree(some(seed))
+        read += 2 * len(COMBINATIONS)
+        if read >= int(sys.argv[1]):
+            print(f"{read} packets")  # noqa: T201 - the result
+            break
