@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
-from schemas.messages import ACKS, MESSAGES
+from schemas.messages import ACKS, DECODED, MESSAGES
 from schemas.replay import FINDINGS, VERDICTS
 
 
@@ -25,11 +25,13 @@ def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
 def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Messages, transactional messages and acks; quarantine by reason, books."""
     messages = warehouse.read(MESSAGES)
+    alone = sum(warehouse.read(table).where("decoded_alone").count() for table in DECODED)
     every, transactional = messages.agg(F.count("*"), F.count_if("transactional")).collect()[0]
     return {
         "messages": every,
         "transactional_messages": transactional,
         "acks": _counts(warehouse.read(ACKS), "ack_type"),
+        "decoded_alone": alone,
         "quarantine": _counts(warehouse.read(QUARANTINE), "reason"),
         "books": _books(warehouse.read(BOOKS)),
     }
