@@ -17,10 +17,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from jobs import decode, ingest, replay
 from jobs.config import Config
 from jobs.errors import JobError, UsageError
 from jobs.session import open_session
+from jobs.warehouse import Warehouse
+from schemas.ingest import PACKETS, PacketType
+from schemas.messages import DECODED, MESSAGES
+from udfs.decode import Decoded
+from udfs.packet import decode_packet
 from udfs.simulation import CAPTURE_PREFIX, simulate
 
 _APPLICATION = "msmq-replay benchmark"
@@ -28,6 +37,10 @@ _SEED = 1
 _BODY = 1_000  # bytes of a message's body
 _BYTES_PER_MESSAGE = 1_470  # of the capture, with such a body, everything on the wire counted
 _DISORDER = 0.001
+_SAMPLE = 100_000  # messages decoded outside Spark
+_SAMPLE_ALONE = 2_000
+_ROWS = 10_000  # of a batch, as Spark sends them
+_GOES = 5
 _ONE_FILE = 1 << 62
 _TSHARK = {
     "tshark -q": ("-q",),  # only reads the records
@@ -116,6 +129,47 @@ def night(folder: Path, megabytes: int) -> Night:
     )
 
 
+def decoding(warehouse: Warehouse) -> list[str]:
+    """Markdown: messages per core-second of both decoding paths outside Spark, and how many take the slow one.
+
+    The bodies of the packets are not among what is stored of them.
+    """
+    of_messages = F.col("packet_type") == PacketType.USER_MESSAGE.value
+    stored = warehouse.read(PACKETS).where(of_messages).limit(_SAMPLE).toArrow()
+    schema = to_arrow_schema(MESSAGES.spark)
+    batches = stored.combine_chunks().to_batches(_ROWS)
+    alone = [
+        (row["raw"], row["trailer"], row["size"])
+        for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
+    ]
+    together_s = _cpu(lambda: [Decoded(batch).rows(MESSAGES, schema) for batch in batches])
+    alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
+    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED), strict=True))
+    return [
+        "| decoding, outside Spark | messages per core-second |",
+        "| --- | ---: |",
+        f"| in batches | {len(stored) / together_s:,.0f} |",
+        f"| one by one | {len(alone) / alone_s:,.0f} |",
+        "",
+        f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
+    ]
+
+
+def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
+    slow, every = rows.agg(F.count_if("decoded_alone"), F.count("*")).collect()[0]
+    return slow, every
+
+
+def _cpu(work: Callable[[], Any]) -> float:
+    """The least CPU time of this process for it, of several goes."""
+    times = []
+    for _ in range(_GOES):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
 def benchmark(folder: Path, megabytes: int) -> str:
     """Markdown: what every stage costs on a capture of about so many MB, made in the folder, and at the margin.
 
@@ -148,6 +202,8 @@ def benchmark(folder: Path, megabytes: int) -> str:
             lines.append(f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {large.megabytes / cpu_s:.1f} | |")
             times = cpu_s / large.stages["ingest"].cpu_s
             lines.append(f"| ingest, in times of that | | | {times:.2f} | |")
+    tables = Config.load({"warehouse": str(folder / "large" / "warehouse")}, None)
+    lines += ["", *decoding(Warehouse.of(open_session(_APPLICATION), tables))]
     return "\n".join(lines)
 
 

@@ -8,17 +8,20 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
-from schemas.messages import ACKS, MESSAGES
+from schemas.messages import ACKS, DECODED, MESSAGES
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.table import Table
 
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
-_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
+_DECODED = (
+    *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
+    *((table, "decoded_alone") for table in DECODED),
+)
 _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
 _CAPTURES = _INGESTED[:1]
 
 Counts = dict[str, dict[str, int]]
-"""Rows of a table by the values of a column; by "true" and "false" when it is BOOLEAN."""
+"""Rows of a table (or `decoded_alone`) by the values of a column; by "true" and "false" when it is BOOLEAN."""
 
 
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
 
 
 def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Messages, transactional messages and acks; quarantine by reason, books."""
+    """Messages, transactional messages, acks, packets that the slow path decoded; quarantine by reason, books."""
     return _decoded(_counts(warehouse, _DECODED))
 
 
@@ -50,6 +53,7 @@ def _decoded(counts: Counts) -> dict[str, Any]:
         "messages": sum(messages.values()),
         "transactional_messages": messages.get("true", 0),
         "acks": counts["acks"],
+        "decoded_alone": counts["decoded_alone"].get("true", 0),
         "quarantine": counts["quarantine"],
         "books": _books(counts),
     }
@@ -60,13 +64,17 @@ def _books(counts: Counts) -> dict[str, int]:
 
 
 def _counts(warehouse: Warehouse, columns: tuple[tuple[Table, str], ...]) -> Counts:
-    """Rows of each table by the values of one column, of which there are few, the most first: in one query."""
+    """Rows of each table by the values of one column, of which there are few, the most first: in one query.
+
+    `decoded_alone` is counted over all tables that have it.
+    """
+    names = [column if column == "decoded_alone" else table.name for table, column in columns]
     values = [
-        warehouse.read(table).select(F.lit(table.name).alias("name"), F.col(column).cast("string").alias("value"))
-        for table, column in columns
+        warehouse.read(table).select(F.lit(name).alias("name"), F.col(column).cast("string").alias("value"))
+        for name, (table, column) in zip(names, columns, strict=True)
     ]
     rows = reduce(DataFrame.unionAll, values).groupBy("name", "value").count()
-    found: Counts = {table.name: {} for table, _ in columns}
+    found: Counts = {name: {} for name in names}
     for row in rows.orderBy(F.desc("count"), "value").collect():
         found[row["name"]][row["value"]] = row["count"]
     return found

@@ -5,7 +5,7 @@ Every column is built across the batch; text is made once per distinct value. Ro
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Decoded:
         slow = np.flatnonzero(wanted & self.lines["scalar"])
         decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
         built = _Columns(self.stored.take(fast), picked(self.lines, fast), table).arrays if len(fast) else {}
-        arrays = [built.get(field.name, pa.nulls(len(fast), field.type)) for field in decoded]
+        arrays = [built[f.name] if f.name in built else pa.nulls(len(fast), f.type) for f in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
         if len(slow):
             walked = pa.RecordBatch.from_pylist([row(self.walks[index]) for index in slow.tolist()], decoded)
@@ -159,12 +159,13 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
     return binary(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds]).cast(pa.string())
 
 
-def _mapped(values: Ints, texts: Mapping[int, str]) -> pa.Array:
+def _mapped(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:
     """The text of every value, null where it has none."""
-    codes, distinct = encoded(pa.array(values))
-    return pa.array([texts.get(value) for value in distinct], pa.string()).take(pa.array(codes))
+    codes = values.dictionary_encode()
+    return pa.array(map(texts.get, codes.dictionary.to_pylist()), pa.string()).take(codes.indices)
 
 
+@cache
 def _signed(width: int) -> str:
     """The signed numpy type of the column for an unsigned number of so many bits."""
     return next(code for code, limit in (("i2", 8), ("i4", 16), ("i8", 32)) if width <= limit)
@@ -298,7 +299,7 @@ class _Columns:
         label = self._offset("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
         labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
         self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
-        self.arrays["message_class_name"] = _mapped(ints["message_class"], wire.MESSAGE_CLASS_NAMES)
+        self.arrays["message_class_name"] = _mapped(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
         if "tx_sequence_ordinal" in self.arrays:
             self._sequence_id()
 
@@ -344,8 +345,8 @@ class _Columns:
 
     def _message(self) -> None:
         ints = self.ints
-        self.arrays["body_type_name"] = _mapped(ints["body_type"], wire.BODY_TYPE_NAMES)
-        self.arrays["delivery_mode_name"] = _mapped(ints["delivery_mode"], wire.DELIVERY_MODE_NAMES)
+        self.arrays["body_type_name"] = _mapped(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
+        self.arrays["delivery_mode_name"] = _mapped(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
         self.arrays["body_offset"] = pa.array(self._offset("body"))
         transaction = self._offset("TransactionHeader")
         self.arrays["connector_qm_guid"] = self._guid(

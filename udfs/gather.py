@@ -117,8 +117,11 @@ class Packets:
 
     def address(self, offset: Ints) -> Ints:
         """Where in the buffer the byte at an offset of its packet lies, in raw or in trailer."""
+        before_body = offset < self.stored
+        if before_body.all():
+            return self.start + offset
         after_body = self.size - np.maximum(self.trailer_size, 0)
-        return np.where(offset < self.stored, self.start + offset, self.trailer + offset - after_body)
+        return np.where(before_body, self.start + offset, self.trailer + offset - after_body)
 
     def read(self, layout: np.dtype[Any], offset: Ints, present: Bools) -> NDArray[np.void]:
         """The header at an offset of each packet; zeros where it is not present. Present ones must be stored."""
