@@ -19,7 +19,9 @@ from udfs import tcp
 from udfs.frames import ACK, SYN, segments
 from udfs.framing import Framer
 from udfs.names import guid_text
-from udfs.network import MICROSECOND, Direction, Faults, RingBuffer, SegmentFault
+from udfs.simulation.capture import RingBuffer
+from udfs.simulation.events import MICROSECOND, Faults
+from udfs.simulation.network import Direction, SegmentFault
 from udfs.packet import Walk
 from udfs.records import Cursor, Records, open_capture, read_blocks
 from udfs.simulation import START_NS, simulate
