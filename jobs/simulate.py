@@ -13,8 +13,20 @@ def run(config: Config) -> Summary:
     """Write captures and truth.json to the folder --out; returns the summary."""
     if not config.out:
         raise UsageError("Say where the captures go: --out FOLDER.")
+    if config.smallest_body > config.largest_body:
+        raise UsageError("The option smallest_body cannot be above largest_body.")
     progress(f"simulate: {config.messages} messages, seed {config.seed}")
-    simulate(config.out, config.seed, config.messages)
+    simulate(
+        config.out,
+        config.seed,
+        config.messages,
+        bodies=(config.smallest_body, config.largest_body),
+        disorder=config.disorder,
+        file_bytes=config.ring_file_bytes or None,
+        loss=config.capture_loss,
+        begins_s=config.capture_begins_s,
+        ends_s=config.capture_ends_s or None,
+    )
     return {"folder": config.out, "seed": config.seed, "messages": config.messages}
 
 

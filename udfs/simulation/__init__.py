@@ -8,6 +8,7 @@ connection's set-up it loses nothing, so that the truth knows which queue manage
 """
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -67,8 +68,9 @@ def simulate(
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
         _populate(world, messages, Faults(rng, disorder, tuple(Fault)))
-        if blindness.ends_ns is not None:
-            events.at(blindness.ends_ns + 2 * SETTLED_NS, events.stop)  # delivered by then, and settled
+        tap.at_end = partial(
+            events.after, 2 * SETTLED_NS, events.stop
+        )  # what it holds is delivered by then, and settled
         events.run()
         truth.write()
 

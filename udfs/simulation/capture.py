@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import BinaryIO
 
-from udfs.simulation.events import MICROSECOND, MILLISECOND, SECOND, Events
+from udfs.simulation.events import MICROSECOND, MILLISECOND, SECOND, Action, Events
 
 _BURST_NS = 2 * MILLISECOND  # at most: what is lost with the frame whose loss was drawn
 _BURSTS = 0.2  # of losses; the others are of one frame
@@ -81,6 +81,10 @@ class Blindness:
         return not self.loss and not self.begins_ns and self.ends_ns is None
 
 
+def _nothing() -> None:
+    pass
+
+
 class Tap:
     """Takes the frames that pass it into the capture, unless it is blind to them."""
 
@@ -90,18 +94,21 @@ class Tap:
         self.is_whole = blindness.is_whole
         self.take = ring.write
         """Take a frame that passes at a time in ns; returns the time of its record."""
+        self.at_end: Action = _nothing
+        """Called when the capture is cut."""
         self._rng = rng
         self._blind_until_ns = 0
         self._cut = False
 
     def look(self, time_ns: int, frame: bytes, *, spared: bool) -> int | None:
-        """Take the frame as far as the capture sees it; returns the time of its record. What is `spared` is not lost."""
+        """Take the frame as far as the capture sees it; returns the time of its record. `spared`: not lost."""
         blindness = self.blindness
         if time_ns < blindness.begins_ns or self._cut:
             return None
         if blindness.ends_ns is not None and time_ns >= blindness.ends_ns:
             self.take(time_ns, frame, len(frame) // 2)
             self._cut = True
+            self.at_end()
             return None
         if not spared and (time_ns < self._blind_until_ns or self._loses(time_ns)):
             return None
@@ -133,13 +140,10 @@ class Held:
 
     def segment(self, start: int, end: int, time_ns: int, *, is_fin: bool = False) -> None:
         """The capture has the bytes from `start` to `end`, or a FIN there."""
-        if not is_fin and self._parts_may_begin_at(start):
-            self._first = start
+        if not is_fin:
+            self._first = start if self._first is None else min(self._first, start)
         insort(self._parts, (start, end, time_ns))
         self.shown(end)
-
-    def _parts_may_begin_at(self, start: int) -> bool:
-        return self._first is None or start < self._first
 
     def shown(self, position: int) -> None:
         """Everything before the position was sent, says what the capture holds."""

@@ -34,6 +34,8 @@ _SHORT_LIVED_SHARE, _SHORT_LIFE_S = 0.1, 25  # of messages; shorter than the fir
 _BUSY_SHARE, _IDLE_SHARE = 0.8, 0.005  # of pauses between transactions; the rest is long enough for an OrderAck
 _BUSY_NS = MILLISECOND, 50 * MILLISECOND
 _PAUSE_NS = 600 * MILLISECOND, 3 * SECOND
+_SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # two, five and ten times is everything sent again
+_WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
 _IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
 _PORT_REUSE = 0.5  # of reconnections
 _EPHEMERAL_PORTS = 49_152
@@ -120,7 +122,9 @@ class Line:
 class Link:
     """A queue manager's sessions with the next one, one at a time."""
 
-    def __init__(self, world: World, near: UUID, far: Host, line: Line, take: Action, opened: Callable[[], None]) -> None:
+    def __init__(
+        self, world: World, near: UUID, far: Host, line: Line, take: Action, opened: Callable[[], None]
+    ) -> None:
         """Have none; `take` is what the next does with a message, `opened` is called at each new session."""
         self.session: Session | None = None
         self.streams: list[Stream] = []
@@ -244,6 +248,7 @@ class Fault(Enum):
     LOST_AND_EXPIRED = auto()  # nor then, unless that is soon
     POSTPONED = auto()  # its first message is sent behind the others, which do not count it
     NOT_ACKNOWLEDGED = auto()  # the receiver loses its OrderAck
+    SILENT = auto()  # the receiver loses all OrderAcks for long, in which the sender has nothing new to send
     DISCONNECTED = auto()  # the session breaks before the OrderAck
     CUT = auto()  # the network is cut while it is under way
     RESTARTED = auto()  # the sender is started anew while it is under way
@@ -290,7 +295,7 @@ BRANCHES = (
     Branch((_PRIVATE, _PRIVATE)),
     Branch(behind_nat=True),
     Branch(behind_nat=True),
-    Branch((_PRIVATE,), sent_before=0xFFFFFFF8, timestamp=0x8000_0000),
+    Branch((_PRIVATE,), sent_before=0xFFFFFFFD, timestamp=0x8000_0000),
     Branch((_PRIVATE,), sent_before=7, order_ack_first=True),
     Branch((_PRIVATE,), timestamp=0xFFF0_0000, sequence_ordinal=0xC000_0000, message_ordinal=0x8000_0000),
     Branch((_PRIVATE,), ip_version=6, behind_nat=True, isn_near_wrap=True, sequence_ordinal=0x7FFF_FFF0),
@@ -393,9 +398,12 @@ class Sender:
         session, events, rng = self.link.session, self._world.events, self._world.rng
         if turn != self._turn or session is None:
             return  # a session is, or will be, opened
-        fault = self._commit(session) if self._quota else None
+        silent = any(stream.silent_until_ns > events.now for stream in self._streams)
+        fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
         if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
             self.link.close(_RECONNECT_NS, reset=rng.random() < 0.5)  # noqa: PLR2004 - one in two
+        elif fault is Fault.SILENT:
+            self._after(_WAIT_NS)
         elif fault is Fault.CUT:
             events.after(rng.randint(*_CUT_NS), self.link.cut, session, _RECONNECT_NS)
         elif fault is Fault.RESTARTED:
@@ -411,7 +419,7 @@ class Sender:
         elif all(stream.is_settled for stream in self._streams):
             self.link.close()
         else:
-            self._after(SECOND)
+            self._after(_WAIT_NS)
 
     def _commit(self, session: Session) -> Fault | None:
         """Send the messages of a transaction, faults and all; returns the fault."""
@@ -441,6 +449,8 @@ class Sender:
             sent = [(second, postponed[1]), *others, postponed]
         elif fault is Fault.NOT_ACKNOWLEDGED:
             stream.loses_order_ack = True
+        elif fault is Fault.SILENT:
+            stream.silent_until_ns = world.events.now + world.rng.choice(_SILENCES_S) * SECOND
         elif fault is Fault.RECEIVER_RESTARTED:
             down_ns = world.rng.randint(*_RESTART_NS)
             world.events.after(world.rng.randint(*_CUT_NS), self._receiver.restart, down_ns)

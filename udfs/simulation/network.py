@@ -126,9 +126,7 @@ class Direction:
         self.settled_ns = 0
         """When the last frame of this direction will have passed the tap."""
 
-    def write(
-        self, packet: bytes | bytearray, deliver: Action, *arguments: Any, seen: Seen | None = None
-    ) -> None:
+    def write(self, packet: bytes | bytearray, deliver: Action, *arguments: Any, seen: Seen | None = None) -> None:
         """Send this with the next flush; call `deliver` when it has arrived, and `seen` when it is in the capture."""
         self._written.append(packet)
         self.sent += len(packet)
@@ -158,7 +156,7 @@ class Direction:
         """Send an ACK, with no data, of what the other direction has received."""
         ack = self.back.received
         frame = self._frame(b"", self.sent, ack, ACK)
-        self._events.at(self._slot(len(frame)), self._pass_tap, frame, ack)
+        self._events.at(self._slot(len(frame)), self._arrive_ack, frame, ack)
 
     def end(self) -> None:
         """Nothing passes the tap any more; a packet of which some has is one that the capture has a part of."""
@@ -212,8 +210,7 @@ class Direction:
             start = end
 
     def _pass(self, time_ns: int, frame: bytes, start: int, end: int, ack: int) -> None:
-        if time_ns > self.settled_ns:
-            self.settled_ns = time_ns
+        self.settled_ns = max(self.settled_ns, time_ns)
         self._events.at(time_ns, self._arrive, frame, start, end, ack)
 
     def _pass_tap(self, frame: bytes, ack: int) -> int | None:
@@ -228,6 +225,9 @@ class Direction:
         if time_ns is not None and self.back.held is not None:
             self.back.held.shown(ack)
         return time_ns
+
+    def _arrive_ack(self, frame: bytes, ack: int) -> None:
+        self._pass_tap(frame, ack)
 
     def _arrive(self, frame: bytes, start: int, end: int, ack: int) -> None:
         time_ns = self._pass_tap(frame, ack)

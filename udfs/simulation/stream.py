@@ -45,7 +45,7 @@ class Stream:
         next_sequence_id: Callable[[], int],
         answer: Answer,
     ) -> None:
-        """Begin a sequence with no message in it; `answer` posts a packet of the receiver's on its way to the sender."""
+        """Begin a sequence with no message in it; `answer` sends a packet of the receiver's to the sender."""
         self.templates = templates
         self.verdicts = verdicts
         self.session: Session | None = None
@@ -56,6 +56,8 @@ class Stream:
         self.sequence_id = next_sequence_id()
         self.number = self.last_sent = 0
         self.loses_order_ack = False
+        self.silent_until_ns = 0
+        """When the receiver's OrderAcks are no more lost."""
         self._events, self._rng = events, rng
         self._source, self._receiver = source, receiver
         self._next_sequence_id, self._answer = next_sequence_id, answer
@@ -177,7 +179,8 @@ class Stream:
             self._events.at(self._order_ack_due, self._order_ack_timer)
             return
         self._order_ack_due = 0
-        lost, self.loses_order_ack = self.loses_order_ack, False
+        lost = self.loses_order_ack or self._events.now < self.silent_until_ns
+        self.loses_order_ack = False
         if self._arrived_on is not None and self._arrived_on.open and self._incoming[1] and not lost:
             self.send_order_ack(self._arrived_on)
 
@@ -213,15 +216,13 @@ def post_back(
     recoverable: bool,
     seen_on: Callable[[Connection], Seen] | None = None,
 ) -> None:
-    """Send a packet against the direction of these sessions, from each to the next; it is lost where one is not open."""
+    """Send a packet against the direction of these sessions, one after the other; it is lost where one is closed."""
     if not sessions:
         deliver(*arguments)
         return
     session, *others = sessions
     if session is not None and session.open:
         seen = None if seen_on is None else seen_on(session.connection)
-        go_on = partial(
-            post_back, others, packet, deliver, *arguments, recoverable=recoverable, seen_on=seen_on
-        )
+        go_on = partial(post_back, others, packet, deliver, *arguments, recoverable=recoverable, seen_on=seen_on)
         session.far.post(bytearray(packet), go_on, recoverable=recoverable, seen=seen)
         session.far.direction.flush()

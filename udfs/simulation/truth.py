@@ -32,7 +32,7 @@ class Verdicts:
         self._acks: list[tuple[int, _Pair, Connection, bool]] = []
 
     def missing(self, connection: Connection) -> None:
-        """A session of the scope lacks bytes. One whose names are not known counts where it has messages of the scope."""
+        """A session of the scope lacks bytes: one without known names counts where it has messages of the scope."""
         if connection.begins_captured or self._judged:
             self._missing = True
         else:
