@@ -6,15 +6,15 @@ from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.errors import UsageError
-from udfs.simulation import simulate
+from udfs.simulation import LARGEST_BODY, simulate
 
 
 def run(config: Config) -> Summary:
     """Write captures and truth.json to the folder --out; returns the summary."""
     if not config.out:
         raise UsageError("Say where the captures go: --out FOLDER.")
-    if config.smallest_body > config.largest_body:
-        raise UsageError("The option smallest_body cannot be above largest_body.")
+    if not config.smallest_body <= config.largest_body <= LARGEST_BODY:
+        raise UsageError(f"The options must be in order: smallest_body, largest_body, {LARGEST_BODY} bytes.")
     progress(f"simulate: {config.messages} messages, seed {config.seed}")
     simulate(
         config.out,

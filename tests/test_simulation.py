@@ -16,6 +16,7 @@ import dpkt
 import pytest
 from plain_replay import Night, differences
 
+from jobs import cli
 from schemas.ingest import Compression
 from schemas.replay import Reason, Verdict
 from udfs import simulation, tcp
@@ -248,7 +249,8 @@ def test_an_unanswered_message_comes_again_as_scheduled(tmp_path: Path, monkeypa
     times: dict[str, list[int]] = defaultdict(list)
     for row in Night(captures(tmp_path)).messages:
         times[row["message_id"]].append(row["captured_ns"])
-    waits = [round((later - earlier) / SECOND) for earlier, later in pairwise(max(times.values(), key=len))]
+    most = max(times.values(), key=len)
+    waits = [round((later - earlier) / SECOND) for earlier, later in pairwise(most)]
     assert waits == [30, 30, 30, 300, 300, 300, 1800, 1800, 1800, 21600]
 
 
@@ -277,6 +279,18 @@ def test_a_capture_that_misses_something(tmp_path: Path) -> None:
     assert found.found.captures[-1]["last_ns"] < START_NS + 20 * SECOND
     assert found.found.gaps
     assert any(row["mid_stream"] for row in found.found.streams)
+
+
+def test_options_come_from_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text("[simulate]\nmessages = 40\nlargest_body = 100\nring_file_bytes = 9000\ndisorder = 0")
+    command = ["simulate", "--out", str(tmp_path / "out"), "--config", str(file)]
+    assert cli.main(command) == 0
+    found = Night(captures(tmp_path / "out"))
+    assert len(found.messages) == 40
+    assert len(found.found.captures) > 4
+    file.write_text("[simulate]\nlargest_body = 5")
+    assert cli.main(command) == 2
 
 
 @pytest.mark.parametrize("nanoseconds", [True, False])

@@ -14,11 +14,12 @@ from random import Random
 
 from udfs.simulation.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from udfs.simulation.events import SECOND, Events, Faults
-from udfs.simulation.managers import BRANCHES, Fault, Receiver, Router, Sender, World
+from udfs.simulation.managers import BRANCHES, Fault, Receiver, Router, Sender
 from udfs.simulation.network import Network
 from udfs.simulation.truth import TRUTH, Truth
+from udfs.simulation.world import LARGEST_BODY, World
 
-__all__ = ["BRANCHES", "CAPTURE_PREFIX", "START_NS", "TRUTH", "simulate"]
+__all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "START_NS", "TRUTH", "simulate"]
 
 START_NS = 1_772_438_400 * SECOND  # 2026-03-02 08:00 UTC
 CAPTURE_PREFIX = "simulated"

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import BinaryIO
 
-from udfs.simulation.events import MICROSECOND, MILLISECOND, SECOND, Action, Events
+from udfs.simulation.events import MICROSECOND, MILLISECOND, SECOND, Action, Events, nothing
 
 _BURST_NS = 2 * MILLISECOND  # at most: what is lost with the frame whose loss was drawn
 _BURSTS = 0.2  # of losses; the others are of one frame
@@ -81,10 +81,6 @@ class Blindness:
         return not self.loss and not self.begins_ns and self.ends_ns is None
 
 
-def _nothing() -> None:
-    pass
-
-
 class Tap:
     """Takes the frames that pass it into the capture, unless it is blind to them."""
 
@@ -94,7 +90,7 @@ class Tap:
         self.is_whole = blindness.is_whole
         self.take = ring.write
         """Take a frame that passes at a time in ns; returns the time of its record."""
-        self.at_end: Action = _nothing
+        self.at_end: Action = nothing
         """Called when the capture is cut."""
         self._rng = rng
         self._blind_until_ns = 0

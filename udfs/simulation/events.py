@@ -10,6 +10,10 @@ _Kind = TypeVar("_Kind")
 Action = Callable[..., None]
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Events:
     """What is to happen, in order of simulated time; `now` is in ns since 1970."""
 

@@ -1,29 +1,23 @@
 """Queue managers that send, route and receive; and what goes wrong with them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from random import Random
 from typing import Any
 from uuid import UUID
 
 from schemas.wire import QueueType
 from udfs import build
-from udfs.simulation.events import MILLISECOND, SECOND, Action, Events, Faults
-from udfs.simulation.network import Connection, Endpoint, Network
+from udfs.simulation.events import MILLISECOND, SECOND, Action, Faults
 from udfs.simulation.packets import Message, Template
 from udfs.simulation.session import Session
 from udfs.simulation.stream import Stream, post_back
-from udfs.simulation.truth import Truth
+from udfs.simulation.world import Host, Line, Link, World
 
-MSMQ_PORT = 1801
 _RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
-_LATENCY_NS = 2 * MILLISECOND
 _CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent: some of it has arrived
 _RESTART_NS = 20 * SECOND, 60 * SECOND
-_SETTING_UP_NS = SECOND  # at most
 _LAST_NUMBER = 0xFFFFFFFF
 _TRANSACTION_IDS = 1 << 20
 _TRANSACTION_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
@@ -37,53 +31,11 @@ _PAUSE_NS = 600 * MILLISECOND, 3 * SECOND
 _SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # two, five and ten times is everything sent again
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
 _IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
-_PORT_REUSE = 0.5  # of reconnections
-_EPHEMERAL_PORTS = 49_152
 _TIMESTAMPS = 1 << 12  # between those of two senders; a restore takes the next
 _RECEIVER_ADDRESSES = {4: "10.0.0.{}", 6: "fd00::{}"}
 _ROUTER_ADDRESSES = {4: "10.0.1.{}", 6: "fd00:1::{}"}
 _SENDER_ADDRESSES = {4: "10.20.0.{}", 6: "fd00:20::{}"}
 _NAT_ADDRESSES = {4: "203.0.113.7", 6: "2001:db8::7"}
-_NAT_PORTS = 61_000
-_POOL_PARTS, _POOL_PART = 64, 16_384  # bytes that bodies are cut from
-
-
-class World:
-    """All there is: time, the network, chance, and where the truth is written."""
-
-    def __init__(self, rng: Random, events: Events, network: Network, truth: Truth, bodies: tuple[int, int]) -> None:
-        """Bodies have a size between two."""
-        self.rng, self.events, self.network, self.truth = rng, events, network, truth
-        self.begins_ns = network.tap.blindness.begins_ns
-        self._bodies = bodies
-        # A body may hold a whole packet: what looks like a header is not always one. None ends where a segment does.
-        decoy = build.user_message(UUID(int=rng.getrandbits(128)), message_id=1, sequence=(1, 1, 0), body=b"within")
-        self._pool = b"".join(rng.randbytes(_POOL_PART + 1) + decoy + bytes(3) for _ in range(_POOL_PARTS))
-        if not network.tap.is_whole:  # behind a hole even the contract takes a packet in a body for one
-            self._pool = rng.randbytes(len(self._pool))
-        self._nat_port = _NAT_PORTS
-
-    def next_nat_port(self) -> int:
-        """The next port that the address translator gives out."""
-        self._nat_port = _NAT_PORTS + (self._nat_port + 1 - _NAT_PORTS) % ((1 << 16) - _NAT_PORTS)
-        return self._nat_port
-
-    def body(self, *, plain: bool = False) -> bytes:
-        """The body of a message, from the beginning of the pool, where no packet is, when it is to be `plain`."""
-        smallest, largest = self._bodies
-        size = smallest + int(self.rng.random() * (largest - smallest + 1))
-        start = 0 if plain else int(self.rng.random() * (len(self._pool) - size)) & ~3
-        return self._pool[start : start + size]
-
-
-class Host:
-    """A queue manager that others connect to."""
-
-    def __init__(self, rng: Random, addresses: dict[int, str], index: int) -> None:
-        """Listen on an IPv4 and an IPv6 address."""
-        self.guid = UUID(int=rng.getrandbits(128), version=4)
-        self.addresses = {version: ip_address(text.format(index + 1)) for version, text in addresses.items()}
-        self.links: list[Link] = []
 
 
 class Receiver(Host):
@@ -107,100 +59,6 @@ class Receiver(Host):
                 link.cut(link.session, down_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """How a queue manager connects to the next."""
-
-    address: IPv4Address | IPv6Address
-    is_direct: bool
-    behind_nat: bool = False
-    isn_near_wrap: bool = False
-    hops: int = 0
-    is_final: bool = True
-
-
-class Link:
-    """A queue manager's sessions with the next one, one at a time."""
-
-    def __init__(
-        self, world: World, near: UUID, far: Host, line: Line, take: Action, opened: Callable[[], None]
-    ) -> None:
-        """Have none; `take` is what the next does with a message, `opened` is called at each new session."""
-        self.session: Session | None = None
-        self.streams: list[Stream] = []
-        """Those that arrive at their destination there."""
-        self._world, self._near, self._far, self._line = world, near, far, line
-        self._take, self._opened = take, opened
-        self._booted_ns = world.events.now - world.rng.randrange(10**15)
-        self._port = _EPHEMERAL_PORTS + world.rng.randrange(4_096)
-        far.links.append(self)
-
-    def connect(self) -> None:
-        """Open a session; not when the capture is about to begin, so that it has seen all of a set-up or nothing."""
-        events, begins_ns = self._world.events, self._world.begins_ns
-        if begins_ns - _SETTING_UP_NS <= events.now < begins_ns:
-            events.at(begins_ns + self._world.rng.randrange(_SETTING_UP_NS), self.connect)
-            return
-        session = self._new_session(is_open=False)
-        session.establish(self._near, self._far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
-
-    def go_on(self) -> Session:
-        """The session that was there before the simulation; `begin` makes it go on."""
-        return self._new_session(is_open=True)
-
-    def begin(self, session: Session) -> None:
-        """Use a session from now on."""
-        session.begin(self._begin)
-
-    def close(self, pause_ns: int | None = None, *, reset: bool = False) -> None:
-        """Close the session when all that was sent has arrived; connect again after the pause, if there is one."""
-        session, self.session = self._current(), None
-        session.close(partial(self._again, pause_ns), reset=reset)
-
-    def cut(self, session: Session, pause_ns: int) -> None:
-        """Lose the session, if it is still the one, with all that is under way; connect again after the pause."""
-        if session is self.session:
-            self.session = None
-            session.cut(partial(self._again, pause_ns))
-
-    def restart(self, session: Session, pause_ns: int) -> None:
-        """Lose the session as a queue manager does that is started anew."""
-        if session is self.session:
-            self._booted_ns = self._world.events.now
-            self.cut(session, pause_ns)
-
-    def _current(self) -> Session:
-        assert self.session is not None  # noqa: S101 - only who has a session closes it
-        return self.session
-
-    def _again(self, pause_ns: int | None) -> None:
-        if pause_ns is not None:
-            self._world.events.after(pause_ns, self.connect)
-
-    def _begin(self, session: Session) -> None:
-        self.session = session
-        self._opened()
-
-    def _new_session(self, *, is_open: bool) -> Session:
-        rng, line = self._world.rng, self._line
-        if line.behind_nat:
-            self._port = self._world.next_nat_port()
-        elif line.isn_near_wrap or rng.random() > _PORT_REUSE:  # near numbers on one port would be one connection's
-            self._port = _EPHEMERAL_PORTS + (self._port + 1) % (1 << 14)
-        isn = (1 << 32) - rng.randrange(1, 4_096) if line.isn_near_wrap else rng.getrandbits(32)
-        initiator = Endpoint(line.address, self._port)
-        acceptor = Endpoint(self._far.addresses[line.address.version], MSMQ_PORT)
-        positions = isn, rng.getrandbits(32)
-        connection = Connection(self._world.network, initiator, acceptor, positions, _LATENCY_NS, is_open=is_open)
-
-        def missing() -> None:
-            for stream in self.streams:
-                stream.verdicts.missing(connection)
-
-        connection.missing = missing
-        return Session(connection, self._take, hops=line.hops, is_final=line.is_final)
-
-
 class Router(Host):
     """A routing server: what it takes it sends on, until the next has acknowledged it ([MS-MQQB] 3.1.5.8.2)."""
 
@@ -222,9 +80,7 @@ class Router(Host):
             session.send(message, previous)
             session.pump()
 
-    def _opened(self) -> None:
-        session = self.link.session
-        assert session is not None  # noqa: S101 - it was opened just now
+    def _opened(self, session: Session) -> None:
         left = [] if self._last is None else self._last.left()
         now_s = self._events.now // SECOND
         for message, previous in left + self._waiting:
@@ -377,10 +233,8 @@ class Sender:
         """Send a packet of the receiver's back the way that messages come."""
         post_back([link.session for link in self._links], packet, deliver, *arguments, **how)
 
-    def _opened(self) -> None:
+    def _opened(self, session: Session) -> None:
         """Send again what is unacknowledged, and go on."""
-        session = self.link.session
-        assert session is not None  # noqa: S101 - it was opened just now
         for stream in self._streams:
             stream.session = session
             stream.resend(session)
@@ -401,7 +255,7 @@ class Sender:
         silent = any(stream.silent_until_ns > events.now for stream in self._streams)
         fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
         if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
-            self.link.close(_RECONNECT_NS, reset=rng.random() < 0.5)  # noqa: PLR2004 - one in two
+            self.link.close(session, _RECONNECT_NS, reset=rng.random() < 0.5)  # noqa: PLR2004 - one in two
         elif fault is Fault.SILENT:
             self._after(_WAIT_NS)
         elif fault is Fault.CUT:
@@ -415,9 +269,9 @@ class Sender:
             elif pause < 1 - _IDLE_SHARE:
                 self._after(rng.randint(*_PAUSE_NS))
             else:
-                self.link.close(rng.randint(*_IDLE_NS))
+                self.link.close(session, rng.randint(*_IDLE_NS))
         elif all(stream.is_settled for stream in self._streams):
-            self.link.close()
+            self.link.close(session)
         else:
             self._after(_WAIT_NS)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from udfs.frames import ACK, FIN, RST, SYN
 from udfs.simulation.capture import Held, Seen, Tap
-from udfs.simulation.events import MICROSECOND, MILLISECOND, Action, Events, Faults
+from udfs.simulation.events import MICROSECOND, MILLISECOND, Action, Events, Faults, nothing
 
 PSH = 0x08
 _SEQUENCE_MASK = 0xFFFFFFFF
@@ -300,7 +300,7 @@ class Connection:
         self.is_opening = not is_open
         """It is being set up: an incomplete capture loses nothing of that."""
         self.is_cut = False
-        self.missing: Action = _nothing
+        self.missing: Action = nothing
         """Called when the capture turns out to lack, or to have in part, what `up` carried."""
         self._events = network.events
         self.begins_captured = not is_open and self._events.now >= network.tap.blindness.begins_ns
@@ -311,7 +311,7 @@ class Connection:
         if not network.tap.is_whole:
             self.up.held, self.down.held = (
                 Held(self._events, position + 1 if self.begins_captured else None, missing)
-                for position, missing in zip(positions, (self._missing, _nothing), strict=True)
+                for position, missing in zip(positions, (self._missing, nothing), strict=True)
             )
 
     def open(self, then: Action) -> None:
@@ -359,7 +359,3 @@ class Connection:
 
     def _quiet_ns(self) -> int:
         return max(self.up.settled_ns, self.down.settled_ns) + _QUIET_NS
-
-
-def _nothing() -> None:
-    pass
