@@ -79,7 +79,7 @@ def simulate(
 def _populate(world: World, messages: int, faults: Faults[Fault]) -> None:
     """Let senders start that send so many transactional messages, and the routers that some of them need."""
     rng, events = world.rng, world.events
-    receivers = [Receiver(rng, index) for index in range(_RECEIVERS)]
+    receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
     routers = [Router(world, index, receiver) for index, receiver in enumerate(receivers)]
     named_ns = max(START_NS, world.begins_ns)
     for router in routers:

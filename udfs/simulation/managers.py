@@ -9,7 +9,7 @@ from uuid import UUID
 
 from schemas.wire import QueueType
 from udfs import build
-from udfs.simulation.events import MILLISECOND, SECOND, Action, Faults
+from udfs.simulation.events import MILLISECOND, SECOND, Action, Events, Faults
 from udfs.simulation.packets import Message, Template
 from udfs.simulation.session import Session
 from udfs.simulation.stream import Stream, post_back
@@ -18,6 +18,7 @@ from udfs.simulation.world import Host, Line, Link, World
 _RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
 _CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent: some of it has arrived
 _RESTART_NS = 20 * SECOND, 60 * SECOND
+_BETWEEN_RESTARTS_NS = 600 * SECOND  # of a receiver, at least
 _LAST_NUMBER = 0xFFFFFFFF
 _TRANSACTION_IDS = 1 << 20
 _TRANSACTION_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
@@ -43,9 +44,11 @@ class Receiver(Host):
 
     _ordinal = 0
 
-    def __init__(self, rng: Random, index: int) -> None:
+    def __init__(self, rng: Random, events: Events, index: int) -> None:
         """Have sent no message."""
         super().__init__(rng, _RECEIVER_ADDRESSES, index)
+        self._events = events
+        self._may_restart_ns = 0
 
     def next_ordinal(self) -> int:
         """The MessageID of the next acknowledgment."""
@@ -53,7 +56,10 @@ class Receiver(Host):
         return self._ordinal
 
     def restart(self, down_ns: int) -> None:
-        """Break all sessions, and answer again after a while; the incoming states are on disk."""
+        """Break all sessions, and answer again after a while; the incoming states are on disk. Not too often."""
+        if self._events.now < self._may_restart_ns:
+            return
+        self._may_restart_ns = self._events.now + _BETWEEN_RESTARTS_NS
         for link in self.links:
             if link.session is not None:
                 link.cut(link.session, down_ns)
