@@ -65,6 +65,13 @@ class Config:
     drawn_points: int
     seed: int
     messages: int
+    smallest_body: int
+    largest_body: int
+    disorder: float
+    capture_loss: float
+    capture_begins_s: int
+    capture_ends_s: int
+    ring_file_bytes: int
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:
@@ -127,6 +134,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--session", action="append", metavar="ID", help="report: only this session_id; repeatable")
     add("--seed", type=int, help="simulate: the same seed makes the same traffic")
     add("--messages", type=int, help="simulate: transactional messages")
+    add("--disorder", type=float, metavar="SHARE", help="simulate: of transactions and TCP segments, with a fault")
+    add("--capture-loss", type=float, metavar="SHARE", help="simulate: of frames, that the capture loses")
+    add("--capture-begins-s", type=int, metavar="S", help="simulate: the capture begins so late, in mid-stream")
+    add("--capture-ends-s", type=int, metavar="S", help="simulate: the capture is cut then; 0 is never")
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -165,6 +176,8 @@ def _checked(name: str, value: Any) -> Any:
         moment(value)
     if name in ("captures", "session"):
         return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
+    if expected is float:
+        return _share(name, value)
     if not isinstance(value, expected) or (expected is int and (isinstance(value, bool) or value < 0)):  # type: ignore[arg-type]
         raise UsageError(f"The option {name} cannot be {value!r}.")
     return value
@@ -187,6 +200,12 @@ def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
     if value not in choices:
         raise UsageError(f"The option {name} cannot be {value!r}: choose from {', '.join(choices)}.")
     return value
+
+
+def _share(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UsageError(f"The option {name} cannot be {value!r}: it is a share, from 0 to 1.")
+    return float(value)
 
 
 def _port(text: Any) -> int:

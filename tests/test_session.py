@@ -62,6 +62,7 @@ def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) ->
         ('[replay]\nreading = "loose"', "reading cannot be 'loose'"),
         ("[ingest]\nports = [0]", "0 is no TCP port"),
         ("[ingest]\nsplit_bytes = -1", "split_bytes cannot be -1"),
+        ("[simulate]\ndisorder = 1.5", "disorder cannot be 1.5"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_use(tmp_path: Path, text: str, said: str) -> None:

@@ -1,24 +1,21 @@
-"""A simulated network: events in time, TCP connections with the faults of a network, and the capture of a tap.
+"""A simulated network: TCP connections with the faults of a network, past a tap.
 
-The tap stands beside the acceptors, so what it has seen is what they have received. Frames are written as they
-pass it. Ethernet, IPv4 [RFC 791], IPv6 [RFC 8200], TCP [RFC 9293]; draft-ietf-opsawg-pcap.
+The tap stands beside the acceptors, so what has passed it is what they have received. Frames are captured as they
+pass it. Ethernet, IPv4 [RFC 791], IPv6 [RFC 8200], TCP [RFC 9293].
 """
 
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from enum import Enum, auto
-from heapq import heappop, heappush
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from udfs.frames import ACK, FIN, RST, SYN
+from udfs.simulation.capture import Held, Seen, Tap
+from udfs.simulation.events import MICROSECOND, MILLISECOND, Action, Events, Faults, nothing
 
 PSH = 0x08
-MICROSECOND, MILLISECOND, SECOND = 1_000, 1_000_000, 1_000_000_000  # in ns
 _SEQUENCE_MASK = 0xFFFFFFFF
 _TCP = 6
 _TCP_HEADER = 20
@@ -30,96 +27,7 @@ _ACK_EVERY = 2  # segments, RFC 9293 3.8.6.3
 _RETRANSMISSION_NS = 200 * MILLISECOND
 _OVERTAKING_NS = 200 * MICROSECOND
 _QUIET_NS = 50 * MILLISECOND  # longer than a delayed ACK and than the segments of one retransmission
-
-_Kind = TypeVar("_Kind")
-Action = Callable[..., None]
-
-
-class Events:
-    """What is to happen, in order of simulated time; `now` is in ns since 1970."""
-
-    def __init__(self, start_ns: int) -> None:
-        """Begin at `start_ns` with nothing to do."""
-        self.now = start_ns
-        self._heap: list[tuple[int, int, Action, tuple[Any, ...]]] = []
-        self._count = 0
-
-    def at(self, time_ns: int, action: Action, *arguments: Any) -> None:
-        """Do this then; what is due at the same time is done in the order it was asked for."""
-        self._count += 1
-        heappush(self._heap, (time_ns, self._count, action, arguments))
-
-    def after(self, delay_ns: int, action: Action, *arguments: Any) -> None:
-        """Do this when the delay is over."""
-        self.at(self.now + delay_ns, action, *arguments)
-
-    def run(self) -> None:
-        """Go on until nothing is left to do."""
-        heap = self._heap
-        while heap:
-            self.now, _, action, arguments = heappop(heap)
-            action(*arguments)
-
-
-class Faults(Generic[_Kind]):
-    """Strikes a share of all chances; every kind comes up once before any comes up again."""
-
-    def __init__(self, rng: Random, share: float, kinds: Sequence[_Kind]) -> None:
-        """Draw from these kinds."""
-        self._random = rng.random
-        self._share = share
-        self._kinds = self._shuffled(rng, kinds)
-
-    @staticmethod
-    def _shuffled(rng: Random, kinds: Sequence[_Kind]) -> Iterator[_Kind]:
-        while True:
-            yield from rng.sample(kinds, len(kinds))
-
-    def strike(self) -> _Kind | None:
-        """The fault of this chance, if it has one."""
-        return next(self._kinds) if self._random() < self._share else None
-
-
-class RingBuffer:
-    """A capture in pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
-
-    Record times strictly increase. Closing ends the last file.
-    """
-
-    def __init__(self, folder: Path, prefix: str, file_bytes: int, *, nanoseconds: bool = True) -> None:
-        """Write to `folder`, with times in ns or in us."""
-        self._folder, self._prefix, self._file_bytes = folder, prefix, file_bytes
-        self._unit_ns = 1 if nanoseconds else MICROSECOND
-        self._tick = 0
-        self._files = 0
-        self._file: BinaryIO | None = None
-        self._room = 0
-        self._record = struct.Struct("<IIII").pack
-
-    def write(self, time_ns: int, frame: bytes) -> None:
-        """Append a record."""
-        self._tick = tick = max(time_ns // self._unit_ns, self._tick + 1)
-        seconds, fraction = divmod(tick, SECOND // self._unit_ns)
-        if self._file is None or self._room < len(frame):
-            self._file = self._next_file(seconds)
-        self._room -= 16 + len(frame)
-        self._file.write(self._record(seconds, fraction, len(frame), len(frame)) + frame)
-
-    def close(self) -> None:
-        """End the last file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _next_file(self, seconds: int) -> BinaryIO:
-        self.close()
-        name = f"{self._prefix}_{self._files:05}_{datetime.fromtimestamp(seconds, UTC):%Y%m%d%H%M%S}.pcap"
-        self._files += 1
-        self._room = self._file_bytes
-        file = (self._folder / name).open("wb", buffering=1 << 20)
-        magic = 0xA1B23C4D if self._unit_ns == 1 else 0xA1B2C3D4
-        file.write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 1 << 18, 1))
-        return file
+_WORD = 4  # bytes of which all segments hold a multiple: nothing else in a stream ends where a segment does
 
 
 class Endpoint(NamedTuple):
@@ -185,15 +93,10 @@ class SegmentFault(Enum):
 class Network:
     """The tap, and the faults of what leads to it."""
 
-    def __init__(self, events: Events, rng: Random, capture: RingBuffer, disorder: float) -> None:
+    def __init__(self, events: Events, rng: Random, tap: Tap, disorder: float) -> None:
         """Strike `disorder` of all segments with data."""
-        self.events, self.rng = events, rng
+        self.events, self.rng, self.tap = events, rng, tap
         self.faults = Faults(rng, disorder, tuple(SegmentFault))
-        self._capture = capture
-
-    def tap(self, frame: bytes) -> None:
-        """A frame passes the tap now."""
-        self._capture.write(self.events.now, frame)
 
 
 class Direction:
@@ -203,27 +106,31 @@ class Direction:
     """
 
     back: "Direction"
+    held: Held | None = None
+    """What the capture holds, when it may not be everything."""
 
-    def __init__(self, network: Network, frames: FrameBuilder, position: int, latency_ns: int) -> None:
+    def __init__(self, connection: "Connection", frames: FrameBuilder, position: int, latency_ns: int) -> None:
         """Have sent and received everything before `position`; a frame takes `latency_ns` to the tap."""
-        self._network, self._events = network, network.events
+        self._connection = connection
+        self._network, self._events = connection.network, connection.network.events
         self._frames = frames
         self._latency_ns = latency_ns
-        self.sent = self.received = position
+        self.sent = self.received = self._delivered = position
         self.unacknowledged = 0
         self._written: list[bytes | bytearray] = []
-        self._undelivered: deque[tuple[int, Action, tuple[Any, ...]]] = deque()
-        self._early: list[tuple[int, int]] = []
+        self._undelivered: deque[tuple[int, Seen | None, Action, tuple[Any, ...]]] = deque()
+        self.early: list[tuple[int, int]] = []
+        """What has been received behind a hole."""
         self._ack_is_due = False
         self._line_free_ns = 0
         self.settled_ns = 0
         """When the last frame of this direction will have passed the tap."""
 
-    def write(self, packet: bytes | bytearray, deliver: Action, *arguments: Any) -> None:
-        """Send this with the next flush, and call `deliver` when it has arrived."""
+    def write(self, packet: bytes | bytearray, deliver: Action, *arguments: Any, seen: Seen | None = None) -> None:
+        """Send this with the next flush; call `deliver` when it has arrived, and `seen` when it is in the capture."""
         self._written.append(packet)
         self.sent += len(packet)
-        self._undelivered.append((self.sent, deliver, arguments))
+        self._undelivered.append((self.sent, seen, deliver, arguments))
 
     def flush(self) -> None:
         """Send what was written in segments as full as can be."""
@@ -239,20 +146,31 @@ class Direction:
     def control(self, flags: int, then: Action) -> None:
         """Send a segment with no data (SYN, FIN, RST, or the last ACK), and do `then` when it has arrived."""
         options = b"\x02\x04" + self._frames.segment_size.to_bytes(2, "big") if flags & SYN else b""
-        ack = self.back.received & _SEQUENCE_MASK if flags & ACK else 0
-        frame = self._frames.frame(self.sent & _SEQUENCE_MASK, ack, flags, options=options)
+        ack = self.back.received if flags & ACK else 0
+        frame = self._frames.frame(self.sent & _SEQUENCE_MASK, ack & _SEQUENCE_MASK, flags, options=options)
         occupied = bool(flags & (SYN | FIN))
         self.sent += occupied
-        self._events.at(self._slot(len(frame)), self._arrive_control, frame, occupied, then)
+        self._events.at(self._slot(len(frame)), self._arrive_control, frame, flags, 0 if flags & RST else ack, then)
 
     def acknowledge(self) -> None:
         """Send an ACK, with no data, of what the other direction has received."""
-        frame = self._frame(b"", self.sent, ACK)
-        self._events.at(self._slot(len(frame)), self._network.tap, frame)
+        ack = self.back.received
+        frame = self._frame(b"", self.sent, ack, ACK)
+        self._events.at(self._slot(len(frame)), self._arrive_ack, frame, ack)
 
-    def _frame(self, payload: bytes, position: int, flags: int) -> bytes:
+    def end(self) -> None:
+        """Nothing passes the tap any more; a packet of which some has is one that the capture has a part of."""
+        if self.held is None:
+            if self._undelivered and self.received > self._delivered:
+                self._connection.missing()
+            return
+        for end, seen, _, _ in self._undelivered:
+            self.held.packet(self._delivered, end, seen)
+            self._delivered = end
+
+    def _frame(self, payload: bytes, position: int, ack: int, flags: int) -> bytes:
         self.back.unacknowledged = 0
-        return self._frames.frame(position & _SEQUENCE_MASK, self.back.received & _SEQUENCE_MASK, flags, payload)
+        return self._frames.frame(position & _SEQUENCE_MASK, ack & _SEQUENCE_MASK, flags, payload)
 
     def _slot(self, size: int) -> int:
         """When a frame of this size, sent now, passes the tap: behind those sent before it."""
@@ -261,23 +179,21 @@ class Direction:
         self.settled_ns = max(self.settled_ns, self._line_free_ns)
         return time_ns
 
-    def _pass(self, time_ns: int, frame: bytes, start: int, end: int) -> None:
-        self.settled_ns = max(self.settled_ns, time_ns)
-        self._events.at(time_ns, self._arrive, frame, start, end)
-
     def _send(self, data: bytes, base: int, low: int, high: int) -> None:
         """Send a segment of what was flushed, `data` from position `base` on."""
-        frame = self._frame(data[low:high], base + low, ACK | PSH if high == len(data) else ACK)
+        ack = self.back.received
+        frame = self._frame(data[low:high], base + low, ack, ACK | PSH if high == len(data) else ACK)
         time_ns = self._slot(len(frame))
         fault = self._network.faults.strike()
+        arrival = frame, base + low, base + high, ack
         if fault is None:
-            self._pass(time_ns, frame, base + low, base + high)
+            self._pass(time_ns, *arrival)
             return
         if fault is not SegmentFault.LOST:
             overtaken_ns = _OVERTAKING_NS * (fault is SegmentFault.OVERTAKEN)
-            self._pass(time_ns + overtaken_ns, frame, base + low, base + high)
+            self._pass(time_ns + overtaken_ns, *arrival)
         if fault is SegmentFault.DUPLICATED:
-            self._pass(time_ns + _OVERTAKING_NS, frame, base + low, base + high)
+            self._pass(time_ns + _OVERTAKING_NS, *arrival)
         elif fault is not SegmentFault.OVERTAKEN:
             self.settled_ns = max(self.settled_ns, time_ns + _RETRANSMISSION_NS + _QUIET_NS)
             self._events.at(time_ns + _RETRANSMISSION_NS, self._send_again, data, base, low, high)
@@ -285,31 +201,62 @@ class Direction:
     def _send_again(self, data: bytes, base: int, low: int, high: int) -> None:
         """Send the bytes again, cut otherwise and with some of those around them."""
         rng, size = self._network.rng, self._frames.segment_size
-        start = rng.randint(max(0, low - size), low)
+        start = rng.randint(max(0, low - size), low) // _WORD * _WORD
         while start < high:
-            end = min(start + rng.randint(size // 4, size), len(data))
-            frame = self._frame(data[start:end], base + start, ACK | PSH)
-            self._pass(self._slot(len(frame)), frame, base + start, base + end)
+            end = min(start + rng.randint(size // 4, size) // _WORD * _WORD, len(data))
+            ack = self.back.received
+            frame = self._frame(data[start:end], base + start, ack, ACK | PSH)
+            self._pass(self._slot(len(frame)), frame, base + start, base + end, ack)
             start = end
 
-    def _arrive(self, frame: bytes, start: int, end: int) -> None:
-        self._network.tap(frame)
+    def _pass(self, time_ns: int, frame: bytes, start: int, end: int, ack: int) -> None:
+        self.settled_ns = max(self.settled_ns, time_ns)
+        self._events.at(time_ns, self._arrive, frame, start, end, ack)
+
+    def _pass_tap(self, frame: bytes, ack: int) -> int | None:
+        """A frame of this direction passes the tap; returns the time of its record, when it is captured."""
+        connection = self._connection
+        if connection.is_cut:
+            return None
+        tap, now = self._network.tap, self._events.now
+        if self.held is None:
+            return tap.take(now, frame)
+        time_ns = tap.look(now, frame, spared=connection.is_opening)
+        if time_ns is not None and self.back.held is not None:
+            self.back.held.shown(ack)
+        return time_ns
+
+    def _arrive_ack(self, frame: bytes, ack: int) -> None:
+        self._pass_tap(frame, ack)
+
+    def _arrive(self, frame: bytes, start: int, end: int, ack: int) -> None:
+        time_ns = self._pass_tap(frame, ack)
+        if self._connection.is_cut:
+            return
+        held = self.held
+        if held is not None and time_ns is not None:
+            held.segment(start, end, time_ns)
         if not start <= self.received < end:
             if start > self.received:
-                self._early.append((start, end))
+                self.early.append((start, end))
             self.back.acknowledge()  # at once, RFC 5681 4.2
             return
         self.received = end
-        filled = bool(self._early)
+        filled = bool(self.early)
         if filled:
-            for early_start, early_end in sorted(self._early):
+            for early_start, early_end in sorted(self.early):
                 if early_start <= self.received:
                     self.received = max(self.received, early_end)
-            self._early = [early for early in self._early if early[0] > self.received]
+            self.early = [early for early in self.early if early[0] > self.received]
         self.unacknowledged += 1
         undelivered = self._undelivered
         while undelivered and undelivered[0][0] <= self.received:
-            _, deliver, arguments = undelivered.popleft()
+            at, seen, deliver, arguments = undelivered.popleft()
+            if held is not None:
+                held.packet(self._delivered, at, seen)
+            elif seen is not None and time_ns is not None:
+                seen(time_ns)
+            self._delivered = at
             deliver(*arguments)
         if filled or self.unacknowledged >= _ACK_EVERY:
             self.back.acknowledge()
@@ -322,9 +269,15 @@ class Direction:
         if self.unacknowledged:
             self.back.acknowledge()
 
-    def _arrive_control(self, frame: bytes, occupied: bool, then: Action) -> None:
-        self._network.tap(frame)
-        self.received += occupied
+    def _arrive_control(self, frame: bytes, flags: int, ack: int, then: Action) -> None:
+        time_ns = self._pass_tap(frame, ack)
+        if flags & (SYN | FIN):
+            self.received += 1
+            self._delivered = self.received
+        if flags & FIN and self.held is not None:
+            self.held.packet(self.received - 1, self.received, None)
+            if time_ns is not None:
+                self.held.segment(self.received - 1, self.received, time_ns, is_fin=True)
         then()
 
 
@@ -332,14 +285,34 @@ class Connection:
     """A TCP connection, from the host that opens it (`up`) to the one beside the tap (`down`) and back."""
 
     def __init__(
-        self, network: Network, initiator: Endpoint, acceptor: Endpoint, positions: tuple[int, int], latency_ns: int
+        self,
+        network: Network,
+        initiator: Endpoint,
+        acceptor: Endpoint,
+        positions: tuple[int, int],
+        latency_ns: int,
+        *,
+        is_open: bool = False,
     ) -> None:
-        """Begin at these sequence numbers; without `open`, as one that was opened before the capture began."""
+        """Begin at these sequence numbers, or be open already with everything before them sent."""
+        self.network = network
         self.initiator = initiator
+        self.is_opening = not is_open
+        """It is being set up: an incomplete capture loses nothing of that."""
+        self.is_cut = False
+        self.missing: Action = nothing
+        """Called when the capture turns out to lack, or to have in part, what `up` carried."""
         self._events = network.events
-        self.up = Direction(network, FrameBuilder(initiator, acceptor), positions[0], latency_ns)
-        self.down = Direction(network, FrameBuilder(acceptor, initiator), positions[1], 0)
+        self.begins_captured = not is_open and self._events.now >= network.tap.blindness.begins_ns
+        """Whether the capture has seen it being set up."""
+        self.up = Direction(self, FrameBuilder(initiator, acceptor), positions[0], latency_ns)
+        self.down = Direction(self, FrameBuilder(acceptor, initiator), positions[1], 0)
         self.up.back, self.down.back = self.down, self.up
+        if not network.tap.is_whole:
+            self.up.held, self.down.held = (
+                Held(self._events, position + 1 if self.begins_captured else None, missing)
+                for position, missing in zip(positions, (self._missing, nothing), strict=True)
+            )
 
     def open(self, then: Action) -> None:
         """Shake hands, and do `then` when the connection is established."""
@@ -370,6 +343,19 @@ class Connection:
                 self.up.control(FIN | ACK, answer)
 
         finish()
+
+    def cut(self, then: Action) -> None:
+        """Lose all that is under way, and do `then`; holes are filled before, and nothing may be written any more."""
+        if self.up.early or self.down.early:
+            self._events.after(MILLISECOND, self.cut, then)
+            return
+        self.is_cut = True
+        self.up.end()
+        self.down.end()
+        then()
+
+    def _missing(self) -> None:
+        self.missing()
 
     def _quiet_ns(self) -> int:
         return max(self.up.settled_ns, self.down.settled_ns) + _QUIET_NS
