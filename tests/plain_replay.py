@@ -16,29 +16,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import replayer
 from pipeline import Ingested, ingest
 from pyspark.sql.pandas.types import to_arrow_schema
-from test_replay import NULL, History, Stream, replayed
+from replayer import NULL, Fate
 
 from schemas.ingest import PACKETS
-from udfs import decode
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.table import Table
+from udfs.decode import Decoded
 from udfs.options import IngestOptions
 from udfs.simulation import CAPTURE_PREFIX, TRUTH, simulate
 
 Row = dict[str, Any]
 _PACKETS = to_arrow_schema(PACKETS.spark)
-_TX = "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"
-_MESSAGE = "stream_id", "stream_offset", "captured_ns", "message_id", "source_queue_manager", "destination_queue"
-_MORE = "queue_manager_address", "transactional", "hop_count", "tx_final_ack_required"
-_ACK = (
-    "stream_id",
-    "captured_ns",
-    "source_queue_manager",
-    "queue_manager_address",
-    "ack_type",
-    "acknowledged_message_id",
-)
-_HANDSHAKE = "stream_id", "client_guid", "server_guid"
 
 
 def packets(found: Ingested) -> pa.RecordBatch:
@@ -54,121 +45,44 @@ class Night:
 
     def __init__(self, captures: Iterable[Path]) -> None:
         self.found = ingest(captures, IngestOptions())
-        batch = packets(self.found)
-        assert len(decode.explain(batch)) == 0
-        self.every_message = decode.messages(batch).select([*_MESSAGE, *_MORE, *_TX]).to_pylist()
-        self.acks = decode.acks(batch).select([*_ACK, *_TX[:2]]).to_pylist()
-        self.streams = {row["stream_id"]: row for row in self.found.streams}
-        clients: dict[str, str] = {}
-        servers: dict[str, str] = {}
-        for row in decode.handshakes(batch).select(_HANDSHAKE).to_pylist():
-            stream = self.streams[row["stream_id"]]
-            if row["client_guid"] is not None:
-                clients[stream["connection_id"]] = row["client_guid"]
-                if not stream["from_initiator"]:
-                    servers[stream["connection_id"]] = row["server_guid"]
-        for row in self.streams.values():
-            ends = clients.get(row["connection_id"]), servers.get(row["connection_id"])
-            source, target = ends if row["from_initiator"] else ends[::-1]
-            row["ends"] = source or row["src_ip"], target or row["dst_ip"]
-            row["receiver_guid"] = target
+        decoded = Decoded(packets(self.found))
+        assert len(decoded.undecodable()) == 0
+
+        def rows(table: Table) -> list[Row]:
+            found: list[Row] = decoded.rows(table, to_arrow_schema(table.spark)).to_pylist()
+            for row in found:
+                if row.get("tx_sequence_id") is not None:
+                    row["tx_sequence_id"] = int(row["tx_sequence_id"])
+            return found
+
+        self.tables = {
+            "streams": [row | {"first_captured_at": row["first_ns"] // 1000} for row in self.found.streams],
+            "stream_gaps": self.found.gaps,
+            "quarantine": self.found.quarantine,
+        } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES)}
+        self.every_message, self.acks = self.tables["messages"], self.tables["acks"]
+        self.ends = replayer.ends(self.tables)
         self.messages = [row for row in self.every_message if row["transactional"] and not self.passes_through(row)]
-        self.missing: dict[str, list[int]] = defaultdict(list)
-        for row in [*self.found.gaps, *(row for row in self.found.quarantine if row["stage"] == "framing")]:
-            self.missing[row["stream_id"]].append(row["stream_offset"])
 
     def passes_through(self, message: Row) -> bool:
         """Whether it is for another queue manager than the one it came to."""
-        receiver = self.streams[message["stream_id"]]["receiver_guid"]
+        receiver = self.ends[message["stream_id"]].receiver_guid
         return message["queue_manager_address"] != NULL and receiver not in (None, message["queue_manager_address"])
 
-    def session(self, row: Row) -> tuple[str, str]:
-        """Who sends and who receives on its stream."""
-        ends: tuple[str, str] = self.streams[row["stream_id"]]["ends"]
-        return ends
-
-    def by_session(self) -> set[tuple[str, str]]:
-        """The sessions under which more messages find their predecessor than under their queues."""
-        queues: dict[str, set[str]] = defaultdict(set)
-        for row in self.messages:
-            queues[row["source_queue_manager"]].add(row["destination_queue"])
-        several = [row for row in self.messages if len(queues[row["source_queue_manager"]]) > 1]
-        sent = {
-            (scope, row["tx_sequence_id"], row["tx_sequence_number"]) for row in several for scope in self.scopes(row)
-        }
-        found: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-        for row in several:
-            for kind, scope in enumerate(self.scopes(row)):
-                found[self.session(row)][kind] += (scope, row["tx_sequence_id"], row[_TX[2]]) in sent
-        return {session for session, (in_session, in_queue) in found.items() if in_session > in_queue}
-
-    def scopes(self, row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What the message's state belongs to, by session and by queue."""
-        source = row["source_queue_manager"]
-        return (*self.session(row), source), (source, row["destination_queue"])
-
-    def order_acks(self, source: str, streams: Iterable[str]) -> list[tuple[int, int, int]]:
-        """The OrderAcks to a sender from who receives on these streams: (ns, id, number)."""
-        sessions = {self.streams[name]["ends"] for name in streams}
-        receivers = {target for _, target in sessions}
-        return [
-            (row["captured_ns"], int(row["tx_sequence_id"]), row["tx_sequence_number"])
-            for row in self.acks
-            if row["ack_type"] == "order_ack"
-            and receivers & {self.session(row)[0], row["source_queue_manager"]}
-            and (
-                row["queue_manager_address"] == source
-                if row["queue_manager_address"] != NULL
-                else self.session(row)[::-1] in sessions
-            )
-        ]
-
-    def verdicts(self) -> list[tuple[Row, tuple[Any, ...]]]:
+    def verdicts(self) -> list[tuple[Row, Fate]]:
         """Every message with its fate, by scope and in replay order."""
-        chosen = self.by_session()
-        scoped: dict[tuple[str, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-        for row in self.messages:
-            by_session, by_queue = self.scopes(row)
-            scoped[by_session if self.session(row) in chosen else by_queue][row["stream_id"]].append(row)
-        judged = []
-        for scope, rows in scoped.items():
-            source = next(iter(rows.values()))[0]["source_queue_manager"]
-            sessions = {self.streams[name]["ends"] for name in rows}
-            names = [name for name, stream in self.streams.items() if stream["ends"] in sessions]
-            names = [name for name in names if name in rows or self.missing[name]]
-            on_streams = [self.on_stream(name, rows[name]) for name in names]
-            history = History(
-                [self.stream(name, own) for name, own in zip(names, on_streams, strict=True)],
-                self.order_acks(source, rows),
-            )
-            if len(scope) == 2:  # a queue's: only an OrderAck of its first sequence is sure to be its own
-                first = min(filter(None, (item for stream in history.streams for item in stream.items)))
-                history.acks = [ack for ack in history.acks if ack[1] == first[1]]
-            fates = sorted(replayed(history, literal=False).items(), key=lambda item: item[1][0])
-            judged += [(row, fate) for (stream, item), fate in fates if (row := on_streams[stream][item])]
-        return judged
-
-    def on_stream(self, name: str, messages: list[Row]) -> list[Row | None]:
-        """The messages on a stream and None for each run of missing bytes, by their offset."""
-        runs: list[tuple[int, Row | None]] = [(at, None) for at in self.missing[name]]
-        runs += [(row["stream_offset"], row) for row in messages]
-        return [row for _, row in sorted(runs, key=lambda run: run[0])]
-
-    def stream(self, name: str, rows: list[Row | None]) -> Stream:
-        """What the plain loop is told of a stream."""
-        stream = self.streams[name]
-        items = [row and (row["captured_ns"], int(row[_TX[0]]), row[_TX[1]], row[_TX[2]]) for row in rows]
-        return Stream(items, stream["first_ns"] // 1000 * 1000, stream["mid_stream"])  # type: ignore[arg-type]
+        fates = replayer.verdicts(self.tables, reading="conformant", scope="auto")
+        judged = [(row, fates[row["stream_id"], row["stream_offset"]]) for row in self.messages]
+        return sorted(judged, key=lambda pair: pair[1].replay_order)
 
 
-def truth_of(message: Row, fate: tuple[Any, ...]) -> Row:
+def truth_of(message: Row, fate: Fate) -> Row:
     """A row of a truth file."""
     _, before, incoming, accepted, verdict, reason, gap, reject = fate
-    identity, number, previous = (message[name] for name in _TX)
     return {
-        "id": str(identity),
-        "no": number,
-        "prev": previous,
+        "id": str(message["tx_sequence_id"]),
+        "no": message["tx_sequence_number"],
+        "prev": message["previous_tx_sequence_number"],
         "accepted": accepted,
         "verdict": verdict,
         "reason": reason,
