@@ -75,6 +75,7 @@ class FindingKind(StrEnum):
     CAPTURE_GAP = "capture_gap"
     MISSED_BY_CAPTURE = "missed_by_capture"
     CONTRADICTED = "contradicted"
+    STATE_FELL = "state_fell"
     REFUSED_FOR_CAUSE = "refused_for_cause"
     DUPLICATES_DIFFER = "duplicates_differ"
     SEQUENCE_REGRESSED = "sequence_regressed"
@@ -152,7 +153,8 @@ VERDICTS = Table(
         Column(
             "acknowledged_at",
             TIMESTAMP,
-            "Time of the first OrderAck at or after it that covers it or of the FinalAck that says it was queued; UTC.",
+            "Time, UTC, of the first OrderAck at or after it that covers it, or of the FinalAck that says that it "
+            "was in its queue.",
         ),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column(

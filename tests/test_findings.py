@@ -603,7 +603,7 @@ def the_state_stayed(s: Scene) -> None:
     s.ack(1.6, 2)
 
 
-@reads("literal", duplicates=INFO, resend_schedule=WARNING)
+@reads("literal", duplicates=INFO, resend_schedule=WARNING, state_fell=ERROR)
 def the_state_fell(s: Scene) -> None:
     s.guids = True
     s.connection()
@@ -795,6 +795,15 @@ WORDS = {
         ),
         ["bytes_missing_that_the_receiver_had.0>@0", "bytes_missing_that_the_receiver_had.0>@20"],
     ),
+    "the_state_fell": (
+        K.STATE_FELL,
+        (
+            f"The receiver's state fell back: after 1 message(s) of sequence {S} that it had had before, its OrderAck "
+            "names their lower number. It follows the letter of 3.1.5.8.6 and may accept messages twice. The first "
+            f"is number 1; the state before it was: {S} number 2."
+        ),
+        ["the_state_fell.0>@10", "the_state_fell.0>@20"],
+    ),
     "refused_for_cause": (
         K.REFUSED_FOR_CAUSE,
         (
@@ -946,6 +955,7 @@ LITERALLY: dict[str, set[FindingKind]] = {
     "accepted_by_the_rule_yet_not_acknowledged": {K.UNACKNOWLEDGED},
     "resent_and_refused_for_ever": {K.OUT_OF_ORDER, K.RESEND_SCHEDULE},  # late: the state is there already
     "one_came_too_early": {K.OUT_OF_ORDER},
+    "the_state_fell": {K.DUPLICATES, K.RESEND_SCHEDULE, K.STATE_FELL},
     "bytes_missing": {K.CAPTURE_GAP},
     "new_messages_under_an_old_sequence": {K.OUT_OF_ORDER, K.SEQUENCE_REGRESSED},
 }

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.evidence import LATEST_ORDER_ACK_MS, was_queued
 from jobs.transforms.replay import BEFORE, SO_FAR, contract
 from jobs.transforms.scopes import order_acks, unsigned
-from schemas.replay import FINDINGS, Evidence, FindingKind, Reason, Severity, Verdict
+from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import UNLIMITED, MessageClass
 
 _RESENDS_TOLD = 12  # intervals that a finding lists
@@ -237,6 +237,20 @@ def _kinds() -> list[Finding]:
                 )
             ),
             (key,),
+        ),
+        Finding(
+            FindingKind.STATE_FELL,
+            Severity.ERROR,
+            (F.col("explained_by") == Explains.LITERAL.value) & (F.col(number) < F.col("incoming_tx_sequence_number")),
+            _text(
+                "The receiver's state fell back: after %d message(s) of {} that it had had before, its OrderAck names "
+                "their lower number. It follows the letter of 3.1.5.8.6 and may accept messages twice. The first is "
+                "number {}; the state before it was: {}.",
+                _sequence(),
+                number,
+                _state(),
+            ),
+            (setter, key),
         ),
         Finding(
             FindingKind.REFUSED_FOR_CAUSE,
