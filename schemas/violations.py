@@ -76,6 +76,12 @@ class Violation(StrEnum):
 
     RESERVED_BITS = "reserved_bits", "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
     TRACING_WITHOUT_DEBUG = "tracing_without_debug", "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."
+    TIME_LIMIT_ON_NO_MESSAGE = (
+        "time_limit_on_no_message",
+        "[MS-MQMQ] 2.2.19.1",
+        "Is no message and has a TimeToReachQueue.",
+    )
+    DEBUG_ON_NO_MESSAGE = "debug_on_no_message", "[MS-MQMQ] 2.2.19.1", "Is no message and sets DH."
     PRIORITY_ON_TRANSACTIONAL = (
         "priority_on_transactional",
         "[MS-MQMQ] 2.2.19.1",
@@ -126,6 +132,7 @@ class Violation(StrEnum):
         "[MS-MQMQ] 2.2.20.6",
         "ST is above 2, or says there is no sender id where there is one.",
     )
+    SENDER_CERT_TOO_LARGE = "sender_cert_too_large", "[MS-MQMQ] 2.2.20.6", "SenderCertSize is above 0xFFFF."
     RECEIVER_BITS_SET = "receiver_bits_set", "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers fill in."
     LABEL_TOO_LONG = "label_too_long", "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
     MESSAGE_CLASS_ILLEGAL = "message_class_illegal", "[MS-MQMQ] 2.2.18.1.6", "MessageClass is outside 0xE1FF."
@@ -142,12 +149,29 @@ class Violation(StrEnum):
     DEBUG_QUEUE_TYPE_UNDEFINED = "debug_queue_type_undefined", "[MS-MQMQ] 2.2.20.8", "QT is above 1."
     WINDOW_SIZE_ZERO = "window_size_zero", "[MS-MQMQ] 2.2.20.4", "A SessionHeader announces a window of 0."
     TRAILING_BYTES = "trailing_bytes", "[MS-MQMQ] 2.2.20", "Has bytes after its last header."
+    ORDER_ACK_UNRECOGNIZED = (
+        "order_ack_unrecognized",
+        "[MS-MQQB] 2.2.4",
+        "Has the class of an OrderAck, and not its queue, label and size.",
+    )
+    ACK_NOT_BARE = (
+        "ack_not_bare",
+        "[MS-MQQB] 2.2.4",
+        "Is an OrderAck or FinalAck and sets flags, names queues or has a body type that none has.",
+    )
+    FINAL_ACK_NOT_RECOVERABLE = "final_ack_not_recoverable", "[MS-MQQB] 2.2.5", "Is a FinalAck and not recoverable."
     ORDER_ACK_PREVIOUS = (
         "order_ack_previous",
         "[MS-MQQB] 2.2.4.1",
         "TxPreviousSequenceNumber is not one less than TxSequenceNumber.",
     )
     FINAL_ACK_CLASS_UNKNOWN = "final_ack_class_unknown", "[MS-MQQB] 2.2.5", "MessageClass has no meaning."
+    SESSION_HEADER_NOT_ANNOUNCED = (
+        "session_header_not_announced",
+        "[MS-MQQB] 2.2.6",
+        "Is a SessionAck and does not set SH.",
+    )
+    REFUSED_SESSION_ACK = "refused_session_ack", "[MS-MQQB] 2.2.1", "Is a SessionAck and sets CS."
     OPERATING_SYSTEM_RESERVED = "operating_system_reserved", "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
     RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = (
         "recoverable_ack_timeout_out_of_range",

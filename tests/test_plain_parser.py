@@ -48,10 +48,9 @@ def test_three_readers_agree_on_every_combination_of_headers(seed: int) -> None:
 
 
 if __name__ == "__main__":
-    read = 0
     for seed in range(1 << 32):
         three_agree(some(seed))
-        read += 2 * len(COMBINATIONS)
+        read = 2 * (seed + 1) * len(COMBINATIONS)
+        print(f"{read} packets agree", flush=True)  # noqa: T201 - the result
         if read >= int(sys.argv[1]):
-            print(f"{read} packets")  # noqa: T201 - the result
             break

@@ -300,13 +300,7 @@ def user_message(
     return bytes(base) + (b"" if session is None else bytes(session))
 
 
-def _ordering(
-    source: UUID,
-    sender: UUID,
-    direct_name: str | None,
-    body: Any,
-    **fields: Any,
-) -> bytes:
+def _ordering(source: UUID, sender: UUID, direct_name: str | None, body: Any, message: dict[str, Any]) -> bytes:
     """A packet for the sender's order queue, by identifier or, when given, by direct name."""
     by_name = direct_name is not None
     return user_message(
@@ -317,7 +311,7 @@ def _ordering(
         priority=0,
         label=ORDER_ACK_LABEL,
         body=bytes(body),
-        **fields,
+        **message,
     )
 
 
@@ -325,51 +319,41 @@ def order_ack(
     source: UUID,
     *,
     sender: UUID,
-    message_id: int,
     sequence_id: int,
     number: int,
     previous: int | None = None,
     direct_name: str | None = None,
-    delivery_mode: int = DeliveryMode.EXPRESS,
-    sent_time: int = NEW_YEAR_2024,
-    session: Any = None,
+    **message: Any,
 ) -> bytes:
-    """An OrderAck of the queue manager `source` to `sender`; [MS-MQQB] 2.2.4."""
+    """An OrderAck of the queue manager `source` to `sender`; [MS-MQQB] 2.2.4.
+
+    `message`: more arguments of `user_message`, its message_id among them.
+    """
     body = OrderAckBody(
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
         tx_sequence_timestamp=sequence_id >> 32,
         tx_sequence_number=number,
         previous_tx_sequence_number=(number - 1) & 0xFFFFFFFF if previous is None else previous,
     )
-    return _ordering(
-        source,
-        sender,
-        direct_name,
-        body,
-        message_id=message_id,
-        message_class=MessageClass.MQMSG_CLASS_ORDER_ACK,
-        delivery_mode=delivery_mode,
-        sent_time=sent_time,
-        session=session,
-    )
+    fixed = {"message_class": MessageClass.MQMSG_CLASS_ORDER_ACK, "delivery_mode": DeliveryMode.EXPRESS}
+    return _ordering(source, sender, direct_name, body, fixed | message)
 
 
 def final_ack(
     source: UUID,
     *,
     sender: UUID,
-    message_id: int,
     sequence_id: int,
     number: int,
     previous: int,
     acknowledged_message_id: int,
-    message_class: int = MessageClass.MQMSG_CLASS_ACK_RECEIVE,
     direct_name: str | None = None,
-    delivery_mode: int = DeliveryMode.RECOVERABLE,
-    sent_time: int = NEW_YEAR_2024,
-    session: Any = None,
+    **message: Any,
 ) -> bytes:
-    """A FinalAck of the queue manager `source` for one message of `sender`; [MS-MQQB] 2.2.5."""
+    """A FinalAck of the queue manager `source` for one message of `sender`; [MS-MQQB] 2.2.5.
+
+    `message`: more arguments of `user_message`, its message_id among them, and a message_class if it is negative.
+    """
     body = FinalAckBody(
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
         tx_sequence_timestamp=sequence_id >> 32,
@@ -379,15 +363,7 @@ def final_ack(
         acknowledged_message_id_ordinal=acknowledged_message_id,
     )
     return _ordering(
-        source,
-        sender,
-        direct_name,
-        body,
-        message_id=message_id,
-        message_class=message_class,
-        delivery_mode=delivery_mode,
-        sent_time=sent_time,
-        session=session,
+        source, sender, direct_name, body, {"message_class": MessageClass.MQMSG_CLASS_ACK_RECEIVE} | message
     )
 
 

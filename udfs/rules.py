@@ -22,6 +22,10 @@ RESERVED: dict[str, int] = {
 _KNOWN_CLASSES = sorted(wire.MESSAGE_CLASS_NAMES)
 _MAX_HOP_COUNT = 0x1D
 _MAX_LABEL_LENGTH = 250
+_MAX_SENDER_CERT = 0xFFFF
+_BARE_ACK_FLAGS = sum(  # RC counts the routers on the way
+    bits.mask for bits in wire.USER_HEADER.by_attribute["user_flags"].bits if bits.name in ("RC", "DM", "DQ", "MP")
+)
 _MESSAGE_CLASS_MASK = 0xE1FF
 _OPERATING_SYSTEM_RESERVED = 0x10
 _RECOVERABLE_ACK_TIMEOUT = (500, 120_000)
@@ -51,7 +55,7 @@ def _admin_host_unknown(c: Columns) -> Any:
     )
 
 
-MESSAGE_RULES: dict[Violation, Rule] = {
+_USER_SHAPED_RULES: dict[Violation, Rule] = {
     Violation.RESERVED_BITS: lambda c: _reserved(
         c, "base_flags", "user_flags", "transaction_flags", "security_flags", "ack_flags", "debug_flags"
     ),
@@ -98,6 +102,7 @@ MESSAGE_RULES: dict[Violation, Rule] = {
         (c["sender_id_type"] > wire.SenderIdType.QUEUE_MANAGER)
         | ((c["sender_id_type"] == wire.SenderIdType.NONE) & (c["sender_id_size"] != 0))
     ),
+    Violation.SENDER_CERT_TOO_LARGE: lambda c: c["sender_cert_size"] > _MAX_SENDER_CERT,
     Violation.RECEIVER_BITS_SET: lambda c: (c["authenticated"] | c["authentication_level"]) != 0,
     Violation.LABEL_TOO_LONG: lambda c: c["label_length"] > _MAX_LABEL_LENGTH,
     Violation.MESSAGE_CLASS_ILLEGAL: lambda c: (c["message_class"] & ~_MESSAGE_CLASS_MASK) != 0,
@@ -106,15 +111,36 @@ MESSAGE_RULES: dict[Violation, Rule] = {
     Violation.WINDOW_SIZE_ZERO: lambda c: (c["has_session_header"] == 1) & (c["window_size"] == 0),
 }
 
-ACK_RULES: dict[Violation, Rule] = MESSAGE_RULES | {
-    Violation.ORDER_ACK_PREVIOUS: lambda c: (
-        (c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK)
-        & (c["previous_tx_sequence_number"] + 1 != c["tx_sequence_number"])
-    ),
-    Violation.FINAL_ACK_CLASS_UNKNOWN: lambda c: np.isin(c["message_class"], _KNOWN_CLASSES, invert=True),
+_NO_MESSAGE_RULES: dict[Violation, Rule] = {
+    Violation.TIME_LIMIT_ON_NO_MESSAGE: lambda c: c["time_to_reach_queue"] != wire.UNLIMITED,
+    Violation.DEBUG_ON_NO_MESSAGE: lambda c: c["has_debug_header"] == 1,
 }
 
-HANDSHAKE_RULES: dict[Violation, Rule] = {
+MESSAGE_RULES = _USER_SHAPED_RULES | {
+    # What is an OrderAck has no row in messages.
+    Violation.ORDER_ACK_UNRECOGNIZED: lambda c: c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK,
+}
+
+ACK_RULES: dict[Violation, Rule] = (
+    _USER_SHAPED_RULES
+    | _NO_MESSAGE_RULES
+    | {
+        Violation.ACK_NOT_BARE: lambda c: (
+            ((c["user_flags"] & ~_BARE_ACK_FLAGS & ~RESERVED["user_flags"]) | c["ack_flags"] | c["body_type"]) != 0
+        ),
+        Violation.FINAL_ACK_NOT_RECOVERABLE: lambda c: (
+            (c["message_class"] != wire.MessageClass.MQMSG_CLASS_ORDER_ACK)
+            & (c["delivery_mode"] != wire.DeliveryMode.RECOVERABLE)
+        ),
+        Violation.ORDER_ACK_PREVIOUS: lambda c: (
+            (c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK)
+            & (c["previous_tx_sequence_number"] + 1 != c["tx_sequence_number"])
+        ),
+        Violation.FINAL_ACK_CLASS_UNKNOWN: lambda c: np.isin(c["message_class"], _KNOWN_CLASSES, invert=True),
+    }
+)
+
+HANDSHAKE_RULES: dict[Violation, Rule] = _NO_MESSAGE_RULES | {
     Violation.RESERVED_BITS: lambda c: _reserved(c, "base_flags", "internal_flags", "operating_system"),
     Violation.OPERATING_SYSTEM_RESERVED: lambda c: (
         (c["internal_type"] == wire.InternalType.ESTABLISH_CONNECTION)
@@ -129,7 +155,9 @@ HANDSHAKE_RULES: dict[Violation, Rule] = {
     ),
 }
 
-SESSION_ACK_RULES: dict[Violation, Rule] = {
+SESSION_ACK_RULES: dict[Violation, Rule] = _NO_MESSAGE_RULES | {
+    Violation.SESSION_HEADER_NOT_ANNOUNCED: lambda c: c["has_session_header"] == 0,
+    Violation.REFUSED_SESSION_ACK: lambda c: c["connection_refused"] == 1,
     Violation.RESERVED_BITS: lambda c: _reserved(c, "base_flags", "internal_flags"),
     Violation.WINDOW_SIZE_ZERO: lambda c: c["window_size"] == 0,
 }
