@@ -1,7 +1,8 @@
 """Runs that are killed, that meet, that fail: the tables end as if nothing had happened."""
 
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
+from schemas.table import Table
 from schemas.tables import TABLES
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -30,33 +32,28 @@ class Killed(BaseException):
 
 
 class Commits:
-    """Does something after the n-th commit from now."""
+    """Ends the program right after a commit, which is known by its operation and table: "MERGE packets"."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = 0
-        self.then: Callable[[], None] = lambda: None
-        for name in ("_write", "_sql"):
-            monkeypatch.setattr(Warehouse, name, self._counting(getattr(Warehouse, name)))
+        self.last = ""
+        write, sql = Warehouse._write, Warehouse._sql
 
-    def kill_after(self, number: int) -> None:
-        """Let the program end there."""
-        self.left = number
-        self.then = self._kill
+        def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
+            write(self_, table, *arguments)
+            self._done(f"WRITE {table.name}")
 
-    def _kill(self) -> None:
-        raise Killed
+        def executing(self_: Warehouse, statement: str) -> Any:
+            found = sql(self_, statement)
+            if named := re.match(r"(\w+)[^`]+`[^`]+/(\w+)`", statement):
+                self._done(f"{named[1]} {named[2]}")
+            return found
 
-    def _counting(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            done = work(*arguments)
-            text = arguments[1] if isinstance(arguments[1], str) else "WRITE"
-            if text.startswith(("WRITE", "MERGE", "RESTORE", "ALTER")):
-                self.left -= 1
-                if self.left == 0:
-                    self.then()
-            return done
+        monkeypatch.setattr(Warehouse, "_write", writing)
+        monkeypatch.setattr(Warehouse, "_sql", executing)
 
-        return run
+    def _done(self, commit: str) -> None:
+        if commit == self.last:
+            raise Killed
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +83,14 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     spark: SparkSession, warehouse: Path, two_nights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a delete, in the middle, in the undoing itself, right after `captures`, within decode and within replay."""
+    """In ingest, in the undoing of that, with all published and nothing derived, in decode, and in replay."""
     night = config(warehouse, *BRANCHES[1:])
     commits = Commits(monkeypatch)
-    for commit in (3, 2, 20, 2, 3):
-        commits.kill_after(commit)
+    for last in ("MERGE packets", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
+        commits.last = last
         with pytest.raises(Killed):
             nightly.run(spark, night)
-    commits.kill_after(0)
+    commits.last = ""
     nightly.run(spark, night)
     assert all_rows(warehouse) == all_rows(two_nights)
 
@@ -102,9 +99,10 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = Commits(monkeypatch)
-    commits.kill_after(8)
+    commits.last = "MERGE connection_states"
     with pytest.raises(Killed):
         ingest.run(spark, config(warehouse, BRANCHES[1]))
+    commits.last = ""
     assert rows(warehouse, "packets") != rows(first_night, "packets")
     said = status.run(spark, config(warehouse))
     assert "did not finish (killed)" in said["runs"][0]
