@@ -115,6 +115,7 @@ class Warehouse:
         Raises:
             JobError: it has other columns than this version of the program writes.
         """
+        verb = "CREATE TABLE IF NOT EXISTS"
         if self.has(table):
             properties = {
                 row["key"]: row["value"] for row in self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
@@ -124,8 +125,8 @@ class Warehouse:
             if not derived:
                 self._migrate(table, properties)
                 return
+            verb = "REPLACE TABLE"
         columns = ", ".join(_definition(column) for column in table)
-        verb = "CREATE OR REPLACE TABLE" if derived else "CREATE TABLE IF NOT EXISTS"
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta COMMENT {_quoted(table.comment)} "
             f"TBLPROPERTIES ({_properties(table)})"
