@@ -209,7 +209,8 @@ def _open(commits: list[Commit]) -> list[Claim]:
         if claim := Claim.of(commit):
             if claim.ended == _UNDONE:
                 break
-            claims.append(claim)
+            if claim.run not in {newer.run for newer in claims}:  # its last word
+                claims.append(claim)
     return claims
 
 
