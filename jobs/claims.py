@@ -32,9 +32,10 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
+from schemas.pings import PINGS
 from schemas.table import Table
 
-CLAIMED = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
+CLAIMED = (STREAM_GAPS, PACKETS, PINGS, QUARANTINE, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
 """Tables that only a run with a claim may write, `captures` apart."""
 _PROPERTY = "msmq.claim"
 _SETS = "SET TBLPROPERTIES"
