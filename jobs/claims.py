@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
-
 from jobs.command import progress
 from jobs.errors import ConflictError, JobError
 from jobs.warehouse import Commit, Warehouse
@@ -195,7 +193,7 @@ def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
 def _restore(warehouse: Warehouse, table: Table, version: int, tag: dict[str, Any]) -> None:
     try:
         warehouse.restore(table, version, tag)
-    except PySparkException as error:
+    except Exception as error:
         raise JobError(
             f"{table.name} cannot be put back to version {version}: {str(error).partition(chr(10))[0]} "
             "Remove the warehouse's tables and ingest the captures again."

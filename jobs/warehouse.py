@@ -264,7 +264,7 @@ class Warehouse:
         for attempt in range(_ATTEMPTS):
             try:
                 work()
-            except PySparkException as error:
+            except Exception as error:  # PySpark has no class for these, and none in common for both of its clients
                 if not _CONFLICT.search(str(error)) or attempt == _ATTEMPTS - 1:
                     raise
             else:
@@ -348,7 +348,7 @@ class Warehouse:
 def _conflicts(table: Table) -> Iterator[None]:
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
         if _CONFLICT.search(str(error)):
             raise ConflictError(f"Another run wrote {table.name} at the same time.") from error
         raise

@@ -2,11 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -142,6 +144,29 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, two_n
         for done in [threads.submit(night, captures) for captures in (BRANCHES[:2], BRANCHES[1:])]:
             done.result()
     assert all_rows(warehouse) == all_rows(two_nights)
+
+
+def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        begun.touch()
+        while not go_on.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(tables.replace, STREAM_GAPS, gap.mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"})
+        while not begun.exists() and not late.done():
+            time.sleep(0.05)
+        tables.replace(STREAM_GAPS, gap, {"step": "early"})
+        go_on.touch()
+        with pytest.raises(ConflictError, match="Another run wrote stream_gaps"):
+            late.result()
+    assert tables.history(STREAM_GAPS)[0].tag == {"step": "early"}
 
 
 def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:
