@@ -60,7 +60,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
     """
     files = capture_files(config.captures)
     for table in _TABLES:
-        warehouse.create(table)
+        warehouse.create(table, derived=table is BOOKS)
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
         version = claims.settle(warehouse, config.claim_seconds)

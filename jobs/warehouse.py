@@ -115,6 +115,7 @@ class Warehouse:
         Raises:
             JobError: it has other columns than this version of the program writes.
         """
+        verb = "CREATE TABLE IF NOT EXISTS"
         if self.has(table):
             properties = {
                 row["key"]: row["value"] for row in self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
@@ -124,8 +125,8 @@ class Warehouse:
             if not derived:
                 self._migrate(table, properties)
                 return
+            verb = "REPLACE TABLE"
         columns = ", ".join(_definition(column) for column in table)
-        verb = "CREATE OR REPLACE TABLE" if derived else "CREATE TABLE IF NOT EXISTS"
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta COMMENT {_quoted(table.comment)} "
             f"TBLPROPERTIES ({_properties(table)})"
@@ -263,7 +264,7 @@ class Warehouse:
         for attempt in range(_ATTEMPTS):
             try:
                 work()
-            except PySparkException as error:
+            except Exception as error:  # PySpark has no class for these, and none in common for both of its clients
                 if not _CONFLICT.search(str(error)) or attempt == _ATTEMPTS - 1:
                     raise
             else:
@@ -347,7 +348,7 @@ class Warehouse:
 def _conflicts(table: Table) -> Iterator[None]:
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
         if _CONFLICT.search(str(error)):
             raise ConflictError(f"Another run wrote {table.name} at the same time.") from error
         raise

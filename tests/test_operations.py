@@ -1,11 +1,14 @@
 """Runs that are killed, that meet, that fail: the tables end as if nothing had happened."""
 
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -20,6 +23,7 @@ from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
+from schemas.table import Table
 from schemas.tables import TABLES
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -30,33 +34,28 @@ class Killed(BaseException):
 
 
 class Commits:
-    """Does something after the n-th commit from now."""
+    """Ends the program right after a commit, which is known by its operation and table: "MERGE packets"."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = 0
-        self.then: Callable[[], None] = lambda: None
-        for name in ("_write", "_sql"):
-            monkeypatch.setattr(Warehouse, name, self._counting(getattr(Warehouse, name)))
+        self.last = ""
+        write, sql = Warehouse._write, Warehouse._sql
 
-    def kill_after(self, number: int) -> None:
-        """Let the program end there."""
-        self.left = number
-        self.then = self._kill
+        def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
+            write(self_, table, *arguments)
+            self._done(f"WRITE {table.name}")
 
-    def _kill(self) -> None:
-        raise Killed
+        def executing(self_: Warehouse, statement: str) -> Any:
+            found = sql(self_, statement)
+            if named := re.match(r"(\w+)[^`]+`[^`]+/(\w+)`", statement):
+                self._done(f"{named[1]} {named[2]}")
+            return found
 
-    def _counting(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            done = work(*arguments)
-            text = arguments[1] if isinstance(arguments[1], str) else "WRITE"
-            if text.startswith(("WRITE", "MERGE", "RESTORE", "ALTER")):
-                self.left -= 1
-                if self.left == 0:
-                    self.then()
-            return done
+        monkeypatch.setattr(Warehouse, "_write", writing)
+        monkeypatch.setattr(Warehouse, "_sql", executing)
 
-        return run
+    def _done(self, commit: str) -> None:
+        if commit == self.last:
+            raise Killed
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +85,14 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     spark: SparkSession, warehouse: Path, two_nights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a delete, in the middle, in the undoing itself, right after `captures`, within decode and within replay."""
+    """In ingest, in the undoing of that, with all published and nothing derived, in decode, and in replay."""
     night = config(warehouse, *BRANCHES[1:])
     commits = Commits(monkeypatch)
-    for commit in (3, 2, 20, 2, 3):
-        commits.kill_after(commit)
+    for last in ("MERGE packets", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
+        commits.last = last
         with pytest.raises(Killed):
             nightly.run(spark, night)
-    commits.kill_after(0)
+    commits.last = ""
     nightly.run(spark, night)
     assert all_rows(warehouse) == all_rows(two_nights)
 
@@ -102,9 +101,10 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = Commits(monkeypatch)
-    commits.kill_after(8)
+    commits.last = "MERGE connection_states"
     with pytest.raises(Killed):
         ingest.run(spark, config(warehouse, BRANCHES[1]))
+    commits.last = ""
     assert rows(warehouse, "packets") != rows(first_night, "packets")
     said = status.run(spark, config(warehouse))
     assert "did not finish (killed)" in said["runs"][0]
@@ -144,6 +144,29 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, two_n
         for done in [threads.submit(night, captures) for captures in (BRANCHES[:2], BRANCHES[1:])]:
             done.result()
     assert all_rows(warehouse) == all_rows(two_nights)
+
+
+def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    begun, go_on = tmp_path / "begun", tmp_path / "go on"
+
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        begun.touch()
+        while not go_on.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(tables.replace, STREAM_GAPS, gap.mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"})
+        while not begun.exists() and not late.done():
+            time.sleep(0.05)
+        tables.replace(STREAM_GAPS, gap, {"step": "early"})
+        go_on.touch()
+        with pytest.raises(ConflictError, match="Another run wrote stream_gaps"):
+            late.result()
+    assert tables.history(STREAM_GAPS)[0].tag == {"step": "early"}
 
 
 def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from jobs.archive import write_archive
 
 ROOT = Path(__file__).parents[1]
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
 
 
@@ -26,7 +27,7 @@ def bare_python(home: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     (site_packages(home) / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
     python = home / "bin" / "python"
-    missing = subprocess.run([python, "-c", "import udfs"], cwd=home, capture_output=True, check=False)
+    missing = subprocess.run([python, "-c", "import udfs"], cwd=home, env=CLEAN, capture_output=True, check=False)
     assert b"ModuleNotFoundError" in missing.stderr
     return python
 
@@ -41,7 +42,7 @@ def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, 
     done = subprocess.run(
         [command, "--properties-file", ROOT / "conf" / "spark-defaults.conf", *arguments, "--json"],
         cwd=folder,
-        env=os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
+        env=CLEAN | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
         capture_output=True,
         text=True,
         check=False,
