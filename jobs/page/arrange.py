@@ -249,7 +249,7 @@ def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]
         "s": [sequences.index(row["tx_sequence_id"]) for row in timed],
         "l": [None if row["ack_latency_ms"] is None else round(row["ack_latency_ms"], 3) for row in timed],
         "f": [row["last_frame"] for row in timed],
-        "c": [capture[row["capture_id"]] for row in timed],
+        "c": [capture.get(row["capture_id"]) for row in timed],
         "acks": {"t": [after(row["ns"]) for row in stairs], "n": [row["number"] for row in stairs]},
         "holes": {"t": [after(row["ns"]) for row in timed_holes], "b": [row["missing_bytes"] for row in timed_holes]},
     }

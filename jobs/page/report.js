@@ -4,6 +4,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
   const time = (ms) => new Date(ms).toISOString().slice(0, 23).replace("T", " ");
+  const fileOf = (capture) => (data.uris[capture] ?? "a capture that is not in the tables").split("/").pop();
   const add = (parent, tag, text = "", attributes = {}) => {
     const element = document.createElement(tag);
     element.textContent = text;
@@ -83,7 +84,7 @@
     const latency = picture.l[i] == null ? "no acknowledgment seen" : `acknowledged after ${number(picture.l[i])} ms`;
     const sequence = picture.sequences.length > 1 ? ` of sequence ${picture.sequences[picture.s[i]]}` : "";
     return `${at}: number ${number(picture.n[i])}${sequence}, previous ${number(picture.p[i])}: ${data.verdicts[picture.v[i]].replaceAll("_", " ")}; ` +
-      `${latency}; frame ${picture.f[i]} of ${data.uris[picture.c[i]].split("/").pop()}`;
+      `${latency}; frame ${picture.f[i]} of ${fileOf(picture.c[i])}`;
   }
 
   function summaryOf(picture) {
@@ -187,7 +188,7 @@
       moments.filter((moment) => moment.message !== undefined).forEach(({ t, message: i }) => {
         const row = add(body, "tr");
         add(row, "th", time(picture.start + t), { scope: "row", class: "nowrap" });
-        [data.verdicts[picture.v[i]].replaceAll("_", " "), picture.n[i], picture.p[i], picture.l[i] ?? "–", picture.sequences[picture.s[i]], picture.f[i], data.uris[picture.c[i]].split("/").pop()]
+        [data.verdicts[picture.v[i]].replaceAll("_", " "), picture.n[i], picture.p[i], picture.l[i] ?? "–", picture.sequences[picture.s[i]], picture.f[i], fileOf(picture.c[i])]
           .forEach((value) => add(row, "td", String(value)));
       });
     });
