@@ -12,8 +12,9 @@ Row = dict[str, Any]
 Rows = list[Row]
 _STEPS = 120
 """At most so many steps of time in the picture of the whole period, but for very long ones."""
-_STEP_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)
-_DAY_S = 86_400
+_SECOND = 10**9
+_STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
+_DAY_NS = 86_400 * _SECOND
 _SEVERITIES = [severity.value for severity in reversed(Severity)]
 _VERDICTS = [verdict.value for verdict in Verdict]
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
@@ -29,7 +30,7 @@ REASONS: Mapping[str, str] = {
 def steps(extent: Row) -> tuple[int, int]:
     """Where the picture of the period begins and how long a step of it is, in ns."""
     first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
-    step = next((s for s in _STEP_S if last - first < s * _STEPS * 10**9), _DAY_S) * 10**9
+    step = next((length for length in _STEP_NS if last - first < length * _STEPS), _DAY_NS)
     return first // step * step, step
 
 
