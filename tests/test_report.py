@@ -125,6 +125,7 @@ def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -
     page = text_of(one_session)
     assert "Only 1 session that the report was asked for." in page
     assert "in 1 session, from 2 captures" in page
+    assert "and 0 bytes missing from the captures" in page
     assert page.count('<details class="session"') == 1
     assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
 

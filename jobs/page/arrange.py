@@ -67,7 +67,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
-        "numbers": _numbers(rows),
+        "numbers": _numbers(rows, only=bool(config.session)),
         "kinds": [row | {"listed": _listed(rows, row["kind"], sessions)} for row in kinds],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
@@ -98,12 +98,15 @@ def _counts(outcomes: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
     return counts
 
 
-def _numbers(rows: Mapping[str, Rows]) -> Row:
+def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
     """The figures of the night."""
     counts = _counts(rows["outcomes"], "verdict")
     of = {verdict: counts[(verdict,)] for verdict in _VERDICTS}
     files = [row for row in rows["caveats"] if row["what"].startswith("capture ")]
-    missing = next(row for row in rows["caveats"] if row["what"] == "missing")
+    if only:
+        missing = sum(row["missing_bytes"] for row in rows["sessions"])
+    else:
+        missing = next(row["bytes"] or 0 for row in rows["caveats"] if row["what"] == "missing")
     lost = rows["lost"][0]
     return {
         "messages": sum(of.values()),
@@ -115,7 +118,7 @@ def _numbers(rows: Mapping[str, Rows]) -> Row:
         "lost_sessions": lost["sessions"],
         "expired": sum(row["expired"] or 0 for row in rows["outcomes"]),
         "captures": sum(row["many"] for row in files),
-        "missing_bytes": missing["bytes"] or 0,
+        "missing_bytes": missing,
     }
 
 

@@ -104,7 +104,7 @@
     const moments = momentsOf(picture);
     const x = moments.map((moment) => picture.start + moment.t);
     const column = (value) => moments.map((moment) => value(moment) ?? null);
-    const held = (value) => { let last = null; return moments.map((moment) => (last = value(moment) ?? last)); };
+    const held = (value, first = null) => { let last = first; return moments.map((moment) => (last = value(moment) ?? last)); };
     const plots = add(figure, "div", "", {
       class: "plots", tabindex: "0", role: "group", "aria-roledescription": "picture", "aria-label": summaryOf(picture),
     });
@@ -128,8 +128,8 @@
     } else add(plots, "p", "No acknowledgment of these messages was seen.");
     if (picture.holes.t.length) {
       drawn.push(plot(plots, "Bytes missing from the captures so far", "bytes", 130,
-        [{}, { stroke: colour("refused"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: true, size: 6, stroke: colour("refused") } }],
-        [x, held((m) => m.missing)], common));
+        [{}, { stroke: colour("refused"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+        [x, held((m) => m.missing, 0)], common));
     } else add(plots, "p", "No bytes of its connections are known to be missing.");
 
     const whole = () => drawn.forEach((u) => u.setData(u.data, true));
