@@ -24,8 +24,6 @@ _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _CONTENTS = (DOCS / "README.md").read_text()
 PAGES = [DOCS / name for name in re.findall(r"^\d\. \[[^]]+\]\(([^)]+)\)", _CONTENTS, re.MULTILINE)]
 """The newcomer's pages in their order."""
-MADE = {"tables.md"}
-"""Pages that are made from the declarations of the tables."""
 
 
 def blocks(language: str) -> list[Any]:
@@ -76,7 +74,7 @@ def test_python_answers_as_the_page_shows(text: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
-        assert (page.parent / target).exists() or target in MADE, target
+        assert (page.parent / target).exists(), target
 
 
 def test_each_page_names_the_next() -> None:

@@ -16,9 +16,9 @@ _MAGIC = re.compile(r"^# MAGIC %(\w+)", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Fifteen nights: three weeks, as a week begins on Monday."""
+    """Seventeen nights: three weeks, as a week begins on Monday."""
     warehouse = tmp_path_factory.mktemp("weeks")
-    made_nights.make(warehouse, 20, messages=10, nights=15)
+    made_nights.make(warehouse, 20, messages=10, nights=17)
     spark.conf.set("msmq.warehouse", str(warehouse))
     yield warehouse
     spark.conf.unset("msmq.warehouse")
@@ -48,7 +48,7 @@ def shown_by(notebook: str) -> list[list[dict[str, Any]]]:
 @pytest.mark.usefixtures("weeks")
 def test_a_first_look_shows_captures_and_what_was_refused() -> None:
     captures, quarantine, unbalanced, verdicts, refused = shown_by("first_look")
-    assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 15)]
+    assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 17)]
     assert quarantine == unbalanced == []
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
     assert all(row["last_frame"] for row in refused)
@@ -67,7 +67,7 @@ def test_one_session_is_shown_message_by_message() -> None:
 @pytest.mark.usefixtures("weeks")
 def test_trends_are_shown_by_day_and_week() -> None:
     days, findings, senders, latency, coverage = shown_by("fleet_trends")
-    assert len(days) == len(coverage) >= 15
+    assert len(days) == len(coverage) >= 17
     assert sum(row["messages"] for row in days) == sum(row["in_order"] for row in days) + sum(
         row[verdict] for row in days for verdict in made_nights.COUNTS[1:]
     )

@@ -125,6 +125,7 @@ def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -
     page = text_of(one_session)
     assert "Only 1 session that the report was asked for." in page
     assert "in 1 session, from 2 captures" in page
+    assert "and 0 bytes missing from the captures" in page
     assert page.count('<details class="session"') == 1
     assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
 
@@ -205,8 +206,8 @@ def test_times_keep_their_microseconds() -> None:
     assert render.moment(None) == "no time"
 
 
-@pytest.mark.parametrize(("seconds", "step"), [(0, 1), (119, 1), (120, 5), (86_400, 900), (10**8, 86_400)])
-def test_the_period_is_drawn_in_at_most_120_steps_or_days(seconds: int, step: int) -> None:
+@pytest.mark.parametrize(("seconds", "step"), [(0, 0.01), (12, 1), (119, 1), (120, 5), (86_400, 900), (10**8, 86_400)])
+def test_the_period_is_drawn_in_at_most_120_steps_or_days(seconds: int, step: float) -> None:
     extent: Row = {"first_ns": 10**18, "last_ns": 10**18 + seconds * 10**9}
     assert steps(extent)[1] == step * 10**9
 

@@ -12,8 +12,9 @@ Row = dict[str, Any]
 Rows = list[Row]
 _STEPS = 120
 """At most so many steps of time in the picture of the whole period, but for very long ones."""
-_STEP_S = (1, 5, 15, 60, 300, 900, 3600, 14_400)
-_DAY_S = 86_400
+_SECOND = 10**9
+_STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
+_DAY_NS = 86_400 * _SECOND
 _SEVERITIES = [severity.value for severity in reversed(Severity)]
 _VERDICTS = [verdict.value for verdict in Verdict]
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
@@ -29,7 +30,7 @@ REASONS: Mapping[str, str] = {
 def steps(extent: Row) -> tuple[int, int]:
     """Where the picture of the period begins and how long a step of it is, in ns."""
     first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
-    step = next((s for s in _STEP_S if last - first < s * _STEPS * 10**9), _DAY_S) * 10**9
+    step = next((length for length in _STEP_NS if last - first < length * _STEPS), _DAY_NS)
     return first // step * step, step
 
 
@@ -66,7 +67,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
-        "numbers": _numbers(rows),
+        "numbers": _numbers(rows, only=bool(config.session)),
         "kinds": [row | {"listed": _listed(rows, row["kind"], sessions)} for row in kinds],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
@@ -97,12 +98,15 @@ def _counts(outcomes: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
     return counts
 
 
-def _numbers(rows: Mapping[str, Rows]) -> Row:
+def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
     """The figures of the night."""
     counts = _counts(rows["outcomes"], "verdict")
     of = {verdict: counts[(verdict,)] for verdict in _VERDICTS}
     files = [row for row in rows["caveats"] if row["what"].startswith("capture ")]
-    missing = next(row for row in rows["caveats"] if row["what"] == "missing")
+    if only:
+        missing = sum(row["missing_bytes"] for row in rows["sessions"])
+    else:
+        missing = next(row["bytes"] or 0 for row in rows["caveats"] if row["what"] == "missing")
     lost = rows["lost"][0]
     return {
         "messages": sum(of.values()),
@@ -114,7 +118,7 @@ def _numbers(rows: Mapping[str, Rows]) -> Row:
         "lost_sessions": lost["sessions"],
         "expired": sum(row["expired"] or 0 for row in rows["outcomes"]),
         "captures": sum(row["many"] for row in files),
-        "missing_bytes": missing["bytes"] or 0,
+        "missing_bytes": missing,
     }
 
 
@@ -249,7 +253,7 @@ def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]
         "s": [sequences.index(row["tx_sequence_id"]) for row in timed],
         "l": [None if row["ack_latency_ms"] is None else round(row["ack_latency_ms"], 3) for row in timed],
         "f": [row["last_frame"] for row in timed],
-        "c": [capture[row["capture_id"]] for row in timed],
+        "c": [capture.get(row["capture_id"]) for row in timed],
         "acks": {"t": [after(row["ns"]) for row in stairs], "n": [row["number"] for row in stairs]},
         "holes": {"t": [after(row["ns"]) for row in timed_holes], "b": [row["missing_bytes"] for row in timed_holes]},
     }

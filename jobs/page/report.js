@@ -4,6 +4,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
   const time = (ms) => new Date(ms).toISOString().slice(0, 23).replace("T", " ");
+  const fileOf = (capture) => (data.uris[capture] ?? "a capture that is not in the tables").split("/").pop();
   const add = (parent, tag, text = "", attributes = {}) => {
     const element = document.createElement(tag);
     element.textContent = text;
@@ -83,7 +84,7 @@
     const latency = picture.l[i] == null ? "no acknowledgment seen" : `acknowledged after ${number(picture.l[i])} ms`;
     const sequence = picture.sequences.length > 1 ? ` of sequence ${picture.sequences[picture.s[i]]}` : "";
     return `${at}: number ${number(picture.n[i])}${sequence}, previous ${number(picture.p[i])}: ${data.verdicts[picture.v[i]].replaceAll("_", " ")}; ` +
-      `${latency}; frame ${picture.f[i]} of ${data.uris[picture.c[i]].split("/").pop()}`;
+      `${latency}; frame ${picture.f[i]} of ${fileOf(picture.c[i])}`;
   }
 
   function summaryOf(picture) {
@@ -103,7 +104,7 @@
     const moments = momentsOf(picture);
     const x = moments.map((moment) => picture.start + moment.t);
     const column = (value) => moments.map((moment) => value(moment) ?? null);
-    const held = (value) => { let last = null; return moments.map((moment) => (last = value(moment) ?? last)); };
+    const held = (value, first = null) => { let last = first; return moments.map((moment) => (last = value(moment) ?? last)); };
     const plots = add(figure, "div", "", {
       class: "plots", tabindex: "0", role: "group", "aria-roledescription": "picture", "aria-label": summaryOf(picture),
     });
@@ -127,8 +128,8 @@
     } else add(plots, "p", "No acknowledgment of these messages was seen.");
     if (picture.holes.t.length) {
       drawn.push(plot(plots, "Bytes missing from the captures so far", "bytes", 130,
-        [{}, { stroke: colour("refused"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: true, size: 6, stroke: colour("refused") } }],
-        [x, held((m) => m.missing)], common));
+        [{}, { stroke: colour("refused"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+        [x, held((m) => m.missing, 0)], common));
     } else add(plots, "p", "No bytes of its connections are known to be missing.");
 
     const whole = () => drawn.forEach((u) => u.setData(u.data, true));
@@ -187,7 +188,7 @@
       moments.filter((moment) => moment.message !== undefined).forEach(({ t, message: i }) => {
         const row = add(body, "tr");
         add(row, "th", time(picture.start + t), { scope: "row", class: "nowrap" });
-        [data.verdicts[picture.v[i]].replaceAll("_", " "), picture.n[i], picture.p[i], picture.l[i] ?? "–", picture.sequences[picture.s[i]], picture.f[i], data.uris[picture.c[i]].split("/").pop()]
+        [data.verdicts[picture.v[i]].replaceAll("_", " "), picture.n[i], picture.p[i], picture.l[i] ?? "–", picture.sequences[picture.s[i]], picture.f[i], fileOf(picture.c[i])]
           .forEach((value) => add(row, "td", String(value)));
       });
     });
@@ -210,7 +211,7 @@
     const readout = add(figure, "p", "", { class: "readout" });
     const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60] }), points: { show: false } });
     const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(x[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${number(yes[i])} accepted, ${number(no[i])} refused, ${number(open[i])} unknown`; };
-    const more = { cursor: { sync: { key: "over-time" }, points: { show: false } }, hooks: { setCursor: [say] }, scales: { x: { range: (u, min, max) => [min - step / 2, max + step / 2] }, y: { range: (u, min, max) => [0, Math.max(max, 1) * 1.05] } } };
+    const more = { cursor: { sync: { key: "over-time" }, points: { show: false } }, hooks: { setCursor: [say] }, scales: { x: { range: (u, min, max) => (x.length === 1 ? [x[0] - step, x[0] + step] : [min - step / 2, max + step / 2]) }, y: { range: (u, min, max) => [0, Math.max(max, 1) * 1.05] } } };
     const drawn = [plot(plots, "Accepted", "messages", 150, [{}, bars("accepted")], [x, yes], more)];
     if (total(no) !== "0" || total(open) !== "0") {
       drawn.push(plot(plots, "Refused (red) and unknown (violet)", "messages", 130, [{}, bars("unknown"), bars("refused")], [x, sum(no, open), no], more));
