@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from pyspark.errors import PySparkException
-
 from jobs.command import progress
 from jobs.errors import ConflictError, JobError
 from jobs.warehouse import Commit, Warehouse
@@ -35,7 +33,7 @@ from schemas.ingest import (
 from schemas.pings import PINGS
 from schemas.table import Table
 
-CLAIMED = (STREAM_GAPS, PACKETS, QUARANTINE, PINGS, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
+CLAIMED = (STREAM_GAPS, PACKETS, PINGS, QUARANTINE, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
 """Tables that only a run with a claim may write, `captures` apart."""
 _PROPERTY = "msmq.claim"
 _SETS = "SET TBLPROPERTIES"
@@ -195,7 +193,7 @@ def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
 def _restore(warehouse: Warehouse, table: Table, version: int, tag: dict[str, Any]) -> None:
     try:
         warehouse.restore(table, version, tag)
-    except PySparkException as error:
+    except Exception as error:
         raise JobError(
             f"{table.name} cannot be put back to version {version}: {str(error).partition(chr(10))[0]} "
             "Remove the warehouse's tables and ingest the captures again."
@@ -210,7 +208,8 @@ def _open(commits: list[Commit]) -> list[Claim]:
         if claim := Claim.of(commit):
             if claim.ended == _UNDONE:
                 break
-            claims.append(claim)
+            if claim.run not in {newer.run for newer in claims}:  # its last word
+                claims.append(claim)
     return claims
 
 
