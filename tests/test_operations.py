@@ -153,13 +153,17 @@ def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_
 
     def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         begun.touch()
-        while not go_on.exists():
+        for _ in range(600):  # at most half a minute
+            if go_on.exists():
+                break
             time.sleep(0.05)
         yield from batches
 
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
     with ThreadPoolExecutor() as threads:
-        late = threads.submit(tables.replace, STREAM_GAPS, gap.mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"})
+        late = threads.submit(
+            tables.replace, STREAM_GAPS, gap.coalesce(1).mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"}
+        )
         while not begun.exists() and not late.done():
             time.sleep(0.05)
         tables.replace(STREAM_GAPS, gap, {"step": "early"})
