@@ -1,5 +1,7 @@
 """Gold tables into one self-contained HTML file."""
 
+import hashlib
+import json
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from jobs.config import ALL, LAST, Config, moment
 from jobs.errors import JobError, UsageError
 from jobs.page import arrange
 from jobs.page.arrange import Rows
-from jobs.page.render import render
+from jobs.page.render import files, render
 from jobs.transforms import report
 from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
@@ -30,6 +32,11 @@ _TABLES = (
     *(MESSAGES, ACKS, HANDSHAKES),
     *(VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
 )
+_OPTIONS = (
+    *("since", "session", "listed_findings", "listed_sessions"),
+    *("drawn_sessions", "drawn_pictures", "drawn_points"),
+)
+_HEAD_BYTES = 4096
 _KEYS = "stream_id STRING, stream_offset BIGINT"
 _PICTURES = "session_id STRING, scope_key STRING, source_queue_manager STRING, receiver STRING"
 
@@ -51,7 +58,19 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress("report: not written, as registered tables have no folder for it: give --out FILE")
         return
     warehouse.require(FINDINGS, "replay")
-    progress(f"report: {'wrote' if write(place, render(found(warehouse, config))) else 'nothing new in'} {place}")
+    mark = _mark(warehouse, config)
+    if mark in head(place):
+        progress(f"report: nothing new in {place}")
+        return
+    write(place, render(found(warehouse, config), mark))
+    progress(f"report: wrote {place}")
+
+
+def _mark(warehouse: Warehouse, config: Config) -> str:
+    """What a report is made from, as a hash: the versions of the tables, the options, and this program's page."""
+    options = {name: getattr(config, name) for name in _OPTIONS}
+    text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:
@@ -59,40 +78,44 @@ def destination(warehouse: Warehouse, config: Config) -> str | None:
     return config.out or (None if warehouse.catalog_schema else warehouse.location("report.html"))
 
 
-def write(uri: str, text: str) -> bool:
-    """Put the text there whole or not at all; returns whether that changed anything.
+def write(uri: str, text: str) -> None:
+    """Put the text there whole or not at all.
 
     A local file is renamed into place. Object stores show a file when it is complete.
 
     Raises:
         JobError: the place cannot be written.
     """
-    data = text.encode()
     try:
         filesystem, path = locate(uri)
-        if _read(filesystem, path) == data:
-            return False
         local = isinstance(filesystem, fs.LocalFileSystem)
         folder = path.rpartition("/")[0]
         if local and folder:
             filesystem.create_dir(folder, recursive=True)
         target = f"{path}.{uuid.uuid4().hex}" if local else path
         with filesystem.open_output_stream(target) as file:
-            file.write(data)
+            file.write(text.encode())
         if local:
             _rename(filesystem, target, path)
     except (OSError, ValueError) as error:
         raise JobError(f"The report cannot be written to {uri}: {error}") from error
-    return True
 
 
-def _read(filesystem: fs.FileSystem, path: str) -> bytes | None:
-    """What stands there already; None for nothing."""
-    if filesystem.get_file_info(path).type is not fs.FileType.File:
-        return None
-    with filesystem.open_input_stream(path) as file:
-        data: bytes = file.read()
-    return data
+def head(uri: str) -> str:
+    """The first bytes of a report that is there already; nothing where none is.
+
+    Raises:
+        JobError: the place cannot be read.
+    """
+    try:
+        filesystem, path = locate(uri)
+        if filesystem.get_file_info(path).type is not fs.FileType.File:
+            return ""
+        with filesystem.open_input_stream(path) as file:
+            data: bytes = file.read(_HEAD_BYTES)
+    except (OSError, ValueError) as error:
+        raise JobError(f"The report cannot be written to {uri}: {error}") from error
+    return data.decode(errors="replace")
 
 
 def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:

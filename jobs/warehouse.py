@@ -278,11 +278,15 @@ class Warehouse:
             for row in rows
         ]
 
+    def versions(self, tables: Sequence[Table]) -> Origin:
+        """The versions in which the tables' rows last changed."""
+        return {table.name: _last_change(self._seen(table)).version for table in tables}
+
     def _stale(
         self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin
     ) -> tuple[Origin, list[str]]:
         """What the step would derive its tables from now, and the names of those that come of something else."""
-        wanted = {table.name: _last_change(self._seen(table)).version for table in sources} | options
+        wanted = self.versions(sources) | options
         found = {table.name: _origin(self._seen(table), step) for table in tables}
         return wanted, [name for name, origin in found.items() if not wanted.items() <= origin.items()]
 

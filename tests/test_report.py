@@ -130,21 +130,23 @@ def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -
     assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
 
 
-def test_a_report_that_says_the_same_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    assert report.write(str(file), "text")
-    before = file.stat().st_ino
-    assert not report.write(str(file), "text")
-    assert file.stat().st_ino == before
-    assert report.write(str(file), "other text")
-    assert file.read_text() == "other text"
-
-
-def test_an_empty_warehouse_has_a_report(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_warehouse_has_a_report_that_is_made_again_only_for_other_rows_or_options(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     for table in TABLES:
         made_nights.write(tmp_path, table, [])
-    report.run(spark, config(tmp_path))
-    assert "No transactional message was found, so there is nothing to judge." in text_of(tmp_path / "report.html")
+    file = tmp_path / "report.html"
+    made = []
+    chosen: tuple[dict[str, Any], ...] = ({}, {}, {"listed_findings": 1})
+    for options in chosen:
+        report.run(spark, config(tmp_path, **options))
+        made.append(file.stat().st_ino)
+        assert "No transactional message was found, so there is nothing to judge." in text_of(file)
+    captures = str(tmp_path / "captures")
+    write_deltalake(captures, DeltaTable(captures).to_pyarrow_table(), mode="overwrite")
+    report.run(spark, config(tmp_path, listed_findings=1))
+    made.append(file.stat().st_ino)
+    assert [one == other for one, other in itertools.pairwise(made)] == [True, False, False]
 
 
 def test_without_gold_tables_there_is_none(spark: SparkSession, tmp_path: Path) -> None:

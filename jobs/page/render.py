@@ -70,8 +70,8 @@ def _hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def render(found: Mapping[str, Any]) -> str:
-    """The page that shows what was found (`arrange.page`); equal input makes equal text."""
+def render(found: Mapping[str, Any], mark: str = "") -> str:
+    """The page that shows what was found (`arrange.page`), its head with the mark; equal input makes equal text."""
     library, library_style, licence, script, style, template = files()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
@@ -81,4 +81,4 @@ def render(found: Mapping[str, Any]) -> str:
         f"style-src {_hash(library_style)} {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     own = {"library": library, "library_style": library_style, "script": script, "style": style}
-    return environment.from_string(template).render(found, policy=policy, licence=licence, own=own)
+    return environment.from_string(template).render(found, mark=mark, policy=policy, licence=licence, own=own)
