@@ -88,7 +88,7 @@ def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     """In ingest, in the undoing of that, with all published and nothing derived, in decode, and in replay."""
     night = config(warehouse, *BRANCHES[1:])
     commits = Commits(monkeypatch)
-    for last in ("MERGE packets", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
+    for last in ("MERGE connection_states", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
         commits.last = last
         with pytest.raises(Killed):
             nightly.run(spark, night)
@@ -108,7 +108,7 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     assert rows(warehouse, "packets") != rows(first_night, "packets")
     said = status.run(spark, config(warehouse))
     assert "did not finish (killed)" in said["runs"][0]
-    assert said["pending"]["decode"] == "out of date: messages, acks, handshakes"
+    assert said["pending"]["decode"] == "out of date: messages, acks, handshakes, session_acks"
     assert len(repair.run(spark, config(warehouse))["undone"]) == 1
     assert all_rows(warehouse) == all_rows(first_night)
     said = status.run(spark, config(warehouse, BRANCHES[1]))

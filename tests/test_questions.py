@@ -44,6 +44,6 @@ def test_spark_and_duckdb_agree(
     session: SparkSession, connection: duckdb.DuckDBPyConnection, question: str, statement: str
 ) -> None:
     by_spark = session.sql(statement).toArrow().to_pylist()
-    by_duckdb = connection.execute(statement).fetch_arrow_table().to_pylist()
+    by_duckdb = connection.sql(statement).to_arrow_table().to_pylist()
     assert by_spark == by_duckdb
     assert bool(by_spark) == (question.partition(".")[0] not in NOTHING_TO_TELL)
