@@ -16,7 +16,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = Warehouse.of(spark, config)
     found = _night(warehouse, config)
     if found["books"]["unbalanced"]:
-        found = _night(Warehouse.of(spark, config), config)
+        warehouse = Warehouse.of(spark, config)  # what the first has seen of the tables' histories is out of date
+        found = _night(warehouse, config)
     report.step(warehouse, config)
     place = report.destination(warehouse, config)
     return found | ({} if place is None else {"report": place})

@@ -20,6 +20,7 @@ from jobs.page import arrange
 from jobs.page.arrange import Rows
 from jobs.page.render import files, render
 from jobs.transforms import report
+from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -204,7 +205,7 @@ def _since(config: Config, captures: DataFrame) -> datetime | None:
         return None
     if config.since != LAST:
         return moment(config.since)
-    rows = report.last_run(captures).select(report.nanoseconds("since").alias("ns")).collect()
+    rows = report.last_run(captures).select(nanoseconds("since").alias("ns")).collect()
     return datetime.fromtimestamp(rows[0]["ns"] // 10**9, UTC) if rows and rows[0]["ns"] is not None else None
 
 

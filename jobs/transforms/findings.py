@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.evidence import LATEST_ORDER_ACK_MS, was_queued
+from jobs.transforms.expressions import null, row_key
 from jobs.transforms.replay import BEFORE, SO_FAR, contract
 from jobs.transforms.scopes import order_acks, unsigned
 from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
@@ -346,7 +347,7 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
     of_sequence = Window.partitionBy("scope_key", "tx_sequence_id")
     alike = Window.partitionBy("scope_key", "tx_sequence_id", "tx_sequence_number").orderBy("replay_order")
-    key, order = F.concat_ws("@", "stream_id", "stream_offset"), F.col("replay_order")
+    key, order = row_key(), F.col("replay_order")
     moved = F.coalesce("accepted", F.lit(True))
     arrival = F.struct("replay_order", "stream_id", "captured_ns", "key")
     same_stream = F.col("previous_arrival.stream_id") == F.col("stream_id")
@@ -475,10 +476,6 @@ def _schedule(on_schedule: Column) -> Column:
 # --- seen elsewhere -------------------------------------------------------------------------------------------------
 
 
-def _none(kind: str) -> Column:
-    return F.lit(None).cast(kind)
-
-
 def expired_on_arrival(messages: DataFrame, ends: DataFrame) -> DataFrame:
     """Messages that had outlived TimeToReachQueue or TimeToBeReceived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
     age = F.expr("captured_ns div 1000000000") - F.unix_seconds("sent_at")
@@ -497,7 +494,7 @@ def expired_on_arrival(messages: DataFrame, ends: DataFrame) -> DataFrame:
             "destination_queue",
             "captured_ns",
             "captured_at",
-            F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+            row_key().alias("key"),
             age.alias("age_s"),
             text.alias("limit"),
         )
@@ -509,9 +506,9 @@ def expired_on_arrival(messages: DataFrame, ends: DataFrame) -> DataFrame:
             F.lit(Severity.WARNING.value).alias("severity"),
             F.col("first.captured_at").alias("at"),
             "session_id",
-            _none("string").alias("scope_key"),
+            null("string").alias("scope_key"),
             "destination_queue",
-            _none("decimal(20,0)").alias("tx_sequence_id"),
+            null("decimal(20,0)").alias("tx_sequence_id"),
             "messages",
             _text(
                 "{} message(s) had outlived their time when they came, and a receiver drops such. The first was sent "
@@ -559,7 +556,7 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
             )
         ).alias("p"),
     ).select("source_queue_manager", "fallen_s", "p.*")
-    key = F.concat_ws("@", "stream_id", "stream_offset")
+    key = row_key()
     same = (
         (F.col("m.source_queue_manager") == F.col("p.source_queue_manager"))
         & (F.unix_seconds("m.sent_at") == F.col("p.sent_s"))
@@ -589,9 +586,9 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
         F.lit(Severity.WARNING.value).alias("severity"),
         low["first"]["captured_at"].alias("at"),
         low["first"]["session_id"].alias("session_id"),
-        _none("string").alias("scope_key"),
+        null("string").alias("scope_key"),
         low["first"]["destination_queue"].alias("destination_queue"),
-        _none("decimal(20,0)").alias("tx_sequence_id"),
+        null("decimal(20,0)").alias("tx_sequence_id"),
         "messages",
         _text(
             "The message IDs of sender {} fell {} time(s) while its clock went on, the first time from {} to {}: it "
@@ -630,9 +627,9 @@ def two_addresses(ends: DataFrame) -> DataFrame:
             F.when(F.col("at_once"), Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
             F.expr("timestamp_micros(places[1].first_ns div 1000)").alias("at"),
             F.col("places")[1]["first"]["session_id"].alias("session_id"),
-            _none("string").alias("scope_key"),
-            _none("string").alias("destination_queue"),
-            _none("decimal(20,0)").alias("tx_sequence_id"),
+            null("string").alias("scope_key"),
+            null("string").alias("destination_queue"),
+            null("decimal(20,0)").alias("tx_sequence_id"),
             F.size("places").alias("messages"),
             F.when(
                 F.col("at_once"),

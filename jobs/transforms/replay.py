@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.coverage import unread_runs
 from jobs.transforms.evidence import content, with_conformant_number, with_evidence, with_final_ack
 from jobs.transforms.scopes import (
     ROUTE,
@@ -24,7 +25,6 @@ from jobs.transforms.scopes import (
     unsigned,
     with_scope,
 )
-from schemas.ingest import Stage
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
 from udfs.acceptance import STATE, Message, fold
@@ -70,7 +70,7 @@ def verdicts(
     ways = settle(routes(messages, ends))
     answers = settle(acknowledgments(acks, ends, ways))
     chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
-    runs = missing_runs(stream_gaps, quarantine)
+    runs = unread_runs(stream_gaps, quarantine)
     lanes = settle(with_lanes(with_scope(ways, scope, chosen), runs, ends))
     opening = initial_states(lanes.where("carries"), order_acks(answers))
     timeline = in_replay_order(
@@ -89,12 +89,6 @@ def verdicts(
     return with_final_ack(messages.join(carried, KEY)).withColumn("content_hash", content()).select(contract(VERDICTS))
 
 
-def missing_runs(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """`stream_id`, `stream_offset` of every run of bytes that may have held a message and gave none."""
-    unreadable = quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
-    return stream_gaps.select(KEY).unionByName(unreadable.select(KEY))
-
-
 def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame:
     """Routes with `scope_no` and `lane`, which is what a scope calls one of its streams, and `carries`.
 
@@ -111,12 +105,17 @@ def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame
     return (
         scoped.withColumn("carries", F.lit(True))
         .unionByName(missing.withColumn("carries", F.lit(False)), allowMissingColumns=True)
-        .withColumn("scope_no", F.xxhash64("scope_key"))
+        .withColumn("scope_no", _scope_no())
         .withColumn("one_scope", F.min("scope_key").over(by_number) == F.max("scope_key").over(by_number))
         .withColumn("lane", F.dense_rank().over(by_number.orderBy("first_ns", "stream_id")))
         .withColumn("scope_no", F.when(F.col("one_scope"), F.col("scope_no")).otherwise(_same_number()))
         .drop("one_scope")
     )
+
+
+def _scope_no() -> Column:
+    """The number that stands for a scope in windows; `with_lanes` makes sure that it stands for one only."""
+    return F.xxhash64("scope_key")
 
 
 def _same_number() -> Column:
@@ -175,7 +174,7 @@ def opening_rows(initial: DataFrame) -> DataFrame:
     """A row at the time of the OrderAck that fixed the state of a scope, before all of its messages."""
     zero = F.lit(0).cast("long")
     return initial.select(
-        F.xxhash64("scope_key").alias("scope_no"),
+        _scope_no().alias("scope_no"),
         F.lit(0).alias("lane"),
         zero.alias("stream_offset"),
         F.col("ns").alias("captured_ns"),

@@ -11,6 +11,7 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import nanoseconds, null
 from jobs.transforms.replay import SO_FAR
 from jobs.transforms.scopes import acknowledgments, order_acks, signed
 from schemas.ingest import Stage
@@ -20,15 +21,6 @@ KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
 SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
 """The gravest first."""
-
-
-def _nothing(kind: str) -> Column:
-    return F.lit(None).cast(kind)
-
-
-def nanoseconds(timestamp: str) -> Column:
-    """A timestamp in ns since 1970; null for null."""
-    return F.unix_micros(timestamp) * 1000
 
 
 def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
@@ -159,7 +151,7 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
         return rows.join(wanted, KEY).select(*held, F.lit(place).alias("place"))
 
     rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), map(found, tables, count()))
-    nowhere = [_nothing("string").alias(name) for name in columns if name not in rows.columns]
+    nowhere = [null("string").alias(name) for name in columns if name not in rows.columns]
     best = Window.partitionBy(*KEY).orderBy("place")
     return (
         rows.select("*", *nowhere, F.row_number().over(best).alias("best"))
@@ -331,8 +323,8 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
             F.struct(F.lit(what).alias("what"), count.alias("many"), size.alias("bytes"))
             for what, count, size in (
                 ("missing", F.count_if(holed), F.sum("missing_bytes")),
-                ("mid_stream", F.count_if("mid_stream"), _nothing("long")),
-                ("conflict", F.count_if("conflict"), _nothing("long")),
+                ("mid_stream", F.count_if("mid_stream"), null("long")),
+                ("conflict", F.count_if("conflict"), null("long")),
             )
         )
     )
@@ -342,14 +334,14 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
         .unionByName(
             streams.agg(counted.alias("counted"))
             .select(F.explode("counted").alias("counted"))
-            .select("counted.what", _nothing("string").alias("reason"), "counted.many", "counted.bytes")
+            .select("counted.what", null("string").alias("reason"), "counted.many", "counted.bytes")
         )
         .unionByName(
             books.agg(F.count_if(~F.col("balanced")).alias("many")).select(
                 F.lit("unbalanced").alias("what"),
-                _nothing("string").alias("reason"),
+                null("string").alias("reason"),
                 "many",
-                _nothing("long").alias("bytes"),
+                null("long").alias("bytes"),
             )
         )
     )

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import nanoseconds, row_key
 from schemas.messages import AckType
 from schemas.replay import Scope
 from schemas.table import U64
@@ -52,8 +53,8 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
             "mid_stream",
             "recovered_bytes",
             "missing_bytes",
-            (F.unix_micros("first_captured_at") * 1000).alias("first_ns"),
-            (F.unix_micros("last_captured_at") * 1000).alias("last_ns"),
+            nanoseconds("first_captured_at").alias("first_ns"),
+            nanoseconds("last_captured_at").alias("last_ns"),
             F.col("src_ip").alias("address"),
             sender_guid.alias("sender_guid"),
             receiver_guid.alias("receiver_guid"),
@@ -176,7 +177,7 @@ def acknowledgments(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> Data
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.col("captured_ns").alias("ns"),
-            F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+            row_key().alias("key"),
             F.when(is_final, F.struct("captured_ns", "message_class", "acknowledged_message_id")).alias("final"),
         )
     )

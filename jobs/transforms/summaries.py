@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.coverage import coverage
+from jobs.transforms.expressions import row_key
 from jobs.transforms.replay import SO_FAR, contract
 from jobs.transforms.scopes import passes_through
 from schemas.replay import SEQUENCES, SESSIONS, TRANSACTIONS, UNKNOWN_READING, Explains, Scope, Verdict
@@ -115,7 +116,7 @@ def transactions(verdicts: DataFrame) -> DataFrame:
         F.col("tx_sequence_id").alias("sequence"),
         F.col("tx_sequence_number").alias("number"),
         F.col("tx_transaction_id").alias("transaction"),
-        F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+        row_key().alias("key"),
     )
     same_sequence = F.col("tx_sequence_id")
     follows = (F.col("before.sequence") == same_sequence) & (F.col("before.number") + 1 == F.col("tx_sequence_number"))
@@ -154,7 +155,7 @@ def transactions(verdicts: DataFrame) -> DataFrame:
                 "scope_key",
                 "destination_queue",
                 "tx_sequence_id",
-                F.concat_ws("@", "stream_id", "stream_offset").alias("key"),
+                row_key().alias("key"),
                 F.coalesce(follows, F.lit(False)).alias("follows"),
                 F.coalesce(followed, F.lit(False)).alias("followed"),
                 F.col("before.key").alias("before"),
