@@ -140,7 +140,8 @@ def publishing(warehouse: Warehouse, version: int) -> Iterator[Publishing]:
     taken = take(warehouse, version)
     _PUBLISHING.add(taken.claim.run)
     try:
-        yield taken
+        with warehouse.tagged(taken.tag):
+            yield taken
     except ConflictError:
         raise
     except Exception as error:
@@ -186,13 +187,13 @@ def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
             theirs = [commit.version for commit in warehouse.history(table) if commit.tag.get("run") in runs]
             if theirs:
                 progress(f"ingest: putting {table.name} back to version {min(theirs) - 1}")
-                _restore(warehouse, table, min(theirs) - 1, taken.tag)
+                _restore(warehouse, table, min(theirs) - 1)
         taken.end(_UNDONE)
 
 
-def _restore(warehouse: Warehouse, table: Table, version: int, tag: dict[str, Any]) -> None:
+def _restore(warehouse: Warehouse, table: Table, version: int) -> None:
     try:
-        warehouse.restore(table, version, tag)
+        warehouse.restore(table, version)
     except Exception as error:
         raise JobError(
             f"{table.name} cannot be put back to version {version}: {str(error).partition(chr(10))[0]} "

@@ -1,6 +1,7 @@
 """Packets into messages, acks, handshakes and session_acks; what cannot be decoded into quarantine."""
 
 import sys
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -9,10 +10,11 @@ from jobs import accounts, command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import decode_summary
+from jobs.together import together
 from jobs.transforms.decode import decoded_rows, undecodable_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
-from schemas.messages import DECODED, MESSAGES
+from schemas.messages import DECODED
 from udfs.hide import hidden
 
 SOURCES = (PACKETS,)
@@ -32,13 +34,12 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write(tag: dict[str, Any]) -> None:
         packets = warehouse.read(PACKETS)
-        for table in TABLES:
-            warehouse.replace(table, decoded_rows(packets, table, config.hiding_key), tag)
-            progress(f"decode: wrote {table.name}")
-            if table is MESSAGES:
-                # Between tables that say what they come of: without a row, old or new, it makes no commit.
-                undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
-                warehouse.replace(QUARANTINE, undecodable, tag, f"stage = '{Stage.DECODE}'")
+        undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
+        # Before the tables that say what they come of: a run that is killed in between is seen to have more to do.
+        warehouse.replace(QUARANTINE, undecodable, tag, f"stage = '{Stage.DECODE}'")
+        rows = {table: decoded_rows(packets, table, config.hiding_key) for table in TABLES}
+        together(partial(warehouse.replace, table, rows[table], tag) for table in TABLES)
+        progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
     key = config.hiding_key

@@ -8,6 +8,7 @@ connection that earlier ones hold too, the connection is put together anew from 
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from pyspark import StorageLevel
@@ -20,6 +21,7 @@ from jobs.config import Config
 from jobs.errors import ChangedError, ConflictError, JobError
 from jobs.sources import Stamp, capture_files, stamps
 from jobs.summary import ingest_summary
+from jobs.together import together
 from jobs.transforms import connections, ingest
 from jobs.warehouse import Warehouse
 from schemas.ingest import (
@@ -34,6 +36,7 @@ from schemas.ingest import (
 )
 from schemas.pings import PINGS
 from schemas.staging import SEGMENTS
+from schemas.table import Table
 from udfs import columns
 from udfs.options import CaptureFile, IngestOptions
 
@@ -59,8 +62,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
         JobError: other runs were first every time.
     """
     files = capture_files(config.captures)
-    for table in _TABLES:
-        warehouse.create(table, derived=table is BOOKS)
+    together(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
         version = claims.settle(warehouse, config.claim_seconds)
@@ -151,8 +153,12 @@ class _Assembled:
 def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _Assembled:
     """Put the connections together: those in order in one go, the others again with all their bytes."""
     states, captures = warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES)
-    before = _settled(connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now))
-    choices = _settled(connections.states_before(states, captures, found.now))
+    before, choices = together(
+        (
+            lambda: _settled(connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now)),
+            lambda: _settled(connections.states_before(states, captures, found.now)),
+        )
+    )
     bases = choices.where("nth = 1")
     late = _settled(connections.needed(before, bases).select("packed").distinct())
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
@@ -235,41 +241,51 @@ def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> Da
 
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: claims.Publishing) -> None:
     """Write the tables, the one that says a capture is done last."""
-    rows, tag, first = assembled.rows, publishing.tag, publishing.first
+    rows = assembled.rows
     states = _settled(connections.state_rows(rows, assembled.reached))
-    _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases), tag)
-    warehouse.merge(
-        CONNECTION_CAPTURES, found.now.join(states.select("packed", "endpoints"), "packed"), tag, empty=first
-    )
-    for table, table_rows in (
-        (STREAMS, ingest.stream_rows(rows)),
-        (STREAM_GAPS, ingest.gap_rows(rows)),
-        (PACKETS, ingest.packet_rows(rows)),
-        (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
-        (PINGS, ingest.ping_rows(found.scanned, found.captures)),
-    ):
-        if table in _OFTEN_NOTHING and table_rows.isEmpty():
-            continue
-        warehouse.merge(table, table_rows, tag, empty=first)
-        progress(f"ingest: wrote {table.name}")
-    overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), found.now)
-    overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
-    warehouse.merge(CONNECTION_STATES, states, tag, update=True, empty=first)
-    if not overtaken.isEmpty():
-        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id", tag)
+    _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
+    held = found.now.join(states.select("packed", "endpoints"), "packed")
+    merges = [
+        partial(_merge, warehouse, publishing, table, table_rows)
+        for table, table_rows in (
+            (CONNECTION_CAPTURES, held),
+            (STREAMS, ingest.stream_rows(rows)),
+            (STREAM_GAPS, ingest.gap_rows(rows)),
+            (PACKETS, ingest.packet_rows(rows)),
+            (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
+            (PINGS, ingest.ping_rows(found.scanned, found.captures)),
+        )
+    ]
+    together([*merges, partial(_merge_states, warehouse, publishing, states, found.now)])
     publishing.check()
     counts = ingest.capture_counts(found.scanned, found.fragments)
-    warehouse.merge(CAPTURES, ingest.capture_rows(found.captures, counts), tag, empty=first)
+    _merge(warehouse, publishing, CAPTURES, ingest.capture_rows(found.captures, counts))
 
 
-def _delete_stale(warehouse: Warehouse, stale: DataFrame, tag: dict[str, str]) -> None:
+def _merge(warehouse: Warehouse, publishing: claims.Publishing, table: Table, rows: DataFrame) -> None:
+    if table in _OFTEN_NOTHING and rows.isEmpty():
+        return
+    warehouse.merge(table, rows, publishing.tag, empty=publishing.first)
+    progress(f"ingest: wrote {table.name}")
+
+
+def _merge_states(warehouse: Warehouse, publishing: claims.Publishing, states: DataFrame, now: DataFrame) -> None:
+    """Replace the states of connections that go on, and remove those that lack what is known `now`."""
+    overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), now)
+    overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
+    warehouse.merge(CONNECTION_STATES, states, publishing.tag, update=True, empty=publishing.first)
+    if not overtaken.isEmpty():
+        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
+
+
+def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
     """Remove the rows that the new ones replace: of streams that go on, what was provisional."""
     stale = _settled(stale)
-    if not stale.isEmpty():
-        behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
-        for table in (STREAM_GAPS, PACKETS, QUARANTINE):
-            warehouse.delete(table, stale, behind, tag)
-        warehouse.delete(STREAMS, stale, "t.stream_id = s.stream_id", tag)
+    if stale.isEmpty():
+        return
+    behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
+    deletes = [partial(warehouse.delete, table, stale, behind) for table in (STREAM_GAPS, PACKETS, QUARANTINE)]
+    together([*deletes, partial(warehouse.delete, STREAMS, stale, "t.stream_id = s.stream_id")])
 
 
 if __name__ == "__main__":

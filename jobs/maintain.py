@@ -31,7 +31,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     states = outdated.count()
     if states:
         same = "t.endpoints = s.endpoints AND t.capture_id = s.capture_id"
-        warehouse.delete(CONNECTION_STATES, outdated, same, {"step": "maintain"})
+        with warehouse.tagged({"step": "maintain"}):
+            warehouse.delete(CONNECTION_STATES, outdated, same)
     removed, added = 0, 0
     for table in tables:
         before, after = warehouse.optimize(table)

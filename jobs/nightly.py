@@ -1,6 +1,7 @@
 """Everything in order: ingest, decode, replay, report."""
 
 import sys
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -8,6 +9,7 @@ from jobs import accounts, command, decode, ingest, replay, report
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.summary import summary
+from jobs.together import together
 from jobs.warehouse import Warehouse
 
 
@@ -26,8 +28,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def _night(warehouse: Warehouse, config: Config) -> Summary:
     ingest.step(warehouse, config)
     decode.step(warehouse, config)
-    accounts.step(warehouse)
-    replay.step(warehouse, config)
+    together((partial(accounts.step, warehouse), partial(replay.step, warehouse, config)))
     return summary(warehouse)
 
 

@@ -1,6 +1,7 @@
 """Messages into verdicts, and verdicts into sequences, sessions, transactions and findings."""
 
 import sys
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,6 +11,7 @@ from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.summary import replay_summary
+from jobs.together import together
 from jobs.transforms import replay, summaries
 from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
@@ -50,13 +52,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(VERDICTS, judged, tag)
         progress("replay: wrote verdicts")
         verdicts, runs = warehouse.read(VERDICTS), unread_runs(stream_gaps, quarantine)
-        for table, rows in (
-            (SEQUENCES, summaries.sequences(verdicts)),
-            (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
-            (TRANSACTIONS, summaries.transactions(verdicts)),
-        ):
-            warehouse.replace(table, rows, tag)
-            progress(f"replay: wrote {table.name}")
+        together(
+            partial(warehouse.replace, table, rows, tag)
+            for table, rows in (
+                (SEQUENCES, summaries.sequences(verdicts)),
+                (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
+                (TRANSACTIONS, summaries.transactions(verdicts)),
+            )
+        )
+        progress("replay: wrote sequences, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written)
         warehouse.replace(FINDINGS, rows, tag)

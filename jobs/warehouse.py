@@ -6,9 +6,10 @@ Every commit says in its user metadata which step made it and, for a derived tab
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.config import Config
 from jobs.errors import ConflictError, JobError, UsageError
+from jobs.together import together
 from schemas.table import Column, Table
 
 Origin = dict[str, Any]
@@ -88,6 +90,8 @@ class Warehouse:
         """
         if bool(config.warehouse) == bool(config.catalog_schema):
             raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
+        with suppress(PySparkException):  # a platform's own session may not let it be set: see `derive`
+            spark.conf.set(_SKIP_EMPTY, "false")
         return cls(spark, config.warehouse, config.catalog_schema)
 
     @property
@@ -180,7 +184,7 @@ class Warehouse:
         return self.spark.table(self.name(table))
 
     def replace(self, table: Table, rows: DataFrame, tag: dict[str, Any], where: str = "true") -> None:
-        """Replace the rows that fulfil `where` in one commit; all of them also where there were and are none.
+        """Replace the rows that fulfil `where` in one commit.
 
         Raises:
             ConflictError: another run wrote some of these rows meanwhile.
@@ -188,7 +192,7 @@ class Warehouse:
         writer = conform(rows, table).write.mode("overwrite")
         if where != "true":
             writer = writer.option("replaceWhere", where)
-        with _conflicts(table), self._setting(_SKIP_EMPTY, str(where != "true").lower()):
+        with _conflicts(table):
             self._write(table, writer, tag)
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
@@ -213,30 +217,34 @@ class Warehouse:
             self._persist(lambda: self._write(table, writer, tag))
             return
         same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
-        rows.createOrReplaceTempView("merged_rows")
+        rows.createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
         self._change(
             table,
-            f"MERGE INTO {self.name(table)} t USING merged_rows s ON {same}{matched} WHEN NOT MATCHED THEN INSERT *",
-            tag,
+            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {same}{matched} "
+            "WHEN NOT MATCHED THEN INSERT *",
         )
 
-    def delete(self, table: Table, keys: DataFrame, where: str, tag: dict[str, Any]) -> None:
+    def delete(self, table: Table, keys: DataFrame, where: str) -> None:
         """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition."""
-        keys.createOrReplaceTempView("deleted_keys")
-        self._change(
-            table, f"MERGE INTO {self.name(table)} t USING deleted_keys s ON {where} WHEN MATCHED THEN DELETE", tag
-        )
+        view = f"deleted_{table.name}"
+        keys.createOrReplaceTempView(view)
+        self._change(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")
 
-    def _change(self, table: Table, statement: str, tag: dict[str, Any]) -> None:
-        """Run a statement that may be repeated, its commit tagged where the platform lets a session do that."""
+    def _change(self, table: Table, statement: str) -> None:
+        """Run a statement that may be repeated."""
         self.histories.pop(table.name, None)
-        with self._setting(_TAG, json.dumps(tag, sort_keys=True)):
-            self._persist(lambda: self._sql(statement))
+        self._persist(lambda: self._sql(statement))
 
-    def restore(self, table: Table, version: int, tag: dict[str, Any]) -> None:
+    def restore(self, table: Table, version: int) -> None:
         """Make the table's rows those of an earlier version, in a new commit."""
-        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}", tag)
+        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
+
+    @contextmanager
+    def tagged(self, tag: dict[str, Any]) -> Iterator[None]:
+        """With this tag on the commits of statements, where the platform lets a session do that."""
+        with self._setting(_TAG, json.dumps(tag, sort_keys=True)):
+            yield
 
     def set_property(self, table: Table, key: str, value: str) -> None:
         """Set a property of the table, in a commit of its own."""
@@ -280,12 +288,14 @@ class Warehouse:
 
     def versions(self, tables: Sequence[Table]) -> Origin:
         """The versions in which the tables' rows last changed."""
-        return {table.name: _last_change(self._seen(table)).version for table in tables}
+        histories = together(partial(self._seen, table) for table in tables)
+        return {table.name: _last_change(seen).version for table, seen in zip(tables, histories, strict=True)}
 
     def _stale(
         self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin
     ) -> tuple[Origin, list[str]]:
         """What the step would derive its tables from now, and the names of those that come of something else."""
+        self.versions((*tables, *sources))
         wanted = self.versions(sources) | options
         found = {table.name: _origin(self._seen(table), step) for table in tables}
         return wanted, [name for name, origin in found.items() if not wanted.items() <= origin.items()]
@@ -316,13 +326,12 @@ class Warehouse:
         Raises:
             JobError: other runs do not let it finish.
         """
-        for table in tables:
-            self.create(table, derived=True)
+        together(partial(self.create, table, derived=True) for table in tables)
         written: tuple[Origin, dict[str, int]] | None = None
         for attempt in range(_ATTEMPTS):
             origin, stale = self._stale(step, tables, sources, options)
             versions = {table.name: self._seen(table)[0].version for table in tables}
-            # No row where none had been makes no commit: then the table is as it was before it was written.
+            # On some platforms no row where none had been makes no commit: then the table is as it was before.
             if written and written[0] == origin:
                 stale = [name for name in stale if versions[name] != written[1][name]]
             if not stale:
