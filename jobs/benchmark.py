@@ -1,7 +1,7 @@
-"""Measure the pipeline on simulated traffic: `python -m jobs.benchmark --megabytes 500`.
+"""Measure everything that is promised of speed, beside what a user would do today: `python -m jobs.benchmark`.
 
-CPU time is that of all processes of the run (Python, JVM, Python workers), read from /proc: the figures of a stage are
-what it costs, not how long it takes on so many cores. tshark, where it is installed, reads the same file.
+All in one run, on simulated traffic. CPU time is that of all processes: it says what a stage costs, not how long it
+takes on so many cores. Start-up counts apart: what a capture a tenth as large costs is taken off both sides.
 """
 
 import argparse
@@ -10,21 +10,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs import decode, ingest, replay
 from jobs.config import Config
-from jobs.errors import JobError, UsageError
+from jobs.errors import JobError
+from jobs.measure import Cost, measured, moved, peak_worker_mb
 from jobs.session import open_session
+from jobs.transforms.decode import decoded_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED, MESSAGES
@@ -37,96 +38,161 @@ _SEED = 1
 _BODY = 1_000  # bytes of a message's body
 _BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body: some cross a router, and so the wire twice
 _DISORDER = 0.001
+_HALF = 0.5
+_SMALL_MB = 1
 _SAMPLE = 100_000  # messages decoded outside Spark
 _SAMPLE_ALONE = 2_000
 _ROWS = 10_000  # of a batch, as Spark sends them
 _GOES = 5
 _ONE_FILE = 1 << 62
-_TSHARK = {
-    "tshark -q": ("-q",),  # only reads the records
-    "tshark -q -z expert": ("-q", "-z", "expert"),  # dissects them, TCP's sequence analysis included
-}
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_STAGES = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
+_PEER = Path(__file__).with_name("peer.lua")
+_PEER_FIELDS = (
+    *("frame.number", "frame.time_epoch", "ip.src", "ip.dst", "tcp.stream"),
+    *(f"msmq.{name}" for name in ("source", "message", "queue", "sequence", "number", "previous")),
+)
+_EVENTS = {"enabled": "true", "compress": "false", "rolling.enabled": "false"}
 
 
-class Cost(NamedTuple):
-    """What a stage took, in seconds."""
+class Capture(NamedTuple):
+    """A capture and its size in MB."""
 
-    wall_s: float
-    cpu_s: float
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process, of its descendants, and of those of them that have ended."""
-    children: dict[int, list[int]] = defaultdict(list)
-    ticks: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended since, and its parent counts it
-        pid = int(path.parent.name)
-        children[int(fields[1])].append(pid)
-        ticks[pid] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-    total, family = 0, [os.getpid()]
-    while family:
-        pid = family.pop()
-        total += ticks[pid]
-        family += children[pid]
-    return total * _TICK_S
-
-
-def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
-    """What it costs to do this."""
-    wall, cpu = time.monotonic(), cpu_seconds()
-    work(*arguments)
-    return Cost(time.monotonic() - wall, cpu_seconds() - cpu)
-
-
-def peak_worker_mb() -> float:
-    """Most memory, in MB, that a Python worker of this process's JVM has held at once, of those that live."""
-    peaks = [0]
-    for path in Path("/proc").glob("[0-9]*/status"):
-        try:
-            worker = b"pyspark.daemon" in path.with_name("cmdline").read_bytes()
-            lines = path.read_text().splitlines() if worker else []
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
-    return max(peaks) / 1024
+    path: Path
+    megabytes: float
 
 
 class Night(NamedTuple):
-    """A capture, how large it is, and what each stage cost on it."""
+    """What each stage cost on a capture."""
 
-    capture: Path
-    megabytes: float
+    capture: Capture
+    warehouse: Path
     stages: dict[str, Cost]
 
     @property
-    def pipeline(self) -> Cost:
-        """All stages together."""
-        return Cost(*map(sum, zip(*self.stages.values(), strict=True)))
+    def cpu_s(self) -> float:
+        """CPU seconds of all stages."""
+        return sum(cost.cpu_s for cost in self.stages.values())
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of all stages."""
+        return sum(cost.wall_s for cost in self.stages.values())
+
+    @property
+    def wall_s_per_mb(self) -> float:
+        """Seconds of all stages for each MB of the capture."""
+        return self.wall_s / self.capture.megabytes
 
 
-def night(folder: Path, megabytes: int) -> Night:
-    """Simulate a capture of about so many MB in the folder, and run the stages on it.
-
-    Raises:
-        UsageError: the folder holds tables, which would leave nothing to do.
-    """
-    warehouse = folder / "warehouse"
-    if warehouse.exists():
-        raise UsageError(f"{warehouse} exists: name a folder without tables.")
-    messages = max(megabytes * 1_000_000 // _BYTES_PER_MESSAGE, 1)
-    simulate(str(folder), _SEED, messages, bodies=(_BODY, _BODY), disorder=_DISORDER, file_bytes=_ONE_FILE)
-    (capture,) = folder.glob(f"{CAPTURE_PREFIX}_*.pcap")
-    config = Config.load({"captures": [str(capture)], "warehouse": str(warehouse)}, None)
-    spark = open_session(_APPLICATION)
-    runs = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
-    return Night(
-        capture, capture.stat().st_size / 1e6, {name: measured(run, spark, config) for name, run in runs.items()}
+def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
+    """A capture of about so many MB; one sender has the share `largest` of all messages, if that is not 0."""
+    messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
+    simulate(
+        str(folder),
+        _SEED,
+        messages,
+        bodies=(_BODY, _BODY),
+        disorder=_DISORDER,
+        file_bytes=_ONE_FILE,
+        largest_sender=largest,
     )
+    (path,) = folder.glob(f"{CAPTURE_PREFIX}_*.pcap")
+    return Capture(path, path.stat().st_size / 1e6)
+
+
+def night(spark: SparkSession, capture: Capture, *, bodies: str = "drop") -> Night:
+    """Run the stages on a capture, into a warehouse beside it."""
+    warehouse = capture.path.with_name(f"warehouse-{bodies}")
+    config = Config.load({"captures": [str(capture.path)], "warehouse": str(warehouse), "bodies": bodies}, None)
+    return Night(capture, warehouse, {name: measured(run, spark, config) for name, run in _STAGES.items()})
+
+
+class Peer(NamedTuple):
+    """What tshark with a dissector cost, and how many transactional messages it found."""
+
+    cost: Cost
+    messages: int
+
+
+def peer(tshark: str, capture: Capture) -> Peer:
+    """The capture's transactional messages as tab-separated values, by tshark with a dissector written in Lua."""
+    table = capture.path.with_name("peer.tsv")
+    options = [option for name in _PEER_FIELDS for option in ("-e", name)]
+    command = [tshark, "-X", f"lua_script:{_PEER}", "-r", str(capture.path), "-Y", "msmq.number", "-T", "fields"]
+    with table.open("wb") as out:
+        cost = measured(
+            partial(subprocess.run, [*command, *options], check=True, stdout=out, stderr=subprocess.DEVNULL)
+        )
+    numbers = _PEER_FIELDS.index("msmq.number")
+    with table.open() as rows:
+        return Peer(cost, sum(row.split("\t")[numbers].count(",") + 1 for row in rows))
+
+
+def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
+    """Markdown: from capture to verdicts beside the peer; of each pair the first is the base, a tenth as large."""
+    base, large = (pair.capture.megabytes for pair in dropped)
+    costs = {
+        "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
+        "capture to verdicts, bodies kept": (kept[0].cpu_s, kept[1].cpu_s, kept[1].wall_s),
+    }
+    costs |= {
+        f"of the former, {name}": (dropped[0].stages[name].cpu_s, cost.cpu_s, cost.wall_s)
+        for name, cost in dropped[1].stages.items()
+    }
+    title = "tshark with a Lua dissector, to a text file"
+    if peers:
+        costs = {title: (peers[0].cost.cpu_s, peers[1].cost.cpu_s, peers[1].cost.wall_s)} | costs
+    lines = ["| what | wall s | CPU s | MB per core-second | times tshark |", "| --- | ---: | ---: | ---: | ---: |"]
+    first: float | None = None
+    for what, (base_s, large_s, wall_s) in costs.items():
+        rate = (large - base) / (large_s - base_s)
+        first = rate if peers and first is None else first
+        times = f"{rate / first:.1f}" if first else "-"
+        lines.append(f"| {what} | {wall_s:.1f} | {large_s:.1f} | {rate:.1f} | {times} |")
+    return lines
+
+
+def profile(large: Night, log: Path) -> list[str]:
+    """Markdown: where the time of each stage goes, and the bytes that it moves for each byte of capture."""
+    lines = [
+        "| stage | wall s | CPU s, Python | CPU s, JVM | bytes shuffled | through Arrow | written, of the capture's |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (name, cost), bytes_moved in zip(large.stages.items(), moved(log, large.stages.values()), strict=True):
+        shares = " | ".join(f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
+        lines.append(f"| {name} | {cost.wall_s:.1f} | {cost.python_s:.1f} | {cost.jvm_s:.1f} | {shares} |")
+    return lines
+
+
+def growth(base: Night, nights: list[tuple[Night, float]]) -> list[str]:
+    """Markdown: what a MB costs as captures grow, and the most memory that a worker had held by then."""
+    lines = [
+        "| capture, MB | wall s | CPU s | CPU ms per MB more than the base | most memory of a worker, MB |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for found, peak_mb in nights:
+        more = (found.cpu_s - base.cpu_s) / (found.capture.megabytes - base.capture.megabytes) * 1e3
+        lines.append(
+            f"| {found.capture.megabytes:.0f} | {found.wall_s:.1f} | {found.cpu_s:.1f} | {more:.1f} | {peak_mb:.0f} |"
+        )
+    return lines
+
+
+def small_nights(folder: Path) -> list[str]:
+    """Markdown: a night with one small capture and a second one with nothing new, each in a process of its own."""
+    capture = simulated(folder, _SMALL_MB)
+    command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
+    lines = ["| a process of its own | wall s |", "| --- | ---: |"]
+    for what in ("a night with one small capture", "a second one with nothing new"):
+        began = time.monotonic()
+        subprocess.run(  # noqa: S603 - this program
+            [*command, "--warehouse", str(folder / "warehouse")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        lines.append(f"| {what} | {time.monotonic() - began:.1f} |")
+    return lines
 
 
 def decoding(warehouse: Warehouse) -> list[str]:
@@ -155,6 +221,26 @@ def decoding(warehouse: Warehouse) -> list[str]:
     ]
 
 
+def decoding_in_spark(warehouse: Warehouse) -> list[str]:
+    """Markdown: CPU time of a message to be read, to be handed to Python and back besides, and to be decoded there."""
+    packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
+    count = packets.count()
+    ways = {
+        "read": packets,
+        "read, handed to Python and back": packets.mapInArrow(lambda batches: batches, packets.schema),
+        "read, decoded in Python": decoded_rows(packets, MESSAGES),
+    }
+
+    def least(rows: DataFrame) -> float:
+        return min(measured(rows.write.format("noop").mode("overwrite").save).cpu_s for _ in range(_GOES))
+
+    return [
+        "| packets, in Spark | CPU µs a message |",
+        "| --- | ---: |",
+        *(f"| {name} | {least(rows) / count * 1e6:.2f} |" for name, rows in ways.items()),
+    ]
+
+
 def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
     slow, every = rows.agg(F.count_if("decoded_alone"), F.count("*")).collect()[0]
     return slow, every
@@ -170,58 +256,91 @@ def _cpu(work: Callable[[], Any]) -> float:
     return min(times)
 
 
-def benchmark(folder: Path, megabytes: int) -> str:
-    """Markdown: what every stage costs on a capture of about so many MB, made in the folder, and at the margin.
-
-    Start-up counts apart: a night with a tenth of the traffic warms Spark up, a second one like it is the base that the
-    margin is reckoned from. tshark, where it is installed, reads the same capture.
-    """
-    _, base, large = (
-        night(folder / name, size)
-        for name, size in (("warm", megabytes // 10 + 1), ("base", megabytes // 10 + 1), ("large", megabytes))
+def benchmark(folder: Path, megabytes: int, largest: int) -> str:
+    """Markdown: everything, on captures of about so many MB and up to `largest`, made in the folder."""
+    events = folder / "events"
+    events.mkdir()
+    settings = [f"--conf spark.eventLog.{name}={value}" for name, value in (_EVENTS | {"dir": events.as_uri()}).items()]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join((*settings, "pyspark-shell"))
+    spark = open_session(_APPLICATION)
+    base, half, full, skewed = (
+        simulated(folder / name, size, largest=share)
+        for name, size, share in (
+            ("base", megabytes / 10, 0.0),
+            ("half", megabytes / 2, 0.0),
+            ("full", megabytes, 0.0),
+            ("skewed", megabytes, _HALF),
+        )
     )
-    lines = [
-        (
-            f"{large.megabytes:.0f} MB and, as the base, {base.megabytes:.0f} MB; {os.cpu_count()} cores; "
-            f"peak memory of a Python worker {peak_worker_mb():.0f} MB."
-        ),
-        "",
-        "| stage | wall s | CPU s | MB per core-second | at the margin |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    more = large.megabytes - base.megabytes
-    rows = large.stages | {"all": large.pipeline}
-    for name, (wall_s, cpu_s) in rows.items():
-        extra = cpu_s - (base.stages | {"all": base.pipeline})[name].cpu_s
-        margin = f"{more / extra:.1f}" if extra > 0 else "-"
-        lines.append(f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {large.megabytes / cpu_s:.1f} | {margin} |")
-    if tshark := shutil.which("tshark"):
-        read = partial(subprocess.run, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for name, options in _TSHARK.items():
-            wall_s, cpu_s = measured(read, [tshark, "-r", str(large.capture), *options])
-            lines.append(f"| {name} | {wall_s:.1f} | {cpu_s:.1f} | {large.megabytes / cpu_s:.1f} | |")
-            times = cpu_s / large.stages["ingest"].cpu_s
-            lines.append(f"| ingest, in times of that | | | {times:.2f} | |")
-    tables = Config.load({"warehouse": str(folder / "large" / "warehouse")}, None)
-    lines += ["", *decoding(Warehouse.of(open_session(_APPLICATION), tables))]
-    return "\n".join(lines)
+    night(spark, simulated(folder / "warm", megabytes / 10))
+    dropped = night(spark, base), night(spark, full)
+    steps = [(dropped[1], peak_worker_mb())]
+    kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
+    uneven = night(spark, skewed)
+    steps.insert(0, (night(spark, half), steps[0][1]))
+    if largest > megabytes:
+        steps.append((night(spark, simulated(folder / "largest", largest)), peak_worker_mb()))
+    tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
+    decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
+    ours = tables.read(MESSAGES).where("transactional").count()
+    spark.stop()  # its event log is whole now
+    (log,) = events.iterdir()
+    tshark = shutil.which("tshark")
+    peers = (peer(tshark, base), peer(tshark, full)) if tshark else None
+    theirs = f", tshark {peers[1].messages:,}" if peers else "; tshark is not installed"
+    return "\n".join(
+        [
+            (
+                f"{full.megabytes:.0f} MB of simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; "
+                f"{os.cpu_count()} cores. What a capture of {base.megabytes:.0f} MB costs is taken off, as start-up."
+            ),
+            "",
+            *whole_way(dropped, kept, peers),
+            "",
+            f"Transactional messages found: {ours:,}{theirs}.",
+            "",
+            "## Where the time goes",
+            "",
+            *profile(dropped[1], log),
+            "",
+            "## Growth",
+            "",
+            *growth(dropped[0], steps),
+            "",
+            "## Skew",
+            "",
+            (
+                f"One sender with half of all messages: {uneven.wall_s_per_mb / dropped[1].wall_s_per_mb:.2f} times "
+                f"the even case's wall time for each MB ({uneven.wall_s:.1f} s, {dropped[1].wall_s:.1f} s)."
+            ),
+            "",
+            "## Small nights",
+            "",
+            *small_nights(folder / "small"),
+            "",
+            "## Decoding",
+            "",
+            *decoded,
+        ]
+    )
 
 
 def main() -> int:
     """Run the benchmark; returns the exit code."""
     parser = argparse.ArgumentParser("python -m jobs.benchmark", allow_abbrev=False)
-    parser.add_argument("--megabytes", type=int, required=True, help="size of the capture")
-    parser.add_argument("--keep", metavar="FOLDER", help="make capture and tables here, and leave them")
+    parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
+    parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")
+    parser.add_argument("--out", type=Path, help="a file for the result, beside the terminal")
     options = parser.parse_args()
     try:
-        if options.keep:
-            print(benchmark(Path(options.keep), options.megabytes))  # noqa: T201 - the result
-        else:
-            with TemporaryDirectory() as folder:
-                print(benchmark(Path(folder), options.megabytes))  # noqa: T201 - the result
+        with TemporaryDirectory() as folder:
+            found = benchmark(Path(folder), options.megabytes, options.largest)
     except JobError as error:
         print(f"benchmark: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code
+    print(found)  # noqa: T201 - the result
+    if options.out:
+        options.out.write_text(f"# Benchmark\n\nMade by `make bench`.\n\n{found}\n")
     return 0
 
 

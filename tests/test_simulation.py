@@ -131,6 +131,13 @@ def data_of(piece: Piece) -> bytes | memoryview:
     return piece.segment.payload[piece.skip : piece.skip + piece.end - piece.start]
 
 
+def test_one_sender_can_have_half_of_the_messages(tmp_path: Path) -> None:
+    simulate(str(tmp_path), SEED, MESSAGES, disorder=0, largest_sender=0.5)
+
+    *others, most = sorted(len(sender["rows"]) for sender in json.loads((tmp_path / "truth.json").read_text()))
+    assert most >= MESSAGES / 2 > sum(others) > 0
+
+
 def test_the_same_seed_writes_the_same_bytes(traffic: Traffic, tmp_path: Path) -> None:
     simulate(str(tmp_path), 1, 30)  # is replaced
     simulate(str(tmp_path), SEED, MESSAGES)

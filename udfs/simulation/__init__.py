@@ -42,13 +42,15 @@ def simulate(
     loss: float = 0.0,
     begins_s: int = 0,
     ends_s: int | None = None,
+    largest_sender: float = 0.0,
 ) -> None:
     """Write captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
     The same arguments write the same bytes; what an earlier run wrote there is replaced. `bodies` are the smallest
     and the largest body in bytes, `disorder` the share of transactions and of segments with a fault, `file_bytes`
     about the size of one file of the ring buffer. The capture loses the share `loss` of all frames, and holds what
-    passed from `begins_s` to `ends_s` seconds after the traffic began. Memory does not grow with `messages`.
+    passed from `begins_s` to `ends_s` seconds after the traffic began. The first sender has the share `largest_sender`
+    of all messages, all the same where that is 0. Memory does not grow with `messages`.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +70,7 @@ def simulate(
     with closing(RingBuffer(folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds)) as ring, truth.files:
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
-        _populate(world, messages, Faults(rng, disorder, tuple(Fault)))
+        _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)))
         tap.at_end = partial(
             events.after, 2 * SETTLED_NS, events.stop
         )  # what it holds is delivered by then, and settled
@@ -76,7 +78,7 @@ def simulate(
         truth.write()
 
 
-def _populate(world: World, messages: int, faults: Faults[Fault]) -> None:
+def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault]) -> None:
     """Let senders start that send so many transactional messages, and the routers that some of them need."""
     rng, events = world.rng, world.events
     receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
@@ -85,8 +87,10 @@ def _populate(world: World, messages: int, faults: Faults[Fault]) -> None:
     for router in routers:
         events.at(named_ns, router.link.connect)
     count = min(max(len(BRANCHES), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
+    first = int(messages * largest_sender)
     for index in range(count):
-        if quota := messages // count + (index < messages % count):
+        quota = (messages - first) // count + (index < (messages - first) % count) + (first if index == 0 else 0)
+        if quota:
             at = index // 2 % _RECEIVERS
             sender = Sender(world, faults, index, receivers[at], routers[at], quota)
             start_ns = named_ns if sender.branch.needs_names else START_NS

@@ -1,0 +1,44 @@
+"""The benchmark's own instruments."""
+
+import json
+import os
+from pathlib import Path
+
+from jobs.measure import Cost, Moved, cpu_seconds, measured, moved
+
+
+def _task(finish_ms: int, shuffled: int, sent: str, written: int) -> str:
+    return json.dumps(
+        {
+            "Event": "SparkListenerTaskEnd",
+            "Task Info": {
+                "Finish Time": finish_ms,
+                "Accumulables": [
+                    {"Name": "data sent to Python workers", "Update": sent},
+                    {"Name": "number of output rows", "Update": "7"},
+                ],
+            },
+            "Task Metrics": {
+                "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
+                "Output Metrics": {"Bytes Written": written},
+            },
+        }
+    )
+
+
+def test_bytes_are_counted_for_the_work_in_whose_time_a_task_ended(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("\n".join([_task(1_500, 10, "20", 30), _task(2_500, 1, "2", 3), _task(2_600, 1, "2", 3)]))
+
+    assert moved(log, [Cost(1, 2, 0, 0), Cost(2, 3, 0, 0), Cost(3, 4, 0, 0)]) == [
+        Moved(shuffled=10, through_arrow=20, written=30),
+        Moved(shuffled=2, through_arrow=4, written=6),
+        Moved(shuffled=0, through_arrow=0, written=0),
+    ]
+
+
+def test_time_of_a_child_that_has_ended_counts() -> None:
+    cost = measured(os.system, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
+
+    assert 0 < cost.python_s <= sum(cpu_seconds())
+    assert cost.jvm_s == 0
