@@ -80,9 +80,22 @@ class Night:
         receiver = self.ends[message["stream_id"]].receiver_guid
         return message["queue_manager_address"] != NULL and receiver not in (None, message["queue_manager_address"])
 
+    def by_queue(self) -> set[str]:
+        """The sources with several queues whose sessions `auto` replays by queue."""
+        choice = replayer.chosen(self.messages, self.ends)
+        queues: dict[str, set[str]] = defaultdict(set)
+        for row in self.messages:
+            if choice.get(self.ends[row["stream_id"]].session, "queue") == "queue":
+                queues[row["source_queue_manager"]].add(row["destination_queue"])
+        return {source for source, names in queues.items() if len(names) > 1}
+
     def verdicts(self) -> list[tuple[Row, Fate]]:
         """Every message with its fate by the plain loop, in replay order."""
-        return self.judged(replayer.verdicts(self.tables, reading="conformant", scope="auto"))
+        return self.judged(self.fates())
+
+    def fates(self) -> dict[Key, Fate]:
+        """The fate of every message by its key, from the plain loop."""
+        return replayer.verdicts(self.tables, reading="conformant", scope="auto")
 
     def judged(self, given: Mapping[Key, Fate]) -> list[tuple[Row, Fate]]:
         """Every message with the fate that it is given, in replay order."""
@@ -147,10 +160,15 @@ def simulated(seed: int) -> tuple[Night, Truth]:
         return Night(sorted(Path(folder).glob(f"{CAPTURE_PREFIX}_*.pcap"))), expected(Path(folder))
 
 
-def difference(seed: int, truth: Truth, judged: Iterable[tuple[Row, Fate]]) -> str | None:
-    """Where replay and truth of a seed's night differ first."""
-    found = truths(judged, {source for source, queue in truth if queue is not None})
-    for scope in truth.keys() | found.keys():
+def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate]) -> str | None:
+    """Where replay and truth of a seed's night differ first.
+
+    A sender that numbers by session is left out where so little of it was captured that the contract has its session
+    replayed by queue.
+    """
+    found = truths(night.judged(given), {source for source, queue in truth if queue is not None})
+    left_out = {(source, None) for source in night.by_queue()}
+    for scope in (truth.keys() | found.keys()) - left_out:
         rows, own = truth.get(scope, []), found.get(scope, [])
         if rows != own:
             at = next((i for i, (a, b) in enumerate(zip(rows, own, strict=False)) if a != b), min(len(rows), len(own)))
@@ -161,7 +179,7 @@ def difference(seed: int, truth: Truth, judged: Iterable[tuple[Row, Fate]]) -> s
 def differences(seeds: Iterable[int]) -> list[str]:
     """Where the plain loop and the truth differ, for each night where they do."""
     nights = ((seed, *simulated(seed)) for seed in seeds)
-    return [said for seed, night, truth in nights if (said := difference(seed, truth, night.verdicts()))]
+    return [said for seed, night, truth in nights if (said := difference(seed, truth, night, night.fates()))]
 
 
 def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, Truth]]) -> list[str]:
@@ -177,9 +195,7 @@ def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, 
     for (stream, offset), fate in found.items():
         of_seed, _, stream_id = stream.partition(" ")
         own[int(of_seed)][stream_id, offset] = Fate(*fate)
-    return [
-        said for seed, (night, truth) in nights.items() if (said := difference(seed, truth, night.judged(own[seed])))
-    ]
+    return [said for seed, (night, truth) in nights.items() if (said := difference(seed, truth, night, own[seed]))]
 
 
 def _look(seed: int) -> list[str]:
