@@ -65,7 +65,7 @@ class Night:
 
         self.tables = {
             "streams": [
-                row | {f"{end}_captured_at": row[f"{end}_ns"] // 1000 for end in ("first", "last")}
+                row | {f"{end}_captured_at": row[f"{end}_ns"] and row[f"{end}_ns"] // 1000 for end in ("first", "last")}
                 for row in self.found.streams
             ],
             "stream_gaps": self.found.gaps,
