@@ -25,7 +25,7 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/pytest
 
 bench: $(BIN)/.installed  ## time ingest, decode and replay on a simulated capture; MB=… sets its size
-	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100)
+	MALLOC_TOP_PAD_=67108864 $(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100)
 
 docs: $(BIN)/.installed  ## docs/wire-format.md and docs/tables.md, from the declarations in schemas/
 	$(BIN)/python -m schemas.document docs
