@@ -25,6 +25,7 @@ from jobs import decode, ingest, replay
 from jobs.config import Config
 from jobs.errors import JobError, UsageError
 from jobs.session import open_session
+from jobs.transforms.decode import decoded_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED, MESSAGES
@@ -155,6 +156,26 @@ def decoding(warehouse: Warehouse) -> list[str]:
     ]
 
 
+def decoding_in_spark(warehouse: Warehouse) -> list[str]:
+    """Markdown: CPU time of a message to be read, to be handed to Python and back besides, and to be decoded there."""
+    packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
+    count = packets.count()
+    ways = {
+        "read": packets,
+        "read, handed to Python and back": packets.mapInArrow(lambda batches: batches, packets.schema),
+        "read, decoded in Python": decoded_rows(packets, MESSAGES),
+    }
+
+    def least(rows: DataFrame) -> float:
+        return min(measured(rows.write.format("noop").mode("overwrite").save).cpu_s for _ in range(_GOES))
+
+    return [
+        "| packets, in Spark | CPU µs a message |",
+        "| --- | ---: |",
+        *(f"| {name} | {least(rows) / count * 1e6:.2f} |" for name, rows in ways.items()),
+    ]
+
+
 def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
     slow, every = rows.agg(F.count_if("decoded_alone"), F.count("*")).collect()[0]
     return slow, every
@@ -203,7 +224,8 @@ def benchmark(folder: Path, megabytes: int) -> str:
             times = cpu_s / large.stages["ingest"].cpu_s
             lines.append(f"| ingest, in times of that | | | {times:.2f} | |")
     tables = Config.load({"warehouse": str(folder / "large" / "warehouse")}, None)
-    lines += ["", *decoding(Warehouse.of(open_session(_APPLICATION), tables))]
+    warehouse = Warehouse.of(open_session(_APPLICATION), tables)
+    lines += ["", *decoding(warehouse), "", *decoding_in_spark(warehouse)]
     return "\n".join(lines)
 
 
