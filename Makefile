@@ -25,7 +25,7 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/pytest
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 LARGEST=2000 REPORT=docs/benchmark.md as in the docs
-	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
+	MALLOC_TOP_PAD_=67108864 $(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
 
 docs: $(BIN)/.installed  ## docs/wire-format.md and docs/tables.md, from the declarations in schemas/
 	$(BIN)/python -m schemas.document docs

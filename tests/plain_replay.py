@@ -1,6 +1,7 @@
 """Whole captures replayed without Spark: ingest's passes, the decoders, and the plain loop of the contract.
 
-`python tests/plain_replay.py 1000` holds it to the truth of so many simulated nights, in all their variants.
+`python tests/plain_replay.py 1000` holds it to the truth of so many simulated nights, in all their variants; with
+`--spark` it is the product's replay that is held to it.
 """
 
 import argparse
@@ -8,7 +9,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from random import Random
@@ -18,9 +19,12 @@ from typing import Any
 import pyarrow as pa
 import replayer
 from pipeline import Ingested, ingest
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from replayer import NULL, Fate
+from replay_tables import Tables, fates, replay
+from replayer import NULL, Fate, Key
 
+from jobs.session import open_session
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.table import Table
@@ -29,6 +33,10 @@ from udfs.options import IngestOptions
 from udfs.simulation import CAPTURE_PREFIX, TRUTH, simulate
 
 Row = dict[str, Any]
+Truth = dict[tuple[str, str | None], list[Row]]
+_BATCH = 50
+"""So many nights are replayed at once on Spark."""
+_APART = {"stream_id", "connection_id", "src_ip", "dst_ip"}
 _PACKETS = to_arrow_schema(PACKETS.spark)
 
 
@@ -56,7 +64,10 @@ class Night:
             return found
 
         self.tables = {
-            "streams": [row | {"first_captured_at": row["first_ns"] // 1000} for row in self.found.streams],
+            "streams": [
+                row | {f"{end}_captured_at": row[f"{end}_ns"] and row[f"{end}_ns"] // 1000 for end in ("first", "last")}
+                for row in self.found.streams
+            ],
             "stream_gaps": self.found.gaps,
             "quarantine": self.found.quarantine,
         } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES)}
@@ -69,10 +80,27 @@ class Night:
         receiver = self.ends[message["stream_id"]].receiver_guid
         return message["queue_manager_address"] != NULL and receiver not in (None, message["queue_manager_address"])
 
+    def by_queue(self) -> set[str]:
+        """The sources with several queues whose sessions `auto` replays by queue."""
+        choice = replayer.chosen(self.messages, self.ends)
+        queues: dict[str, set[str]] = defaultdict(set)
+        for row in self.messages:
+            if choice.get(self.ends[row["stream_id"]].session, "queue") == "queue":
+                queues[row["source_queue_manager"]].add(row["destination_queue"])
+        return {source for source, names in queues.items() if len(names) > 1}
+
     def verdicts(self) -> list[tuple[Row, Fate]]:
-        """Every message with its fate, by scope and in replay order."""
-        fates = replayer.verdicts(self.tables, reading="conformant", scope="auto")
-        judged = [(row, fates[row["stream_id"], row["stream_offset"]]) for row in self.messages]
+        """Every message with its fate by the plain loop, in replay order."""
+        return self.judged(self.fates())
+
+    def fates(self) -> dict[Key, Fate]:
+        """The fate of every message by its key, from the plain loop."""
+        return replayer.verdicts(self.tables, reading="conformant", scope="auto")
+
+    def judged(self, given: Mapping[Key, Fate]) -> list[tuple[Row, Fate]]:
+        """Every message with the fate that it is given, in replay order."""
+        assert len(given) == len(self.messages)
+        judged = [(row, given[row["stream_id"], row["stream_offset"]]) for row in self.messages]
         return sorted(judged, key=lambda pair: pair[1].replay_order)
 
 
@@ -93,16 +121,16 @@ def truth_of(message: Row, fate: Fate) -> Row:
     }
 
 
-def truths(night: Night, several: set[str]) -> dict[tuple[str, str | None], list[Row]]:
-    """The night's verdicts in the form of truth.json, by queue for the sources that have `several` scopes."""
-    found: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
-    for message, fate in night.verdicts():
+def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
+    """A night's verdicts in the form of truth.json, by queue for the sources that have `several` scopes."""
+    found: Truth = defaultdict(list)
+    for message, fate in judged:
         source = message["source_queue_manager"]
         found[source, message["destination_queue"] if source in several else None].append(truth_of(message, fate))
     return found
 
 
-def expected(folder: Path) -> dict[tuple[str, str | None], list[Row]]:
+def expected(folder: Path) -> Truth:
     """The truth beside the captures."""
     return {
         (scope["source_queue_manager"], scope.get("destination_queue")): scope["rows"]
@@ -125,13 +153,22 @@ def variant(seed: int) -> dict[str, Any]:
     }
 
 
-def differences(seed: int, folder: Path) -> str | None:
-    """Where replay and truth of a seed's night differ first."""
-    simulate(str(folder), seed, **variant(seed))
-    truth = expected(folder)
-    night = Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    found = truths(night, {source for source, queue in truth if queue is not None})
-    for scope in truth.keys() | found.keys():
+def simulated(seed: int) -> tuple[Night, Truth]:
+    """A seed's night as it is read, and its truth."""
+    with TemporaryDirectory() as folder:
+        simulate(folder, seed, **variant(seed))
+        return Night(sorted(Path(folder).glob(f"{CAPTURE_PREFIX}_*.pcap"))), expected(Path(folder))
+
+
+def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate]) -> str | None:
+    """Where replay and truth of a seed's night differ first.
+
+    A sender that numbers by session is left out where so little of it was captured that the contract has its session
+    replayed by queue.
+    """
+    found = truths(night.judged(given), {source for source, queue in truth if queue is not None})
+    left_out = {(source, None) for source in night.by_queue()}
+    for scope in (truth.keys() | found.keys()) - left_out:
         rows, own = truth.get(scope, []), found.get(scope, [])
         if rows != own:
             at = next((i for i, (a, b) in enumerate(zip(rows, own, strict=False)) if a != b), min(len(rows), len(own)))
@@ -139,12 +176,40 @@ def differences(seed: int, folder: Path) -> str | None:
     return None
 
 
-def _look(seed: int) -> str | None:
+def differences(seeds: Iterable[int]) -> list[str]:
+    """Where the plain loop and the truth differ, for each night where they do."""
+    nights = ((seed, *simulated(seed)) for seed in seeds)
+    return [said for seed, night, truth in nights if (said := difference(seed, truth, night, night.fates()))]
+
+
+def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, Truth]]) -> list[str]:
+    """The same of the product's replay, many nights at once: their seed sets streams and addresses apart."""
+    tables = Tables()
+    for seed, (night, _) in nights.items():
+        for name, rows in tables.rows.items():
+            rows += [row | {key: f"{seed} {row[key]}" for key in _APART & row.keys()} for row in night.tables[name]]
     with TemporaryDirectory() as folder:
-        try:
-            return differences(seed, Path(folder))
-        except Exception as error:  # noqa: BLE001 - the seed is to be named
-            return f"seed {seed} {variant(seed)}: {type(error).__name__} {error}"
+        found = fates(replay(tables.on(spark, Path(folder))))
+    spark.catalog.clearCache()
+    own: dict[int, dict[Key, Fate]] = defaultdict(dict)
+    for (stream, offset), fate in found.items():
+        of_seed, _, stream_id = stream.partition(" ")
+        own[int(of_seed)][stream_id, offset] = Fate(*fate)
+    return [said for seed, (night, truth) in nights.items() if (said := difference(seed, truth, night, own[seed]))]
+
+
+def _look(seed: int) -> list[str]:
+    try:
+        return differences([seed])
+    except Exception as error:  # noqa: BLE001 - the seed is to be named
+        return [f"seed {seed} {variant(seed)}: {type(error).__name__} {error}"]
+
+
+def _looks_on_spark(pool: ProcessPoolExecutor, seeds: Sequence[int]) -> Iterator[list[str]]:
+    spark = open_session("truth")
+    for at in range(0, len(seeds), _BATCH):
+        batch = seeds[at : at + _BATCH]
+        yield differences_on_spark(spark, dict(zip(batch, pool.map(simulated, batch), strict=True)))
 
 
 def main() -> int:
@@ -152,13 +217,15 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--spark", action="store_true", help="hold the product's replay to it, not the plain loop")
     options = parser.parse_args()
+    seeds = range(options.first, options.first + options.count)
     wrong = 0
     with ProcessPoolExecutor(options.processes) as pool:
-        for said in pool.map(_look, range(options.first, options.first + options.count)):
-            if said is not None:
-                wrong += 1
-                print(said, flush=True)  # noqa: T201 - the result
+        looks = _looks_on_spark(pool, seeds) if options.spark else pool.map(_look, seeds)
+        for said in looks:
+            wrong += len(said)
+            print(*said, sep="\n", end="\n" if said else "", flush=True)  # noqa: T201 - the result
     print(f"{options.count} nights, {wrong} differ")  # noqa: T201
     return bool(wrong)
 

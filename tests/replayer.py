@@ -105,13 +105,18 @@ def ends(tables: Rows) -> dict[str, End]:
         for named, guid in ((clients, row["client_guid"]), (servers, row["server_guid"])):
             if guid not in (None, NULL):
                 named[connection[row["stream_id"]]] = guid
+    begun: dict[str, int] = {}
+    for row in tables["streams"]:
+        if row["first_captured_at"] is not None:
+            begun[row["connection_id"]] = min(row["first_captured_at"], begun.get(row["connection_id"], 1 << 63))
     found = {}
     for row in tables["streams"]:
         guids = [named.get(row["connection_id"]) for named in (clients, servers)]
         source, target = guids if row["from_initiator"] else guids[::-1]
         sender, receiver = source or row["src_ip"], target or row["dst_ip"]
-        begun = row["first_captured_at"] * 1000
-        found[row["stream_id"]] = End(f"{sender}->{receiver}", sender, receiver, target, begun, row["mid_stream"])
+        first = row["first_captured_at"]  # none where nothing of it was captured
+        begun_ns = 1000 * (begun.get(row["connection_id"], 0) if first is None else first)
+        found[row["stream_id"]] = End(f"{sender}->{receiver}", sender, receiver, target, begun_ns, row["mid_stream"])
     return found
 
 

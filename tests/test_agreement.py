@@ -93,7 +93,8 @@ def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver
         begun = (T0 + rng.randrange(20) * 1000) // 1000
         for side, (src, dst) in ((">", addresses), ("<", addresses[::-1])):
             caught = lossy and rng.random() < 0.4
-            tables.stream(f"{connection}{side}", src, dst, mid_stream=caught, first_captured_at=begun)
+            at = None if lossy and rng.random() < 0.1 else begun
+            tables.stream(f"{connection}{side}", src, dst, mid_stream=caught, first_captured_at=at)
         if known and rng.random() < 0.9:
             tables.handshake(connection, sender, receiver)
     queued = [(source, *message) for source in senders for message in to_queues(rng)]

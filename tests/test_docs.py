@@ -61,7 +61,7 @@ def test_commands_print_what_the_page_shows(text: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("text", blocks("sql"))
 def test_queries_run_and_find_something(spark: SparkSession, orders: tuple[Path, Summary], text: str) -> None:
-    assert spark.sql(text.replace("out/orders", str(orders[0]))).take(1)
+    assert spark.sql(text.replace("/data/msmq", str(orders[0]))).take(1)
 
 
 @pytest.mark.parametrize("text", blocks("python"))

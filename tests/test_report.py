@@ -251,6 +251,15 @@ def test_the_page_asks_the_network_for_nothing_and_has_no_errors(shown: Browser,
     assert shown.complaints() == []
 
 
+def test_the_page_fits_a_phone(browser: Browser, limited: Path) -> None:
+    browser.ask("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    browser.open(limited)
+    browser.run("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    width = browser.run("document.documentElement.scrollWidth")
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+    assert width == 390
+
+
 def test_hostile_text_stays_text(shown: Browser) -> None:
     assert shown.run("document.querySelectorAll('img').length") == 0
     assert shown.run("document.scripts.length") == 3

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import dpkt
 import pytest
-from plain_replay import Night, differences
+from plain_replay import Night, differences, differences_on_spark, simulated
+from pyspark.sql import SparkSession
 
 from jobs import cli
 from schemas.ingest import Compression
@@ -160,9 +161,12 @@ SEEDS, BLOCKS = 10, 3
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_the_truth_is_met_by_the_replay(block: int, tmp_path: Path) -> None:
-    for seed in range(block * SEEDS, (block + 1) * SEEDS):
-        assert differences(seed, tmp_path / str(seed)) is None
+def test_the_truth_is_met_by_the_plain_loop(block: int) -> None:
+    assert differences(range(block * SEEDS, (block + 1) * SEEDS)) == []
+
+
+def test_the_truth_is_met_by_the_replay_on_spark(spark: SparkSession) -> None:
+    assert differences_on_spark(spark, {seed: simulated(seed) for seed in range(SEEDS)}) == []
 
 
 def test_every_verdict_comes_about(traffic: Traffic) -> None:

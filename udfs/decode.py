@@ -78,7 +78,8 @@ class Decoded:
         fast = np.flatnonzero(wanted & ~self.lines["scalar"])
         slow = np.flatnonzero(wanted & self.lines["scalar"])
         decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
-        built = _Columns(self.stored.take(fast), picked(self.lines, fast), table).arrays if len(fast) else {}
+        lines = self.lines if len(fast) == len(wanted) else picked(self.lines, fast)
+        built = _Columns(self.stored.take(fast), lines, table).arrays if len(fast) else {}
         arrays = [built[f.name] if f.name in built else pa.nulls(len(fast), f.type) for f in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
         if len(slow):
@@ -123,7 +124,7 @@ def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
 def _guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
     texts = np.full((len(guids), 36), ord("-"), np.uint8)
     texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
-    return fixed_binary(texts).cast(pa.string())
+    return fixed_binary(texts).view(pa.string())
 
 
 def _message_ids(guids: pa.Array, ordinals: NDArray[np.uint32]) -> pa.Array:
@@ -145,7 +146,7 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
     terminated[filled] = units[bounds[1:][filled] - 1] == 0
     if (units < _BEYOND_ASCII).all() and np.count_nonzero(units == 0) == terminated.sum():
         bounds[1:] -= np.cumsum(terminated)
-        return binary(units[units != 0].astype(np.uint8), bounds).cast(pa.string())
+        return _texts(units.astype(np.uint8)[units != 0], bounds)
     if has_surrogates(contents):
         codes, distinct = encoded(contents)
         return pa.array(map(names.text, distinct), pa.string()).take(pa.array(codes))
@@ -156,7 +157,12 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
     lead = np.where(three, 0xE0 | units >> 12, np.where(two, 0xC0 | units >> 6, units))
     every = np.stack((lead, 0x80 | units >> 6 & 0x3F, 0x80 | units & 0x3F), axis=1).astype(np.uint8)
     ends = np.concatenate(([0], np.cumsum(kept * (1 + two + three))))
-    return binary(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds]).cast(pa.string())
+    return _texts(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds])
+
+
+def _texts(utf8: NDArray[np.uint8], bounds: Ints) -> pa.Array:
+    """The runs of valid UTF-8 between the bounds as text."""
+    return binary(utf8, bounds).view(pa.large_string()).cast(pa.string())
 
 
 def _mapped(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:
@@ -182,17 +188,15 @@ def _merged(parts: list[pa.Array], count: int) -> pa.Array:
     return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
 
 
-class _Numbers(dict[str, Ints]):
-    """The numbers of packets by column, 0 where a header is absent, widened when they are first asked for."""
+class _Numbers(dict[str, NDArray[Any]]):
+    """The numbers of packets by column, in its signed type; 0 where a header is absent."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        self.read: dict[str, NDArray[Any]] = {}
         self.zeros = np.zeros(count, np.int64)
 
     def __missing__(self, column: str) -> Ints:
-        self[column] = self.read[column].astype(np.int64) if column in self.read else self.zeros
-        return self[column]
+        return self.zeros
 
 
 class _Columns:
@@ -234,21 +238,22 @@ class _Columns:
         for field in header.fixed:
             if not field.column:
                 continue
-            value = np.ascontiguousarray(values[field.attribute])
+            value = values[field.attribute]
             if value.ndim > 1:
                 make = guid_texts if field.kind is Kind.GUID else message_identifiers
                 self.arrays[field.column] = _masked(make(value), present)
                 continue
-            self.ints.read[field.column] = value
+            value = np.ascontiguousarray(value).astype(_signed(8 * field.size))  # numpy casts slowly out of records
+            self.ints[field.column] = value
             if field.kind is Kind.TIME:
-                times = pa.array((value.astype(np.int64) * _MICROSECONDS).view("M8[us]"), mask=absent)
+                times = pa.array((value * _MICROSECONDS).view("M8[us]"), mask=absent)
                 self.arrays[field.column] = times.cast(pa.timestamp("us", "UTC"))
             else:
-                self.arrays[field.column] = pa.array(value.astype(_signed(8 * field.size)), mask=absent)
+                self.arrays[field.column] = pa.array(value, mask=absent)
             for bits in field.bits:
                 part = value & bits.mask
                 part = part != 0 if bits.width == 1 else (part >> bits.shift).astype(_signed(bits.width))
-                self.ints.read[bits.column] = part
+                self.ints[bits.column] = part.view(np.int8) if bits.width == 1 else part
                 self.arrays[bits.column] = pa.array(part, mask=absent)
         return values
 

@@ -212,9 +212,10 @@
     const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60] }), points: { show: false } });
     const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(x[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${number(yes[i])} accepted, ${number(no[i])} refused, ${number(open[i])} unknown`; };
     const more = { cursor: { sync: { key: "over-time" }, points: { show: false } }, hooks: { setCursor: [say] }, scales: { x: { range: (u, min, max) => (x.length === 1 ? [x[0] - step, x[0] + step] : [min - step / 2, max + step / 2]) }, y: { range: (u, min, max) => [0, Math.max(max, 1) * 1.05] } } };
-    const drawn = [plot(plots, "Accepted", "messages", 150, [{}, bars("accepted")], [x, yes], more)];
+    const bare = (values) => values.map((value) => value || null); // a bar of nothing would be a line
+    const drawn = [plot(plots, "Accepted", "messages", 150, [{}, bars("accepted")], [x, bare(yes)], more)];
     if (total(no) !== "0" || total(open) !== "0") {
-      drawn.push(plot(plots, "Refused (red) and unknown (violet)", "messages", 130, [{}, bars("unknown"), bars("refused")], [x, sum(no, open), no], more));
+      drawn.push(plot(plots, "Refused (red) and unknown (violet)", "messages", 130, [{}, bars("unknown"), bars("refused")], [x, bare(sum(no, open)), bare(no)], more));
     }
     const resized = new ResizeObserver(() => drawn.forEach((u) => { if (u.width !== plots.clientWidth) u.setSize({ width: plots.clientWidth, height: u.height }); }));
     resized.observe(plots);

@@ -33,7 +33,8 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
     """Streams with `sender`, `receiver` (GUID, else address), their GUIDs, `session_id`, `first_ns` and `last_ns`.
 
     Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
-    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL).
+    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL). A stream of which nothing was
+    captured, known from what the other side acknowledges, begins with its connection.
     """
     named = handshakes.groupBy("stream_id").agg(
         F.max(_guid("client_guid")).alias("client"), F.max(_guid("server_guid")).alias("server")
@@ -47,13 +48,14 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
         streams.join(named, "stream_id", "left")
         .withColumn("server", F.coalesce(F.max(response).over(both), F.max("server").over(both)))
         .withColumn("client", F.max("client").over(both))
+        .withColumn("first_ns", nanoseconds("first_captured_at"))
         .select(
             "stream_id",
             "connection_id",
             "mid_stream",
             "recovered_bytes",
             "missing_bytes",
-            nanoseconds("first_captured_at").alias("first_ns"),
+            F.coalesce("first_ns", F.min("first_ns").over(both)).alias("first_ns"),
             nanoseconds("last_captured_at").alias("last_ns"),
             F.col("src_ip").alias("address"),
             sender_guid.alias("sender_guid"),
