@@ -16,9 +16,25 @@ def fixed_binary(values: NDArray[np.uint8]) -> Any:
 
 
 def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Any:
-    """The binary array of `buffer[start : start + length]`, one element each; the bytes are copied once."""
-    offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    view = buffer.data
-    data = b"".join([view[s : s + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)])
-    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    """The binary array of `buffer[start : start + length]`, one element each; the bytes are copied once.
+
+    Raises:
+        ValueError: some of them overlap, or lie outside the buffer.
+    """
+    ends = np.where(lengths > 0, starts + lengths, 0)
+    order = np.argsort(ends, kind="stable")
+    bounds = np.full(2 * len(ends) + 1, len(buffer))
+    bounds[:-1:2], bounds[1::2] = (ends - lengths)[order], ends[order]
+    if (bounds[1:] < bounds[:-1]).any():
+        raise ValueError("slices of a buffer overlap, or lie outside of it")
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
+    with_gaps = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
+    places = np.empty_like(order)
+    places[order] = np.arange(0, len(bounds) - 1, 2)
+    return with_gaps.take(pa.array(places)).cast(pa.binary())
+
+
+def at_each(buffer: NDArray[np.uint8], layout: str, places: NDArray[np.int64]) -> NDArray[Any]:
+    """The values of a layout at these places in the buffer, which may overlap."""
+    dtype = np.dtype(layout)
+    return np.ndarray(max(len(buffer) - dtype.itemsize + 1, 0), dtype, buffer, strides=(1,))[places]

@@ -1,9 +1,9 @@
 """TCP checksums [RFC 9293] 3.1, [RFC 1071], in two parts: headers for a whole block at once, payloads when asked."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
+
+from udfs.arrow import at_each
 
 Ints = NDArray[np.int64]
 
@@ -29,8 +29,7 @@ def header_sums(
     total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
     for width in np.unique(header).tolist():
         rows = np.flatnonzero(header == width)
-        everywhere = np.ndarray(max(len(data) - width + 1, 0), f"V{width}", data, strides=(1,))
-        headers: NDArray[Any] = everywhere[transport[rows]].view(">u2").reshape(len(rows), width // 2)
+        headers = at_each(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
         total[rows] += headers.sum(axis=1, dtype=np.int64)
     total = (total & _ONES) + (total >> 16)
     return (total & _ONES) + (total >> 16)

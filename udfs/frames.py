@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.ingest import FrameReason
+from udfs.arrow import at_each
 from udfs.checksum import NO_SUM, header_sums
 from udfs.records import Records
 
@@ -195,11 +196,11 @@ def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bo
 
 
 def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:
-    return data[at].astype(np.int64) << 8 | data[at + 1]
+    return at_each(data, ">u2", at).astype(np.int64)
 
 
 def _be32(data: NDArray[np.uint8], at: Ints) -> Ints:
-    return _be16(data, at) << 16 | _be16(data, at + 2)
+    return at_each(data, ">u4", at).astype(np.int64)
 
 
 def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Ints]:
@@ -290,18 +291,16 @@ def _fragments(
 
 def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.uint8]:
     """The 32 bytes of source and destination address of each datagram, IPv4 mapped into IPv6."""
-    out = np.zeros((len(network), 32), np.uint8)
-    for column, at4, at6 in ((0, 12, 8), (16, 16, 24)):
-        address6 = data[network[:, None] + at6 + np.arange(16)]
-        address4 = np.zeros_like(address6)
-        address4[:, 10:12] = 0xFF
-        address4[:, 12:] = data[network[:, None] + at4 + np.arange(4)]
-        out[:, column : column + 16] = np.where(v4[:, None], address4, address6)
-    return out
+    out = np.zeros((len(network), 2, 16), np.uint8)
+    four, six = np.flatnonzero(v4), np.flatnonzero(~v4)
+    out[six] = at_each(data, "V32", network[six] + 8).view(np.uint8).reshape(-1, 2, 16)
+    out[four, :, 10:12] = 0xFF
+    out[four, :, 12:] = at_each(data, "V8", network[four] + 12).view(np.uint8).reshape(-1, 2, 4)
+    return out.reshape(-1, 32)
 
 
 def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: Bools) -> NDArray[np.uint8]:
     """The 36 bytes of source address and port, destination address and port, of each segment."""
     addresses = _addresses(data, network, v4)
-    ports = data[transport[:, None] + np.arange(4)]
+    ports = at_each(data, "V4", transport).view(np.uint8).reshape(-1, 4)
     return np.concatenate([addresses[:, :16], ports[:, :2], addresses[:, 16:], ports[:, 2:]], axis=1)

@@ -331,23 +331,27 @@ def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit:
     it does not depend on where a buffer ends or a task began.
     """
     size, header = len(data), cursor.header_size
-    length_at = struct.Struct(cursor.byte_order + "I").unpack_from
+    captured_at = struct.Struct(cursor.byte_order + "8xI").unpack_from
     heads: list[int] = []
-    at = 0
-    lost = joined = False  # joined: another capture file begins here
-    while at + header <= size and len(heads) < most:
-        joined = data[at : at + 4] in _FILE_MAGICS
-        captured = length_at(data, at + 8)[0]
-        lost = joined or captured > _RECORD_LIMIT
-        if lost or at + header + captured > size:
+    at, last = 0, size - header
+    while at <= last and len(heads) < most:
+        length = header + captured_at(data, at)[0]
+        if at + length > size or length > header + _RECORD_LIMIT:
             break
         heads.append(at)
-        at += header + captured
-    full = len(heads) == most
-    whole = ended and at == size  # the end of the file vouches for the record before it, and so does another's magic
-    visible = at + header <= size and not joined
+        at += length
+    full, visible = len(heads) == most, at <= last
     known = np.array([*heads, at] if visible else heads, np.int64)
     fields = _fields(data, known, cursor)
+    lost = visible and not full and int(fields[2, -1]) > _RECORD_LIMIT
+    other_files = np.flatnonzero(np.isin(fields[0, : len(heads) + (visible and not full)], _magic_numbers(cursor)))
+    joined = len(other_files) > 0  # another capture file begins here
+    if joined:
+        lost, full, visible = True, False, False
+        known, fields = known[: other_files[0]], fields[:, : other_files[0]]
+        at = [*heads, at][other_files[0]]
+        del heads[other_files[0] :]
+    whole = ended and at == size  # the end of the file vouches for the record before it, and so does another's magic
     firm = _sensible(fields, cursor)
     vouched = np.append(firm[:-1] | firm[1:] | _akin(fields, cursor), firm[-1:] | whole | joined)[: len(heads)]
     if not visible and not whole and not joined and not ended:
@@ -373,7 +377,13 @@ def _pcap_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit:
     if within < len(heads):
         at, lost = heads[within], False
         del heads[within:]
-    return _Chain(_pcap_rows(data, heads, cursor), at, lost, cursor.byte_order, cursor.interfaces, [])
+    rows = _pcap_rows(known[: len(heads)], fields[:, : len(heads)], cursor)
+    return _Chain(rows, at, lost, cursor.byte_order, cursor.interfaces, [])
+
+
+def _magic_numbers(cursor: Cursor) -> NDArray[np.uint32]:
+    """What the first four bytes of a capture file are as seconds."""
+    return np.frombuffer(b"".join(_FILE_MAGICS), cursor.byte_order + "u4")
 
 
 def _fields(data: memoryview, heads: NDArray[np.int64], cursor: Cursor) -> NDArray[np.int64]:
@@ -408,9 +418,8 @@ def _akin(fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
     return akin
 
 
-def _pcap_rows(data: memoryview, heads: list[int], cursor: Cursor) -> NDArray[np.int64]:
-    at = np.array(heads, np.int64)
-    seconds, fraction, captured, original = _fields(data, at, cursor)
+def _pcap_rows(at: NDArray[np.int64], fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.int64]:
+    seconds, fraction, captured, original = fields
     interface = cursor.interfaces[0]
     time_ns = seconds * _BILLION + fraction * (_BILLION // interface.units_per_second)
     link_type = np.full(len(at), interface.link_type)
