@@ -251,7 +251,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publish
             (CONNECTION_CAPTURES, held),
             (STREAMS, ingest.stream_rows(rows)),
             (STREAM_GAPS, ingest.gap_rows(rows)),
-            (PACKETS, ingest.packet_rows(rows)),
+            (PACKETS, ingest.packet_rows(rows, found.scanned, found.captures)),
             (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
             (PINGS, ingest.ping_rows(found.scanned, found.captures)),
         )

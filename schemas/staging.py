@@ -74,7 +74,7 @@ SEGMENTS = Table(
             U16,
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
-        Column("packets", BINARY, "Of a sealed segment, whose payload is its beginning only: SEALED_PACKETS in Arrow."),
+        Column("sealed", BOOL, "True when it stands for packets that were framed already; its payload begins them."),
         Column("places", BINARY, "Of a sealed segment: where in the capture its bytes are (`udfs.tcp.PLACES`)."),
         Column("state", STRING, "What an earlier run knew of the connection (`udfs.carry`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
@@ -111,9 +111,15 @@ _DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
 _PING = StructType([f for f in PINGS.spark if f.name not in ("capture_id", *_DERIVED)])
 
 SCANNED = StructType(
-    [*SEGMENTS.spark, StructField("fragment", FRAGMENTS.spark), StructField("ping", _PING)],
+    [
+        *SEGMENTS.spark,
+        StructField("packets", BINARY),
+        StructField("fragment", FRAGMENTS.spark),
+        StructField("ping", _PING),
+    ],
 )
-"""What a split held: segments, and what is no segment; IP fragments; UDP pings."""
+"""What a split held: segments, and what is no segment; the packets of sealed ones, as SEALED_PACKETS in Arrow, which
+stay where they are; IP fragments; UDP pings."""
 
 
 def _row(table: Table, *more: str) -> StructType:
@@ -144,8 +150,8 @@ ASSEMBLED = StructType(
                 [
                     StructField("stream_id", STRING),
                     StructField("stream_offset", LONG),
-                    StructField("capture_id", STRING),
-                    StructField("packets", BINARY),
+                    StructField("capture", LONG),
+                    StructField("frame", LONG),
                 ]
             ),
         ),

@@ -65,9 +65,8 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
         bad = {row["endpoints"] for row in rows if row["again"] is not None}
         rows = [row for row in rows if row["endpoints"] not in bad]
         rows += assemble(scan_splits(captures, options, only=again), files, options, batch=batch, final=True)
-    sealed = pa.Table.from_pylist(kind_of(rows, "sealed"), pa.schema(ASSEMBLED.field("sealed").type))
-    unsealed = condense.unseal(SEALED_PACKETS, PACKET)(iter(sealed.to_batches()))
-    packets = kind_of(rows, "packet") + pa.Table.from_batches(unsealed, PACKET).to_pylist()
+    sealed = kind_of(rows, "sealed")
+    packets = kind_of(rows, "packet") + unsealed(scanned, sealed, files)
     counts: Counter[str] = Counter({"segments": 0, "others": 0})
     for row in reassembled(scanned, options).to_pylist() + scanned.to_pylist():
         counts.update({name: row[name] for name in ("segments", "others") if row[name]})
@@ -153,6 +152,20 @@ def assemble(
     rows: list[Row] = pa.Table.from_batches(passed, ASSEMBLED).to_pylist()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     return rows
+
+
+def unsealed(scanned: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
+    """The packets of these sealed segments of what was scanned."""
+    held = scanned.filter(pc.field("packets").is_valid()).select(["capture", "frame", "packets"]).to_pylist()
+    packets = {(row["capture"], row["frame"]): row["packets"] for row in held}
+    rows = [
+        {"stream_id": place["stream_id"], "stream_offset": place["stream_offset"]}
+        | {"capture_id": files[place["capture"]].capture_id, "packets": packets[place["capture"], place["frame"]]}
+        for place in places
+    ]
+    batches = pa.Table.from_pylist(rows).to_batches() if rows else []
+    found: list[Row] = pa.Table.from_batches(condense.unseal(SEALED_PACKETS, PACKET)(batches), PACKET).to_pylist()
+    return found
 
 
 def kind_of(rows: list[Row], kind: str) -> list[Row]:

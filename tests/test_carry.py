@@ -11,10 +11,7 @@ import pyarrow as pa
 import pytest
 import wiretap
 from pipeline import (
-    ASSEMBLED,
-    PACKET,
     RANGES,
-    SEALED_PACKETS,
     SURVEY,
     WHOLE,
     Row,
@@ -24,6 +21,7 @@ from pipeline import (
     kind_of,
     scan_splits,
     stream,
+    unsealed,
 )
 from wiretap import Sent, conversation, pcap
 
@@ -72,7 +70,7 @@ class Nights:
                 self._drop({endpoints for row in redone if (endpoints := row["endpoints"])}, {})
         tails = {tail["stream_id"]: tail["stream_offset"] for row in bases.values() for tail in row["tails"]}
         self._drop(set(), tails)
-        self._keep(rows)
+        self._keep(rows, scanned)
 
     def _assemble(self, scanned: pa.Table, bases: dict[bytes, Row], *, final: bool) -> list[Row]:
         states = {packed: row["state"] for packed, row in bases.items()}
@@ -88,12 +86,11 @@ class Nights:
                 and not (row["stream_id"] in tails and (kind == "stream" or _offset(row) >= tails[row["stream_id"]]))
             ]
 
-    def _keep(self, rows: list[Row]) -> None:
-        sealed = [(row["endpoints"], row["sealed"]) for row in rows if row["sealed"] is not None]
-        for endpoints, place in sealed:
-            batch = pa.RecordBatch.from_pylist([place], pa.schema(ASSEMBLED.field("sealed").type))
-            for packets in condense.unseal(SEALED_PACKETS, PACKET)(iter([batch])):
-                self.rows["packet"] += [(endpoints, row) for row in packets.to_pylist()]
+    def _keep(self, rows: list[Row], scanned: pa.Table) -> None:
+        for row in rows:
+            if row["sealed"] is not None:
+                packets = unsealed(scanned, [row["sealed"]], self.files)
+                self.rows["packet"] += [(row["endpoints"], packet) for packet in packets]
         for row in rows:
             for kind in KINDS:
                 if row[kind] is not None:

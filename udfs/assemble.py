@@ -84,7 +84,7 @@ class _Pair:
         try:
             for segment in self._segments(rows):
                 self._connections.take(segment)
-                self._waiting += len(segment.payload) + len(segment.packets or b"")
+                self._waiting += len(segment.payload)
             if self._waiting >= self._options.window_bytes:
                 yield from self._settle(last=False)
                 self._waiting = 0
@@ -120,7 +120,8 @@ class _Pair:
         before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
         places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
         times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
-        after = [rows.column(name).to_pylist() for name in ("header_sum", "packets", "places")]
+        sealed = rows.column("sealed").is_valid().to_pylist()
+        after = [rows.column("header_sum").to_pylist(), sealed, rows.column("places").to_pylist()]
         payloads = (view[start:end] for start, end in pairwise(at))
         yield from map(Segment, *before, payloads, *places, *times, *after)
 
@@ -199,13 +200,12 @@ class _Stream:
             if segment.time_ns != NO_TIME:
                 self._first_ns = min(self._first_ns, segment.time_ns)
                 self._last_ns = max(self._last_ns, segment.time_ns, segment.last_ns)
-            if segment.packets is None:
-                self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
-            else:
+            if segment.sealed:
                 self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
-                place: dict[str, Any] = {"stream_id": self.stream_id, "stream_offset": start}
-                place |= {"capture_id": self._capture_id(segment.capture), "packets": segment.packets}
-                self._out.add_sealed(self._endpoints, place)
+                place = {"capture": segment.capture, "frame": segment.frame, "stream_offset": start}
+                self._out.add("sealed", self._endpoints, place | {"stream_id": self.stream_id})
+            else:
+                self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
             self._forget(framer.offset)
             yield from self._out.full()
 
@@ -331,11 +331,6 @@ class _Out:
     def add(self, kind: str, endpoints: str, row: Any) -> None:
         """Take a row of one kind."""
         self._rows[kind].append((endpoints, row))
-
-    def add_sealed(self, endpoints: str, row: dict[str, Any]) -> None:
-        """Take packets that were framed where they were read, and where they belong."""
-        self.add("sealed", endpoints, row)
-        self._bytes += len(row["packets"])
 
     def add_packets(self, endpoints: str, stream_id: str, framed: Framed, places: dict[str, Any]) -> None:
         """Take framed packets, and where they came from."""

@@ -226,7 +226,7 @@ def sealed_rows(
     *,
     keep_bodies: bool,
 ) -> pa.RecordBatch:
-    """Rows of SEGMENTS, one a run: their payload is its first `HEAD_BYTES`, the rest is in the rows of `packets`.
+    """Rows of SCANNED, one a run: their payload is its first `HEAD_BYTES`, the rest is in their packets.
 
     `base`: where in the file the block begins; none in a packed one.
     """
@@ -247,6 +247,7 @@ def sealed_rows(
         "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
         "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
         "places": pa.array([None if base is None else _places(found, run, base) for run in runs], pa.binary()),
+        "sealed": pa.repeat(pa.scalar(value=True), len(runs)),
         "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
     }
     return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)

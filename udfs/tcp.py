@@ -58,8 +58,9 @@ class Segment(NamedTuple):
     """One captured segment of a connection, or several that follow one another and were framed where they were read.
 
     `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: of the first and the last. `header_sum`: see
-    `udfs.checksum`; `CUT_SUM` in a part of a segment. `packets`: those of a sealed segment, whose `payload` is its
-    beginning only; `places` (of dtype `PLACES`): where in an unpacked capture its bytes are, to look at them again.
+    `udfs.checksum`; `CUT_SUM` in a part of a segment. `sealed`: it stands for packets that were framed where they were
+    read, and its `payload` is its beginning only; `places` (of dtype `PLACES`): where in an unpacked capture its bytes
+    are, to look at them again.
     """
 
     from_b: bool
@@ -73,18 +74,13 @@ class Segment(NamedTuple):
     time_ns: int = NO_TIME
     last_ns: int = NO_TIME
     header_sum: int | None = None
-    packets: bytes | None = None
+    sealed: bool = False
     places: bytes | None = None
 
     @property
     def captured(self) -> int:
         """Payload bytes in the capture."""
         return self.length if self.sealed else len(self.payload)
-
-    @property
-    def sealed(self) -> bool:
-        """Whether it stands for packets that were framed where they were read."""
-        return self.packets is not None
 
     @property
     def intact(self) -> bool:

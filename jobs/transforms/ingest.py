@@ -98,11 +98,13 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
     return assembled.where("gap is not null").select("gap.*")
 
 
-def packet_rows(assembled: DataFrame) -> DataFrame:
-    """Rows of PACKETS: those of sealed segments, and those that were framed later."""
+def packet_rows(assembled: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
+    """Rows of PACKETS: those that were framed when the ranked captures were scanned, and those that were later."""
     framed = assembled.where("packet is not null").select("packet.*")
-    sealed = columns.unsealed(assembled.where("sealed is not null").select("sealed.*"))
-    return sealed.unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
+    confirmed = F.broadcast(assembled.where("sealed is not null").select("sealed.*"))
+    sealed = scanned.where("packets is not null").select("capture", "frame", "packets")
+    placed = _with_capture_id(sealed.join(confirmed, ["capture", "frame"]), captures)
+    return columns.unsealed(placed).unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
 
 
 def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> DataFrame:
