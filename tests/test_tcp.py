@@ -293,6 +293,25 @@ def test_fault_44_second_vantage_point_that_saw_other_segments() -> None:
     assert not any(side.rejected or side.conflict for side in found[0])
 
 
+def test_fault_44_port_used_again_with_the_same_isn_after_all_was_quiet() -> None:
+    texts = [TEXT[:900], TEXT[900:1200], TEXT[1200:3000], TEXT[3000:]]
+    first, again = (conversation(random.Random(1), *texts[i : i + 2], largest=90) for i in (0, 2))
+    begins_s = {0: first, 241: again}
+    sent = [
+        segment(one)._replace(time_ns=s * 10**9 + at) for s, part in begins_s.items() for at, one in enumerate(part)
+    ]
+    found, outside = rebuild(sent)
+    assert outside == []
+    assert [(client.data, server.data) for client, server in found] == list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_fault_44_the_same_connection_from_a_vantage_point_with_a_slow_clock() -> None:
+    sent = conversation(random.Random(1), TEXT[:900], TEXT[900:], largest=90)
+    seen = [segment(one)._replace(time_ns=s * 10**9 + at) for s in (0, 239) for at, one in enumerate(sent)]
+    client, server = one(seen)
+    assert (client.data, server.data, client.conflict) == (TEXT[:900], TEXT[900:], False)
+
+
 def test_fault_44_reuse_without_any_syn() -> None:
     first = conversation(random.Random(1), TEXT[:900], largest=90)
     again = conversation(random.Random(1), TEXT[900:], client_isn=2**31, server_isn=2**30, largest=90, opened=False)

@@ -5,6 +5,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
+from udfs.records import NO_TIME
 from udfs.tcp import Connection, Connections, Direction
 
 _VERSION = 1
@@ -40,6 +41,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
     for row in state["connections"]:
         connection = Connection(row["instance"], connections.window)
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
+        connection.last_ns = row.get("last_ns", NO_TIME)
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [Direction(**side | {"gaps": [(at, size) for at, size in side["gaps"]]}) for side in row["sides"]]
         connection.sides = sides[0], sides[1]
@@ -54,6 +56,7 @@ def _connection(one: Connection, streams: Mapping[tuple[int, bool], Any]) -> dic
         "instance": one.instance,
         "closed": one.closed,
         "opened_by_b": one.opened_by_b,
+        "last_ns": one.last_ns,
         "syns": one.syns,
         "sides": [{name: getattr(side, name) for name in _PLAIN} for side in one.sides],
         "streams": [streams.get((one.instance, from_b)) for from_b in (False, True)],

@@ -23,9 +23,9 @@ from udfs.records import NO_TIME
 from udfs.staged import segment_rows
 from udfs.tcp import CUT_SUM, PLACES, Overlap, Segment, overlapping
 
-SEALED_BYTES = 16 << 10
+SEALED_BYTES = 8 << 10
 """Fewest stream bytes that are worth a sealed segment."""
-TAIL_BYTES = 4 << 10
+TAIL_BYTES = 2 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
 HEAD_BYTES = 2 * HEADER
 _MASK, _HALF = (1 << 32) - 1, 1 << 31

@@ -28,6 +28,8 @@ _HALF = 1 << 31
 _BEHIND = 1 << 28
 """Positions further behind are another connection's, too; those nearer, but behind the window, bring nothing."""
 _LATE_SYN = 1 << 16
+_QUIET_NS = 240_000_000_000
+"""Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, nothing of a connection is under way."""
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
@@ -184,6 +186,8 @@ class Connection:
         self.closed = False
         self.opened_by_b: bool | None = None
         self.syns: list[_Syn] = []
+        self.last_ns = NO_TIME
+        """Time of its latest segment."""
 
     def opens_with(self, segment: Segment) -> bool:
         """Whether this SYN may be this connection's: the same again, or the first to be seen, late."""
@@ -194,6 +198,10 @@ class Connection:
             return (other.isn + 1 - segment.ack) % _MODULUS == 0
         seen = side.low if side.low is not None else side.acked
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
+
+    def over(self, segment: Segment) -> bool:
+        """Whether this SYN comes so late that it opens another connection, whatever its number."""
+        return self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
 
     def accepts(self, segment: Segment) -> bool:
         """Whether the sequence number fits what this direction has sent or, before that is known, what it answers."""
@@ -214,6 +222,7 @@ class Connection:
         """Learn from a segment that this connection accepts."""
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         position = side.place(segment.seq)
+        self.last_ns = max(self.last_ns, segment.time_ns, segment.last_ns)
         if segment.flags & SYN:
             if side.isn is None and side.fixed in (None, position + 1):
                 side.isn = position
@@ -248,8 +257,9 @@ class Connections:
     """The connections on one pair of endpoints, in the order they were first seen.
 
     A SYN with a new initial sequence number opens a connection; a known one leads back to its connection, so that
-    captures from two vantage points fall together. A lone segment far from what its direction has sent is in no
-    connection (`outside`); several in a row are another connection whose SYN was not captured.
+    captures from two vantage points fall together, unless all had long been quiet (`Connection.over`). A lone segment
+    far from what its direction has sent is in no connection (`outside`); several in a row are another connection whose
+    SYN was not captured.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -307,8 +317,10 @@ class Connections:
 
     def _open(self, segment: Segment) -> None:
         syn = segment.from_b, segment.seq, segment.ack if segment.flags & ACK else None
-        self.current = self._by_syn.get(syn) or self.current
-        if self.current is None or not self.current.opens_with(segment):
+        known = self._by_syn.get(syn)
+        if known is not None and not known.over(segment):
+            self.current = known
+        if self.current is None or self.current.over(segment) or not self.current.opens_with(segment):
             self.current = self._another()
         if self._by_syn.get(syn) is not self.current:
             self._by_syn[syn] = self.current
