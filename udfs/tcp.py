@@ -200,8 +200,8 @@ class Connection:
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def over(self, segment: Segment) -> bool:
-        """Whether this SYN comes so late that it opens another connection, whatever its number."""
-        return self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
+        """Whether this SYN comes so long after the end that it opens another connection, whatever its number."""
+        return self.closed and self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
 
     def accepts(self, segment: Segment) -> bool:
         """Whether the sequence number fits what this direction has sent or, before that is known, what it answers."""
@@ -257,7 +257,7 @@ class Connections:
     """The connections on one pair of endpoints, in the order they were first seen.
 
     A SYN with a new initial sequence number opens a connection; a known one leads back to its connection, so that
-    captures from two vantage points fall together, unless all had long been quiet (`Connection.over`). A lone segment
+    captures from two vantage points fall together, unless it was long over (`Connection.over`). A lone segment
     far from what its direction has sent is in no connection (`outside`); several in a row are another connection whose
     SYN was not captured.
     """
