@@ -6,6 +6,7 @@ It is slow and follows the documents word for word; it takes frames of Ethernet,
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from itertools import pairwise
 from typing import NamedTuple
@@ -44,6 +45,7 @@ class Heard(NamedTuple):
     valid: bool
 
 
+@lru_cache(maxsize=1 << 12)
 def heard(frame: bytes) -> Heard | None:
     """The segment in an Ethernet frame, None when there is none from or to the port."""
     kind = frame[12:14]
