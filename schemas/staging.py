@@ -118,8 +118,8 @@ SCANNED = StructType(
         StructField("ping", _PING),
     ],
 )
-"""What a split held: segments, and what is no segment; the packets of sealed ones, as SEALED_PACKETS in Arrow, which
-stay where they are; IP fragments; UDP pings."""
+"""What a split held: segments, and what is no segment; the packets of sealed ones, SEALED_PACKETS as an Arrow stream,
+which stay where they are; IP fragments; UDP pings."""
 
 
 def _row(table: Table, *more: str) -> StructType:

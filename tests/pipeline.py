@@ -164,7 +164,7 @@ def unsealed(scanned: pa.Table, places: list[Row], files: Mapping[int, CaptureFi
         for place in places
     ]
     batches = pa.Table.from_pylist(rows).to_batches() if rows else []
-    found: list[Row] = pa.Table.from_batches(condense.unseal(SEALED_PACKETS, PACKET)(batches), PACKET).to_pylist()
+    found: list[Row] = pa.Table.from_batches(condense.unseal(PACKET)(batches), PACKET).to_pylist()
     return found
 
 

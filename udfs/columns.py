@@ -62,7 +62,7 @@ def assembled(
 
 def unsealed(sealed: DataFrame) -> DataFrame:
     """The rows of PACKET in the packets of sealed segments (stream_id, stream_offset, capture_id, packets)."""
-    return sealed.mapInArrow(unseal(to_arrow_schema(SEALED_PACKETS), to_arrow_schema(PACKET)), PACKET)
+    return sealed.mapInArrow(unseal(to_arrow_schema(PACKET)), PACKET)
 
 
 def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:

@@ -28,6 +28,8 @@ SEALED_BYTES = 8 << 10
 TAIL_BYTES = 2 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
 HEAD_BYTES = 2 * HEADER
+_PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Headers of neighbouring packets are much alike: a sixth is left, of what Spark stores and sends from then on."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
 
 
@@ -278,16 +280,24 @@ def _packets(found: Segments, runs: list[Run], schema: pa.Schema, *, keep_bodies
     columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies)
     rows = pa.RecordBatch.from_struct_array(struct_rows(columns, pa.struct(list(schema)))).cast(schema)
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
-    return [rows.slice(low, high - low).serialize().to_pybytes() for low, high in pairwise(bounds)]
+    return [_packed(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
 
 
-def unseal(packets: pa.Schema, schema: pa.Schema) -> Pass:
+def _packed(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
+        stream.write_batch(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unseal(schema: pa.Schema) -> Pass:
     """From rows (stream_id, stream_offset, capture_id, packets) of sealed segments to rows of `staging.PACKET`."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for place in batch.to_pylist():
-                rows = pa.ipc.read_record_batch(pa.py_buffer(place["packets"]), packets)
+                rows = pa.ipc.open_stream(pa.py_buffer(place["packets"])).read_next_batch()
                 offset = pc.add(rows.column("offset"), place["stream_offset"])
                 fixed = {name: pa.repeat(place[name], rows.num_rows) for name in ("stream_id", "capture_id")}
                 columns = {"stream_offset": offset} | fixed
