@@ -25,7 +25,7 @@ def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArra
     order = np.argsort(ends, kind="stable")
     bounds = np.full(2 * len(ends) + 1, len(buffer))
     bounds[:-1:2], bounds[1::2] = (ends - lengths)[order], ends[order]
-    if (bounds[1:] < bounds[:-1]).any():
+    if (np.diff(bounds, prepend=0) < 0).any():
         raise ValueError("slices of a buffer overlap, or lie outside of it")
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     with_gaps = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)

@@ -1,0 +1,27 @@
+"""Binary arrays out of numpy buffers."""
+
+import numpy as np
+import pytest
+
+from udfs.arrow import at_each, slices
+
+BUFFER = np.frombuffer(b"abcdefgh", np.uint8)
+
+
+def test_slices_come_in_the_order_they_were_asked_for() -> None:
+    found = slices(BUFFER, np.array([5, 0, 8, 2, 3]), np.array([3, 2, 0, 1, 0]))
+    assert found.to_pylist() == [b"fgh", b"ab", b"", b"c", b""]
+
+
+def test_an_empty_slice_may_lie_anywhere() -> None:
+    assert slices(BUFFER, np.array([0, 2, 99]), np.array([4, 0, 0])).to_pylist() == [b"abcd", b"", b""]
+
+
+@pytest.mark.parametrize(("starts", "lengths"), [([0, 1], [2, 2]), ([6], [3]), ([-1], [2])])
+def test_slices_that_overlap_or_leave_the_buffer_are_refused(starts: list[int], lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="overlap"):
+        slices(BUFFER, np.array(starts), np.array(lengths))
+
+
+def test_values_are_read_at_any_byte() -> None:
+    assert at_each(BUFFER, ">u2", np.array([6, 1])).tolist() == [0x6768, 0x6263]
