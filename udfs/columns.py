@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -54,7 +55,9 @@ def assembled(
     segments: DataFrame, captures: Mapping[int, CaptureFile], options: IngestOptions, *, final: bool
 ) -> DataFrame:
     """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
-    ordered = segments.repartition("connection").sortWithinPartitions("connection", "capture", "frame")
+    # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then may
+    # coalesce the partitions of the two sides differently, so that a state and its segments part.
+    ordered = segments.repartition(F.xxhash64("connection")).sortWithinPartitions("connection", "capture", "frame")
     return ordered.mapInArrow(
         assemble_connections(options, captures, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED
     )
