@@ -1,7 +1,7 @@
 """Measure the replay's transforms on made rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
 
-The tables that they read are made by Spark, so that ten million messages cost neither a capture nor its decoding. CPU time
-is that of all processes of the run. `--hash` tells what was written, to hold one version of the program to another.
+The tables that they read are made by Spark: ten million messages cost neither a capture nor its decoding. CPU
+time is that of all processes of the run. `--hash` hashes what was written, to hold one version to another.
 """
 
 import argparse
@@ -242,7 +242,7 @@ class Bench:
             answers = acknowledgments(tables["acks"], ends, result["verdicts"])
             runs = unread_runs(gaps, quarantine)
             read = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            return findings(tables["messages"], ends, runs, answers, *read)
+            return findings(tables["messages"], ends, runs, answers, *read, settle=self.settled)
 
         lines = [
             f"| table | wall s | CPU s | messages per core-second | {' | '.join(_OPERATORS)} |",
@@ -287,7 +287,8 @@ def main() -> None:
     for messages, scopes in ((asked.messages // 20, 100), *((asked.messages, scopes) for scopes in asked.scopes)):
         with TemporaryDirectory() as folder:
             bench = Bench(spark, Path(folder))
-            print(f"\n{messages:,} messages in {scopes:,} scopes\n", *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
+            title = f"\n{messages:,} messages in {scopes:,} scopes\n"
+            print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
             if asked.hash:
                 print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
 
