@@ -23,7 +23,7 @@ def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
     seen = F.when(F.col("length").isNull(), F.col("captured_ns"))
     return (
         messages.select("stream_id", "stream_offset", "captured_ns")
-        .join(runs.select("stream_id").distinct(), "stream_id", "left_semi")
+        .join(F.broadcast(runs.select("stream_id").distinct()), "stream_id", "left_semi")
         .unionByName(runs, allowMissingColumns=True)
         .select(
             "stream_id",

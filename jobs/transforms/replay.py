@@ -27,7 +27,7 @@ from jobs.transforms.scopes import (
 )
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
-from udfs.acceptance import STATE, Message, fold
+from udfs.acceptance import STATE, fold
 
 LANE = ["scope_no", "lane"]
 BEFORE = (Window.unboundedPreceding, -1)
@@ -39,6 +39,11 @@ STREAM_END = (1 << 63) - 1
 def in_scope() -> WindowSpec:
     """A scope in replay order: lanes merged by the running maximum of the clock along each."""
     return Window.partitionBy("scope_no").orderBy("clock", "lane", "stream_offset")
+
+
+def replayed() -> WindowSpec:
+    """The same, once `replay_order` is known."""
+    return Window.partitionBy("scope_no").orderBy("replay_order")
 
 
 def contract(table: Table) -> list[Column]:
@@ -251,7 +256,7 @@ def moving(timeline: DataFrame) -> DataFrame:
     """States before, as the letter of 3.1.5.8.6 has it: every message sets the state."""
     return timeline.select(
         "*",
-        *(F.lag(name.removeprefix("state_")).over(in_scope()).alias(name) for name in STATE),
+        *(F.lag(name.removeprefix("state_")).over(replayed()).alias(name) for name in STATE),
     )
 
 
@@ -283,23 +288,23 @@ def holding(timeline: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> Da
             F.max(F.when(F.col("hole"), F.col("replay_order"))).over(before).alias("last_hole"),
         )
         .withColumn("open", F.coalesce(F.col("last_hole") > F.coalesce("run", F.lit(-1)), F.lit(False)))
-        .drop("highest", "missing_before")
+        .drop("highest", "missing_before", "last_hole", "clock")
     )
-    return _walked(settle(marked), settle).drop("hole", "open", "run", "last_hole")
+    return _walked(settle(marked))
 
 
-def _walked(marked: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Marked rows with the true states of those from a hole to the next cut: few, and joined where the others lie."""
-    place = ["scope_no", "replay_order"]
-    in_doubt = (
-        marked.where("hole OR open")
-        .select(*place, "run", *Message._fields, *STATE, (F.col("hole") & ~F.col("open")).alias("opens"))
+def _walked(marked: DataFrame) -> DataFrame:
+    """Marked rows with the true states of those from a hole to the next cut, which are walked one by one."""
+    in_doubt = F.col("hole") | F.col("open")
+    timeline = [column for column in marked.columns if column not in {"hole", "open", "run"}]
+    runs = (
+        marked.where(in_doubt)
+        .select(*timeline, (F.col("hole") & ~F.col("open")).alias("opens"), "run")
         .repartition("scope_no", "run")  # splits a large scope
-        .sortWithinPartitions(*place)
+        .sortWithinPartitions("scope_no", "replay_order")
     )
-    walked = settle(in_doubt.mapInArrow(fold, in_doubt.schema).select(*place, F.struct(*STATE).alias("walked")))
-    true = [F.when(F.col("walked").isNull(), F.col(k)).otherwise(F.col(f"walked.{k}")).alias(k) for k in STATE]
-    return marked.join(walked, place, "left").select(*(c for c in marked.columns if c not in STATE), *true)
+    walked = runs.mapInArrow(fold, runs.schema)
+    return marked.where(~in_doubt).select(timeline).unionByName(walked.select(timeline))
 
 
 def with_verdict(states: DataFrame) -> DataFrame:
@@ -344,8 +349,8 @@ def with_verdict(states: DataFrame) -> DataFrame:
         states.withColumn("accepted", F.when(is_message & ~unknown, above & follows))
         .select(
             "*",
-            F.max(F.when(moved, F.col("replay_order"))).over(in_scope().rowsBetween(*SO_FAR)).alias("last_moved"),
-            F.max(sent).over(in_scope().rowsBetween(*BEFORE)).alias("sent"),
+            F.max(F.when(moved, F.col("replay_order"))).over(replayed().rowsBetween(*SO_FAR)).alias("last_moved"),
+            F.max(sent).over(replayed().rowsBetween(*BEFORE)).alias("sent"),
         )
         # A window by number has a million partitions where one by scope has a thousand.
         .withColumn("last_seen", F.last(F.when(moved, own), ignorenulls=True).over(by_number.rowsBetween(*BEFORE)))

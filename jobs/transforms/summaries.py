@@ -73,8 +73,7 @@ def sessions(
         )
     )
     explained = F.col("explained_by")
-    judged = verdicts.groupBy("session_id").agg(
-        F.max(F.substring_index("scope_key", " ", 1)).alias("replay_scope"),
+    judged = verdicts.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
         *_counts(),
         F.count("explained_by").alias("answers"),
         F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
