@@ -59,9 +59,7 @@ def test_fold_carries_the_state_over_batches_and_takes_it_anew_where_a_run_opens
 
 def test_fold_is_the_rule_again_and_again() -> None:
     rng = random.Random(6)
-    messages = [
-        Message(rng.randrange(7, 9), *(rng.randrange(6) for _ in range(2)), rng.randrange(3)) for _ in range(5000)
-    ]
+    messages = [Message(rng.randrange(7, 9), rng.randrange(9), rng.randrange(9), rng.randrange(3)) for _ in range(5000)]
     rows = [(*message, i % 10 == 0) for i, message in enumerate(messages)]
     (done,) = fold([batch(rows)])
     expected, state = [], State(7, 5, 0)
