@@ -27,6 +27,16 @@ _REPEATED_TIMES, _REPEATED_S = 3, 60  # of an OrderAck: over two of the shortest
 _AT_ONCE_S = 1  # SentTime counts seconds
 _HALF = 1 << 31  # of the 32 bits of a MessageID
 _NS = 1_000_000_000
+_SCOPE = ("scope_no", "scope_check")
+_SEQUENCE = (*_SCOPE, "sequence")
+_ROLES = ("first", "setter", "original", "previous_arrival")
+"""The first message concerned, and what it is held against."""
+_MARKS = (
+    *("replay_order", "captured_ns", "tx_sequence_number", "incoming_tx_sequence_number", "accepted", "verdict"),
+    *("reason", "gap_size", "ack_latency_ms", "evidence", "explained_by", "final_ack_class", "content_hash"),
+    *("session_watched_ns", "answers_whole"),
+)
+"""Columns that tell whether a message is concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +352,9 @@ def watched(ends: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
-    """Verdicts, without names, with what each is held against: see the comments. Of other rows it tells `replay_order`.
+    """Verdicts, without names, with what each is held against, named by its `replay_order`: see the comments.
 
-    All windows are of a scope, so that its rows travel once, and are few numbers each.
+    All windows are of a scope, so that its rows travel once, as few numbers each.
     """
     in_scope = Window.partitionBy(*_SCOPE).orderBy("replay_order")
     of_sequence = Window.partitionBy(*_SEQUENCE).orderBy("tx_sequence_number", "replay_order").rowsBetween(*ALL)
@@ -365,16 +375,7 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
             F.xxhash64("stream_id").alias("stream_no"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("acknowledged_at").isNotNull().alias("acknowledged"),
-            *(
-                "replay_order",
-                "captured_ns",
-                "tx_sequence_number",
-                "incoming_tx_sequence_number",
-                "accepted",
-                "verdict",
-            ),
-            *("reason", "gap_size", "ack_latency_ms", "evidence", "explained_by", "final_ack_class", "content_hash"),
-            *("session_watched_ns", "answers_whole"),
+            *_MARKS,
         )
         .select(
             "*",
@@ -412,10 +413,6 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     )
 
 
-_SCOPE = ("scope_no", "scope_check")
-_SEQUENCE = (*_SCOPE, "sequence")
-_ROLES = ("first", "setter", "original", "previous_arrival")
-"""The first message concerned, and what it is held against."""
 _TOLD = (
     *("captured_at", "captured_ns", "session_id", "scope_key", "destination_queue", "message_id", "accepted"),
     *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_id"),
@@ -425,9 +422,9 @@ _TOLD = (
 
 
 def concerned(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
-    """One row per scope, sequence and kind of `_kinds` and message that tells of it: `replay_order`, and its `role`.
+    """One row per scope, sequence, kind of `_kinds` and message to be told of: its `replay_order` and `role`.
 
-    `messages` are concerned; the first of them stands for all.
+    So many `messages` are concerned; the first of them stands for all.
     """
     number, gap, order = F.col("tx_sequence_number"), F.col("first_gap"), F.col("replay_order")
     # A refused message whose number a later gap covers is an earlier attempt at what then expired.
