@@ -43,7 +43,7 @@ def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
+def session_coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Per session: `byte_coverage`, `time_coverage`, `mid_stream` and `missing_bytes`, as SESSIONS defines them.
 
     A span without a message before it begins with its stream, one without a message behind it ends with its stream.

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.coverage import coverage
+from jobs.transforms.coverage import session_coverage
 from jobs.transforms.expressions import numbers_of, row_key
 from jobs.transforms.replay import SO_FAR, contract
 from jobs.transforms.scopes import passes_through, signed
@@ -82,7 +82,7 @@ def sessions(
     counts = (*(verdict.value for verdict in Verdict), "answers", "answers_conformant", "answers_literal")
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     return (
-        carried.join(coverage(messages, ends, stream_gaps, quarantine), "session_id")
+        carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")
         .join(judged, "session_id", "left")
         .fillna(unjudged.value, subset=["replay_scope"])
         .fillna(0, subset=list(counts))
