@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from replay_tables import T0, TABLES
 
-from jobs.benchmark import measured
+from jobs.measure import measured
 from jobs.replay import _settled as settled
 from jobs.session import open_session
 from jobs.transforms import replay, summaries
