@@ -27,6 +27,9 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 LARGEST=2000 REPORT=docs/benchmark.md as in the docs
 	MALLOC_TOP_PAD_=67108864 $(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
 
+bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many
+	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000)
+
 docs: $(BIN)/.installed  ## docs/wire-format.md and docs/tables.md, from the declarations in schemas/
 	$(BIN)/python -m schemas.document docs
 
@@ -40,4 +43,4 @@ zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test bench docs fuzz zip clean
+.PHONY: help run test bench bench-replay docs fuzz zip clean

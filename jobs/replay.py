@@ -62,7 +62,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         )
         progress("replay: wrote sequences, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
-        rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written)
+        rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written, settle=_settled)
         warehouse.replace(FINDINGS, rows, tag)
         progress("replay: wrote findings")
 

@@ -132,7 +132,7 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     answers = acknowledgments(inputs["acks"], inputs["ends"], result)
     runs = unread_runs(inputs["stream_gaps"], inputs["quarantine"])
     summaries = settled(sequences(result)), settled(transactions(result))
-    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries)
+    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries, settle=settled)
 
 
 FATE = (

@@ -1,5 +1,7 @@
 """The acceptance rule and its fold, without Spark."""
 
+import random
+
 import pyarrow as pa
 import pytest
 
@@ -53,3 +55,16 @@ def test_fold_carries_the_state_over_batches_and_takes_it_anew_where_a_run_opens
         for state in zip(*(done[name].to_pylist() for name in STATE[:2]), strict=True)
     ]
     assert states == [(7, 5), (7, 5), (7, 6), (7, 5), (7, 5)]
+
+
+def test_fold_is_the_rule_again_and_again() -> None:
+    rng = random.Random(6)
+    messages = [Message(rng.randrange(7, 9), rng.randrange(9), rng.randrange(9), rng.randrange(3)) for _ in range(5000)]
+    rows = [(*message, i % 10 == 0) for i, message in enumerate(messages)]
+    (done,) = fold([batch(rows)])
+    expected, state = [], State(7, 5, 0)
+    for i, message in enumerate(messages):
+        state = State(7, 5, 0) if i % 10 == 0 else state
+        expected.append(state)
+        state = after(state, message)
+    assert list(map(State, *(done[name].to_pylist() for name in STATE))) == expected

@@ -23,7 +23,7 @@ def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
     seen = F.when(F.col("length").isNull(), F.col("captured_ns"))
     return (
         messages.select("stream_id", "stream_offset", "captured_ns")
-        .join(runs.select("stream_id").distinct(), "stream_id", "left_semi")
+        .join(F.broadcast(runs.select("stream_id").distinct()), "stream_id", "left_semi")
         .unionByName(runs, allowMissingColumns=True)
         .select(
             "stream_id",
@@ -43,7 +43,7 @@ def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
+def session_coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Per session: `byte_coverage`, `time_coverage`, `mid_stream` and `missing_bytes`, as SESSIONS defines them.
 
     A span without a message before it begins with its stream, one without a message behind it ends with its stream.

@@ -14,7 +14,7 @@ from jobs.transforms.scopes import unsigned
 from schemas.messages import AckType
 from schemas.replay import Evidence, Explains, Reading, Verdict
 
-PAIR = ("receiver", "source_queue_manager", "sequence")
+PAIR = ("pair_no", "sequence")
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
 _MS = 1_000_000  # ns
 _IN_FLIGHT_MS = 250  # an OrderAck that follows sooner may have left before the message arrived
@@ -59,6 +59,7 @@ def with_conformant_number(judged: DataFrame) -> DataFrame:
 def with_evidence(judged: DataFrame, acknowledgments: DataFrame, reading: Reading) -> DataFrame:
     """Judged messages with `acknowledged_at`, `ack_latency_ms`, `evidence`, `explained_by` and `final`, their FinalAck.
 
+    Receiver and sender of both go by their `pair_no`.
     confirmed: an accepted message is acknowledged, a duplicate was covered at some time, or the first OrderAck
     after an out-of-order message names a lower number. contradicted: an out-of-order message was covered
     before the replay had its number reached, or an accepted one was not, when an OrderAck came later than the
@@ -66,11 +67,11 @@ def with_evidence(judged: DataFrame, acknowledgments: DataFrame, reading: Readin
     names what came last, accepted or not: under that reading nothing is contradicted.
     """
     peers = (Window.unboundedPreceding, Window.currentRow)
-    by_number = Window.partitionBy(*PAIR).orderBy(F.desc("number")).rangeBetween(*peers)
+    numbers = Window.partitionBy(*PAIR).orderBy(F.desc("number"))
+    by_number, alike = numbers.rangeBetween(*peers), numbers.rangeBetween(Window.currentRow, Window.currentRow)
     backwards = Window.partitionBy(*PAIR).orderBy(F.desc_nulls_last("captured_ns"))
     by_time = backwards.rangeBetween(*peers)
     overdue = backwards.rangeBetween(Window.unboundedPreceding, -LATEST_ORDER_ACK_MS * _MS)
-    alike = Window.partitionBy(*PAIR, "number")
     is_order_ack = F.col("ack_type") == AckType.ORDER_ACK.value
     answers = acknowledgments.select(
         *PAIR,

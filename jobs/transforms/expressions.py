@@ -14,6 +14,15 @@ def nanoseconds(timestamp: str) -> Column:
     return F.unix_micros(timestamp) * 1000
 
 
-def row_key() -> Column:
-    """What a witness calls a row: `<stream_id>@<stream_offset>`."""
-    return F.concat_ws("@", "stream_id", "stream_offset")
+def row_key(of: str = "") -> Column:
+    """What a witness calls a row, or the row that a struct places: `<stream_id>@<stream_offset>`; null for null."""
+    stream_id, stream_offset = (F.col(f"{of}.{name}" if of else name) for name in ("stream_id", "stream_offset"))
+    return F.concat(stream_id, F.lit("@"), stream_offset)
+
+
+def numbers_of(name: str, *, called: str) -> list[Column]:
+    """Two hashes, `<called>_no` and `<called>_check`, that together stand for a name: windows over names cost far more.
+
+    96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
+    """
+    return [F.xxhash64(name).alias(f"{called}_no"), F.hash(name).alias(f"{called}_check")]

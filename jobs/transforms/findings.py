@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.evidence import LATEST_ORDER_ACK_MS, was_queued
-from jobs.transforms.expressions import null, row_key
-from jobs.transforms.replay import BEFORE, SO_FAR, contract
-from jobs.transforms.scopes import order_acks, unsigned
+from jobs.transforms.expressions import null, numbers_of, row_key
+from jobs.transforms.replay import ALL, BEFORE, SO_FAR, contract, unsettled
+from jobs.transforms.scopes import order_acks, signed, unsigned
 from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import UNLIMITED, MessageClass
 
@@ -27,6 +27,16 @@ _REPEATED_TIMES, _REPEATED_S = 3, 60  # of an OrderAck: over two of the shortest
 _AT_ONCE_S = 1  # SentTime counts seconds
 _HALF = 1 << 31  # of the 32 bits of a MessageID
 _NS = 1_000_000_000
+_SCOPE = ("scope_no", "scope_check")
+_SEQUENCE = (*_SCOPE, "sequence")
+_ROLES = ("first", "setter", "original", "previous_arrival")
+"""The first message concerned, and what it is held against."""
+_MARKS = (
+    *("replay_order", "captured_ns", "tx_sequence_number", "incoming_tx_sequence_number", "accepted", "verdict"),
+    *("reason", "gap_size", "ack_latency_ms", "evidence", "explained_by", "final_ack_class", "content_hash"),
+    *("session_watched_ns", "answers_whole"),
+)
+"""Columns that tell whether a message is concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +60,16 @@ def findings(
     verdicts: DataFrame,
     sequences: DataFrame,
     transactions: DataFrame,
+    *,
+    settle: Callable[[DataFrame], DataFrame] = unsettled,
 ) -> DataFrame:
     """One row of FINDINGS per kind, session, scope, queue and sequence, as far as the kind has one.
 
     `ends` are streams with theirs, `runs` what is unread (`coverage.unread_runs`), `acks` by whom they are of and for
-    (`scopes.acknowledgments`); the others are tables.
+    (`scopes.acknowledgments`); the others are tables. `settle` is that of `replay.verdicts`.
     """
     found = (
-        in_verdicts(verdicts, watched(ends, runs)),
+        in_verdicts(verdicts, settle(concerned(verdicts, watched(ends, runs)))),
         expired_on_arrival(messages, ends),
         ordinal_regressed(messages, ends),
         two_addresses(ends),
@@ -107,7 +119,7 @@ def _kinds() -> list[Finding]:
     contradicted = evidence == Evidence.CONTRADICTED.value
     refused = (verdict == Verdict.OUT_OF_ORDER.value) & ~contradicted
     gap = reason == Reason.CAPTURE_GAP.value
-    acknowledged = F.col("acknowledged_at").isNotNull()
+    acknowledged = F.col("acknowledged")
     number, previous = "tx_sequence_number", "previous_tx_sequence_number"
     final = F.col("final_ack_class")
     differs = F.col("content_hash") != F.col("original.content_hash")
@@ -268,7 +280,7 @@ def _kinds() -> list[Finding]:
         Finding(
             FindingKind.SEQUENCE_REGRESSED,
             Severity.ERROR,
-            refused & first_arrival & (F.col("highest") > F.struct("tx_sequence_id", "tx_sequence_number")),
+            refused & first_arrival & (F.col("highest") > F.struct("sequence", "tx_sequence_number")),
             _text(
                 "%d new message(s) of {} bear a sequence or number below what the receiver had accepted: the sender "
                 "was restored from a backup, or another machine has its identity. The first is number {}; the "
@@ -340,36 +352,55 @@ def watched(ends: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
-    """Verdicts with what each is held against: see the comments.
+    """Verdicts, without names, with what each is held against, named by its `replay_order`: see the comments.
 
-    All windows are of a scope, so that its rows travel once.
+    All windows are of a scope, so that its rows travel once, as few numbers each.
     """
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
-    of_sequence = Window.partitionBy("scope_key", "tx_sequence_id")
-    alike = Window.partitionBy("scope_key", "tx_sequence_id", "tx_sequence_number").orderBy("replay_order")
-    key, order = row_key(), F.col("replay_order")
+    in_scope = Window.partitionBy(*_SCOPE).orderBy("replay_order")
+    of_sequence = Window.partitionBy(*_SEQUENCE).orderBy("tx_sequence_number", "replay_order").rowsBetween(*ALL)
+    by_number = Window.partitionBy(*_SCOPE).orderBy("sequence", "tx_sequence_number", "replay_order")
+    order = F.col("replay_order")
     moved = F.coalesce("accepted", F.lit(True))
-    arrival = F.struct("replay_order", "stream_id", "captured_ns", "key")
-    same_stream = F.col("previous_arrival.stream_id") == F.col("stream_id")
+    arrival = F.struct("sequence", "tx_sequence_number", "replay_order", "stream_no", "captured_ns")
+    row_before, row = F.col("row_before"), F.col("row")
+    again = (row_before["sequence"] == F.col("sequence")) & (
+        row_before["tx_sequence_number"] == F.col("tx_sequence_number")
+    )
+    is_first = ~F.coalesce(again, F.lit(False))
+    same_stream = F.col("previous_arrival.stream_no") == F.col("stream_no")
     return (
-        verdicts.withColumn("key", key)
+        verdicts.join(F.broadcast(watched), "session_id", "left")
+        .select(
+            *numbers_of("scope_key", called="scope"),
+            F.xxhash64("stream_id").alias("stream_no"),
+            signed(F.col("tx_sequence_id")).alias("sequence"),
+            F.col("acknowledged_at").isNotNull().alias("acknowledged"),
+            *_MARKS,
+        )
         .select(
             "*",
             # What set the state that it met, and the highest that was accepted before it.
-            F.last(F.when(moved, F.col("key")), ignorenulls=True).over(in_scope.rowsBetween(*BEFORE)).alias("setter"),
-            F.max(F.when(F.col("accepted"), F.struct("tx_sequence_id", "tx_sequence_number")))
+            F.max(F.when(moved, order)).over(in_scope.rowsBetween(*BEFORE)).alias("setter"),
+            F.max(F.when(F.col("accepted"), F.struct("sequence", "tx_sequence_number")))
             .over(in_scope.rowsBetween(*BEFORE))
             .alias("highest"),
-            # The first and the last arrival of the same number before it, and how many there were.
-            F.first(F.struct("key", "message_id", "content_hash")).over(alike.rowsBetween(*SO_FAR)).alias("original"),
-            F.lag(arrival).over(alike).alias("previous_arrival"),
-            F.row_number().over(alike).alias("arrivals"),
             # The last message of its sequence that moved the state, and the first that was accepted over a gap.
             F.max(F.when(moved, order)).over(of_sequence).alias("last_moved"),
             F.min(F.when(F.col("gap_size") > 0, F.struct("replay_order", "tx_sequence_number", "gap_size")))
             .over(of_sequence)
             .alias("first_gap"),
+            F.lag(arrival).over(by_number).alias("row_before"),
+            F.row_number().over(by_number).alias("row"),
         )
+        # The first and the last arrival of the same number before it, and how many there were.
+        .withColumn("previous_arrival", F.when(again, row_before))
+        .withColumn(
+            "original",
+            F.last(F.when(is_first, F.struct("replay_order", "content_hash", "row")), ignorenulls=True).over(
+                by_number.rowsBetween(*SO_FAR)
+            ),
+        )
+        .withColumn("arrivals", row - F.col("original.row") + 1)
         .withColumn(
             "interval_s", F.when(same_stream, (F.col("captured_ns") - F.col("previous_arrival.captured_ns")) / _NS)
         )
@@ -379,20 +410,22 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
                 of_sequence
             )["tx_sequence_number"],
         )
-        .join(watched, "session_id", "left")
     )
 
 
 _TOLD = (
-    *("captured_at", "captured_ns", "session_id", "destination_queue", "message_id", "accepted", "gap_size"),
-    *("tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
-    *("ack_latency_ms", "final_ack_class", "session_watched_ns", "key", "setter", "original", "previous_arrival"),
+    *("captured_at", "captured_ns", "session_id", "scope_key", "destination_queue", "message_id", "accepted"),
+    *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_id"),
+    *("incoming_tx_sequence_number", "gap_size", "ack_latency_ms", "final_ack_class", "key"),
 )
-"""Columns of the first message concerned, which words and witness are made of."""
+"""Columns of messages, which words and witness are made of."""
 
 
-def in_verdicts(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
-    """The findings of `_kinds`, one per scope, sequence and kind: the first message concerned stands for all."""
+def concerned(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
+    """One row per scope, sequence, kind of `_kinds` and message to be told of: its `replay_order` and `role`.
+
+    So many `messages` are concerned; the first of them stands for all.
+    """
     number, gap, order = F.col("tx_sequence_number"), F.col("first_gap"), F.col("replay_order")
     # A refused message whose number a later gap covers is an earlier attempt at what then expired.
     attempt = (
@@ -402,34 +435,70 @@ def in_verdicts(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
         & (number >= gap["tx_sequence_number"] - F.least(gap["gap_size"], F.lit(_ATTEMPTS_TOLD)))
     )
     kinds = _kinds()
-    found = [_found(finding.when, finding.kind, concerned=True) for finding in kinds]
-    concerned, is_resend = F.col("concerned"), F.col("kind") == FindingKind.RESEND_SCHEDULE.value
+    found = [
+        *(_found(finding.when, finding.kind, concerned=True) for finding in kinds),
+        _found(attempt, FindingKind.GAP_EXPIRED, concerned=False),
+    ]
+    any_found = reduce(Column.__or__, (F.coalesce(when, F.lit(False)) for when in (*(k.when for k in kinds), attempt)))
+    is_concerned, is_resend = F.col("concerned"), F.col("kind") == FindingKind.RESEND_SCHEDULE.value
     resend = is_resend & (F.col("arrivals") <= _RESENDS_TOLD + 1)
-    grouped = (
+    first = F.struct(
+        order.alias("first"),
+        "setter",
+        F.col("original.replay_order").alias("original"),
+        F.col("previous_arrival.replay_order").alias("previous_arrival"),
+        "session_watched_ns",
+    )
+
+    def told(role: str, place: Column) -> Column:
+        return F.struct(F.lit(role).alias("role"), place.alias("replay_order"))
+
+    return (
         with_neighbours(verdicts, watched)
-        .withColumn(
-            "found",
-            F.explode(F.array_compact(F.array(*found, _found(attempt, FindingKind.GAP_EXPIRED, concerned=False)))),
-        )
+        .where(any_found)
+        .withColumn("found", F.explode(F.array_compact(F.array(*found))))
         .select("*", "found.*")
-        .groupBy("kind", "scope_key", "tx_sequence_id")
+        .groupBy("kind", *_SEQUENCE)
         .agg(
-            F.count_if(concerned).alias("messages"),
-            F.min_by(F.struct(*_TOLD), F.when(concerned, order)).alias("first"),
-            F.sort_array(F.collect_set(F.when(~concerned, F.struct(number, "message_id", "key")))).alias("attempts"),
-            F.sort_array(F.collect_list(F.when(resend, F.struct(order, "interval_s")))).alias("resends"),
+            F.count_if(is_concerned).alias("messages"),
+            F.min_by(first, F.when(is_concerned, order)).alias("first"),
+            F.collect_set(F.when(~is_concerned, order)).alias("attempts"),
+            F.sort_array(F.collect_list(F.when(resend, F.struct(order, "interval_s"))))["interval_s"].alias(
+                "intervals"
+            ),
         )
         .select(
-            "kind",
-            "scope_key",
-            "tx_sequence_id",
-            "messages",
-            "attempts",
-            F.col("resends.interval_s").alias("intervals"),
-            "first.*",
+            *("kind", *_SEQUENCE, "messages", "intervals", "first.session_watched_ns"),
+            F.explode(
+                F.concat(
+                    F.array(*(told(role, F.col(f"first.{role}")) for role in _ROLES)),
+                    F.transform("attempts", lambda place: told("attempt", place)),
+                )
+            ).alias("told"),
         )
+        .select("*", "told.*")
+        .drop("told")
+        .where(F.col("replay_order").isNotNull())
     )
-    on_schedule = F.forall("intervals", _on_schedule)
+
+
+def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
+    """The findings of `_kinds`, one per scope, sequence and kind, of the messages `concerned`."""
+    row, role = F.struct(*_TOLD), F.col("role")
+    attempt = F.when(role == "attempt", F.struct("tx_sequence_number", "message_id", "key"))
+    grouped = (
+        verdicts.select("*", *numbers_of("scope_key", called="scope"), row_key().alias("key"))
+        .join(concerned, [*_SCOPE, "replay_order"])
+        .groupBy("kind", *_SEQUENCE, "messages", "session_watched_ns", "intervals")
+        .agg(
+            *(F.max(F.when(role == name, row)).alias(name) for name in _ROLES),
+            F.sort_array(F.collect_set(attempt)).alias("attempts"),
+        )
+        .select("*", "first.*")
+        .withColumn("setter", F.col("setter.key"))
+    )
+    kinds = _kinds()
+    is_resend, on_schedule = F.col("kind") == FindingKind.RESEND_SCHEDULE.value, F.forall("intervals", _on_schedule)
 
     def by_kind(told: Callable[[Finding], Column]) -> Column:
         return reduce(

@@ -27,12 +27,12 @@ from jobs.transforms.scopes import (
 )
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
-from udfs.acceptance import STATE, Message, fold
+from udfs.acceptance import STATE, fold
 
-KEY = ["stream_id", "stream_offset"]
 LANE = ["scope_no", "lane"]
 BEFORE = (Window.unboundedPreceding, -1)
 SO_FAR = (Window.unboundedPreceding, Window.currentRow)
+ALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 STREAM_END = (1 << 63) - 1
 
 
@@ -41,12 +41,18 @@ def in_scope() -> WindowSpec:
     return Window.partitionBy("scope_no").orderBy("clock", "lane", "stream_offset")
 
 
+def replayed() -> WindowSpec:
+    """The same, once `replay_order` is known."""
+    return Window.partitionBy("scope_no").orderBy("replay_order")
+
+
 def contract(table: Table) -> list[Column]:
     """The table's columns in their order and types."""
     return [F.col(column.name).cast(column.type) for column in table]
 
 
-def _unsettled(rows: DataFrame) -> DataFrame:
+def unsettled(rows: DataFrame) -> DataFrame:
+    """The rows, to be computed wherever they are read."""
     return rows
 
 
@@ -59,7 +65,7 @@ def verdicts(
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
-    settle: Callable[[DataFrame], DataFrame] = _unsettled,
+    settle: Callable[[DataFrame], DataFrame] = unsettled,
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination.
 
@@ -84,16 +90,17 @@ def verdicts(
     if reading is Reading.LITERAL:
         conformant = judged.select(*LANE, "stream_offset", "conformant_number")
         judged = with_verdict(moving(timeline)).join(conformant, [*LANE, "stream_offset"])
-    replayed = with_evidence(with_names(judged, lanes), answers, reading)
-    carried = replayed.drop("captured_ns", "source_queue_manager")
-    return with_final_ack(messages.join(carried, KEY)).withColumn("content_hash", content()).select(contract(VERDICTS))
+    replayed = with_evidence(with_pair(judged, lanes), of_pairs(answers, lanes), reading).drop("captured_ns")
+    told = with_lane(messages, lanes).withColumn("content_hash", content()).drop("stream_id", "source_queue_manager")
+    return with_names(with_final_ack(told.join(replayed, [*LANE, "stream_offset"])), lanes).select(contract(VERDICTS))
 
 
 def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame:
-    """Routes with `scope_no` and `lane`, which is what a scope calls one of its streams, and `carries`.
+    """Routes with `scope_no`, `lane`, which is what a scope calls one of its streams, `pair_no` and `carries`.
 
-    Windows over numbers cost a fraction of those over names. A stream that misses bytes is a lane of each scope of its
-    session; where it is that alone, and not a route of its messages, `carries` is false.
+    A `pair_no` stands for a receiver and an original sender. Windows over numbers cost a fraction of those over names.
+    A stream that misses bytes is a lane of each scope of its session; where it is that alone, and not a route of its
+    messages, `carries` is false.
     """
     scopes = scoped.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
     missing = (
@@ -101,15 +108,20 @@ def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame
         .select("stream_id", "session_id", "first_ns")
         .join(scopes, "session_id")
     )
-    by_number = Window.partitionBy("scope_no")
+    by_number, by_pair = Window.partitionBy("scope_no"), Window.partitionBy("pair_no")
+    pair = F.struct("receiver", "source_queue_manager")
     return (
         scoped.withColumn("carries", F.lit(True))
         .unionByName(missing.withColumn("carries", F.lit(False)), allowMissingColumns=True)
         .withColumn("scope_no", _scope_no())
+        .withColumn("pair_no", F.xxhash64("receiver", "source_queue_manager"))
         .withColumn("one_scope", F.min("scope_key").over(by_number) == F.max("scope_key").over(by_number))
         .withColumn("lane", F.dense_rank().over(by_number.orderBy("first_ns", "stream_id")))
-        .withColumn("scope_no", F.when(F.col("one_scope"), F.col("scope_no")).otherwise(_same_number()))
-        .drop("one_scope")
+        .withColumn("one_pair", F.min(pair).over(by_pair) == F.max(pair).over(by_pair))
+        .withColumn(
+            "scope_no", F.when(F.col("one_scope") & F.col("one_pair"), F.col("scope_no")).otherwise(_same_number())
+        )
+        .drop("one_scope", "one_pair")
     )
 
 
@@ -120,27 +132,29 @@ def _scope_no() -> Column:
 
 def _same_number() -> Column:
     """Once in a thousand million warehouses of 100,000 scopes."""
-    return F.raise_error(F.concat(F.lit("Two scopes have the same number; one is "), "scope_key")).cast("long")
+    told = F.concat(F.lit("Two scopes or pairs of queue managers have the same number; one is of "), "scope_key")
+    return F.raise_error(told).cast("long")
+
+
+def with_lane(messages: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Transactional messages at their final destination with their lane, and what is known of its stream."""
+    routes = lanes.where("carries").select(*LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in ROUTE))
+    same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in ROUTE]
+    return messages.where("transactional").join(routes, same)
 
 
 def arrivals(messages: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Transactional messages at their final destination, by lane; `at` is the time that orders them."""
-    routes = lanes.where("carries").select(*LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in ROUTE))
-    same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in ROUTE]
-    return (
-        messages.where("transactional")
-        .join(routes, same)
-        .select(
-            *LANE,
-            "stream_offset",
-            "captured_ns",
-            F.coalesce("captured_ns", "first_ns").alias("at"),
-            "mid_stream",
-            signed(F.col("tx_sequence_id")).alias("sequence"),
-            F.col("tx_sequence_number").alias("number"),
-            F.col("previous_tx_sequence_number").alias("previous"),
-            F.lit(0).cast("long").alias("missing"),
-        )
+    """The messages of `with_lane` as rows of the timeline; `at` is the time that orders them."""
+    return with_lane(messages, lanes).select(
+        *LANE,
+        "stream_offset",
+        "captured_ns",
+        F.coalesce("captured_ns", "first_ns").alias("at"),
+        "mid_stream",
+        signed(F.col("tx_sequence_id")).alias("sequence"),
+        F.col("tx_sequence_number").alias("number"),
+        F.col("previous_tx_sequence_number").alias("previous"),
+        F.lit(0).cast("long").alias("missing"),
     )
 
 
@@ -242,7 +256,7 @@ def moving(timeline: DataFrame) -> DataFrame:
     """States before, as the letter of 3.1.5.8.6 has it: every message sets the state."""
     return timeline.select(
         "*",
-        *(F.lag(name.removeprefix("state_")).over(in_scope()).alias(name) for name in STATE),
+        *(F.lag(name.removeprefix("state_")).over(replayed()).alias(name) for name in STATE),
     )
 
 
@@ -274,23 +288,23 @@ def holding(timeline: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> Da
             F.max(F.when(F.col("hole"), F.col("replay_order"))).over(before).alias("last_hole"),
         )
         .withColumn("open", F.coalesce(F.col("last_hole") > F.coalesce("run", F.lit(-1)), F.lit(False)))
-        .drop("highest", "missing_before")
+        .drop("highest", "missing_before", "last_hole", "clock")
     )
-    return _walked(settle(marked), settle).drop("hole", "open", "run", "last_hole")
+    return _walked(settle(marked))
 
 
-def _walked(marked: DataFrame, settle: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Marked rows with the true states of those from a hole to the next cut: few, and joined where the others lie."""
-    place = ["scope_no", "replay_order"]
-    in_doubt = (
-        marked.where("hole OR open")
-        .select(*place, "run", *Message._fields, *STATE, (F.col("hole") & ~F.col("open")).alias("opens"))
+def _walked(marked: DataFrame) -> DataFrame:
+    """Marked rows with the true states of those from a hole to the next cut, which are walked one by one."""
+    in_doubt = F.col("hole") | F.col("open")
+    timeline = [column for column in marked.columns if column not in {"hole", "open", "run"}]
+    runs = (
+        marked.where(in_doubt)
+        .select(*timeline, (F.col("hole") & ~F.col("open")).alias("opens"), "run")
         .repartition("scope_no", "run")  # splits a large scope
-        .sortWithinPartitions(*place)
+        .sortWithinPartitions("scope_no", "replay_order")
     )
-    walked = settle(in_doubt.mapInArrow(fold, in_doubt.schema).select(*place, F.struct(*STATE).alias("walked")))
-    true = [F.when(F.col("walked").isNull(), F.col(k)).otherwise(F.col(f"walked.{k}")).alias(k) for k in STATE]
-    return marked.join(walked, place, "left").select(*(c for c in marked.columns if c not in STATE), *true)
+    walked = runs.mapInArrow(fold, runs.schema)
+    return marked.where(~in_doubt).select(timeline).unionByName(walked.select(timeline))
 
 
 def with_verdict(states: DataFrame) -> DataFrame:
@@ -299,7 +313,7 @@ def with_verdict(states: DataFrame) -> DataFrame:
     `sent` is the highest pair that the scope's unjudged messages, or the OrderAck that fixed its state, say
     the receiver had been sent: what is refused at or below it is a duplicate.
     """
-    alike = Window.partitionBy("scope_no", "sequence", "number").orderBy("replay_order")
+    by_number = Window.partitionBy("scope_no").orderBy("sequence", "number", "replay_order")
     is_message = F.col("previous").isNotNull()
     known = F.col("state_number").isNotNull()
     same = known & (F.col("sequence") == F.col("state_sequence"))
@@ -314,7 +328,7 @@ def with_verdict(states: DataFrame) -> DataFrame:
     sent_already = (F.col("sequence") < F.col("sent.sequence")) | (
         (F.col("sequence") == F.col("sent.sequence")) & (F.col("number") <= F.col("sent.number"))
     )
-    moved = F.coalesce("accepted", is_message)
+    moved, own = F.coalesce("accepted", is_message), F.struct("sequence", "number")
     verdict = (
         F.when(F.col("accepted").isNull(), Verdict.UNKNOWN.value)
         .when(~F.col("accepted") & (F.coalesce("seen", F.lit(False)) | sent_already), Verdict.DUPLICATE.value)
@@ -335,10 +349,12 @@ def with_verdict(states: DataFrame) -> DataFrame:
         states.withColumn("accepted", F.when(is_message & ~unknown, above & follows))
         .select(
             "*",
-            F.max(F.when(moved, F.col("replay_order"))).over(in_scope().rowsBetween(*SO_FAR)).alias("last_moved"),
-            F.max(sent).over(in_scope().rowsBetween(*BEFORE)).alias("sent"),
-            F.max(moved).over(alike.rowsBetween(*BEFORE)).alias("seen"),
+            F.max(F.when(moved, F.col("replay_order"))).over(replayed().rowsBetween(*SO_FAR)).alias("last_moved"),
+            F.max(sent).over(replayed().rowsBetween(*BEFORE)).alias("sent"),
         )
+        # A window by number has a million partitions where one by scope has a thousand.
+        .withColumn("last_seen", F.last(F.when(moved, own), ignorenulls=True).over(by_number.rowsBetween(*BEFORE)))
+        .withColumn("seen", F.col("last_seen") == own)
         .where(is_message)
         .withColumn("verdict", verdict)
         .select(
@@ -359,7 +375,18 @@ def with_verdict(states: DataFrame) -> DataFrame:
     )
 
 
-def with_names(judged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Judged messages with the stream, session, scope, receiver and original sender that their lane stands for."""
-    names = ("stream_id", "session_id", "scope_key", "receiver", "source_queue_manager")
-    return judged.join(lanes.where("carries").select(*LANE, *names).distinct(), LANE).drop(*LANE)
+def with_pair(judged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Judged messages with the number of their receiver and original sender."""
+    return judged.join(lanes.where("carries").select(*LANE, "pair_no").distinct(), LANE)
+
+
+def of_pairs(acknowledgments: DataFrame, lanes: DataFrame) -> DataFrame:
+    """The acknowledgments between a receiver and an original sender of judged messages, with their number."""
+    names = ["receiver", "source_queue_manager"]
+    return acknowledgments.join(lanes.where("carries").select(*names, "pair_no").distinct(), names)
+
+
+def with_names(rows: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Rows of a lane with the stream, session, scope and original sender that it stands for."""
+    names = ("stream_id", "session_id", "scope_key", "source_queue_manager")
+    return rows.join(lanes.where("carries").select(*LANE, *names).distinct(), LANE)

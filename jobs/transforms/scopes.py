@@ -162,7 +162,8 @@ def acknowledgments(acks: DataFrame, ends: DataFrame, routes: DataFrame) -> Data
     either. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for
     the original senders of the messages that its session's other direction carried.
     """
-    senders = routes.groupBy("session_id").agg(F.collect_set("source_queue_manager").alias("senders"))
+    pairs = routes.select("session_id", "source_queue_manager").distinct()
+    senders = pairs.groupBy("session_id").agg(F.collect_set("source_queue_manager").alias("senders"))
     is_final = F.col("ack_type") == AckType.FINAL_ACK.value
     named = F.when(is_final, _guid("source_guid")).otherwise(_guid("queue_manager_address"))
     return (

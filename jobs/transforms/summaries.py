@@ -3,11 +3,19 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.coverage import coverage
-from jobs.transforms.expressions import row_key
+from jobs.transforms.coverage import session_coverage
+from jobs.transforms.expressions import numbers_of, row_key
 from jobs.transforms.replay import SO_FAR, contract
-from jobs.transforms.scopes import passes_through
+from jobs.transforms.scopes import passes_through, signed
 from schemas.replay import SEQUENCES, SESSIONS, TRANSACTIONS, UNKNOWN_READING, Explains, Scope, Verdict
+
+_STREAM, _SCOPE, _SENDER = (
+    ("stream_no", "stream_check"),
+    ("scope_no", "scope_check"),
+    ("sender_no", "sender_check"),
+)
+_PLACE = ("clock", "stream_id", "stream_offset")
+_OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
 
 
 def _counts() -> list[Column]:
@@ -65,8 +73,7 @@ def sessions(
         )
     )
     explained = F.col("explained_by")
-    judged = verdicts.groupBy("session_id").agg(
-        F.max(F.substring_index("scope_key", " ", 1)).alias("replay_scope"),
+    judged = verdicts.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
         *_counts(),
         F.count("explained_by").alias("answers"),
         F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
@@ -75,7 +82,7 @@ def sessions(
     counts = (*(verdict.value for verdict in Verdict), "answers", "answers_conformant", "answers_literal")
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     return (
-        carried.join(coverage(messages, ends, stream_gaps, quarantine), "session_id")
+        carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")
         .join(judged, "session_id", "left")
         .fillna(unjudged.value, subset=["replay_scope"])
         .fillna(0, subset=list(counts))
@@ -96,6 +103,12 @@ def _reading_explained() -> Column:
     )
 
 
+def _place_of(neighbour: Column) -> Column:
+    """The place of the message beside this one; null where there is none."""
+    place = F.struct(neighbour["stream_id"].alias("stream_id"), neighbour["stream_offset"].alias("stream_offset"))
+    return F.when(neighbour.isNotNull(), place)
+
+
 def transactions(verdicts: DataFrame) -> DataFrame:
     """One row of TRANSACTIONS per use of a sender's transaction ID, of the first arrival of each message.
 
@@ -104,76 +117,82 @@ def transactions(verdicts: DataFrame) -> DataFrame:
     scope the numbers of a transaction follow one another: where its first message is missing and the message
     with the number before it was captured, or its last one and the number behind it, the sender sent none.
     """
-    on_stream = Window.partitionBy("stream_id").orderBy("stream_offset").rowsBetween(*SO_FAR)
-    alike = Window.partitionBy("scope_key", "tx_sequence_id", "tx_sequence_number")
-    in_scope = Window.partitionBy("scope_key").orderBy("tx_sequence_id", "tx_sequence_number")
-    under_id = Window.partitionBy("source_queue_manager", "tx_transaction_id").orderBy(
-        "clock", "stream_id", "stream_offset"
-    )
+    on_stream = Window.partitionBy(*_STREAM).orderBy("stream_offset").rowsBetween(*SO_FAR)
+    in_scope = Window.partitionBy(*_SCOPE).orderBy("sequence", "number")
+    arrivals = Window.partitionBy(*_SCOPE).orderBy("sequence", "number", F.desc("replay_order"))
+    numbered = F.struct("sequence", "number")
+    last_accepted = F.last(F.when(F.col("accepted"), numbered), ignorenulls=True).over(arrivals.rowsBetween(*SO_FAR))
+    under_id = Window.partitionBy(*_SENDER, "tx_transaction_id").orderBy(*_PLACE)
     ended = F.lag("tx_last").over(under_id)
-    place = F.struct("clock", "stream_id", "stream_offset")
-    neighbour = F.struct(
-        F.col("tx_sequence_id").alias("sequence"),
-        F.col("tx_sequence_number").alias("number"),
-        F.col("tx_transaction_id").alias("transaction"),
-        row_key().alias("key"),
-    )
-    same_sequence = F.col("tx_sequence_id")
-    follows = (F.col("before.sequence") == same_sequence) & (F.col("before.number") + 1 == F.col("tx_sequence_number"))
-    followed = (F.col("behind.sequence") == same_sequence) & (F.col("behind.number") - 1 == F.col("tx_sequence_number"))
+    in_instance = Window.partitionBy(*_SENDER, "tx_transaction_id", "instance", *_SCOPE).orderBy(*_PLACE)
+    place = F.struct(*_PLACE)
+    neighbour = F.struct("sequence", "number", "tx_transaction_id", "stream_id", "stream_offset")
+    before, behind = F.col("before"), F.col("behind")
+    follows = (before["sequence"] == F.col("sequence")) & (before["number"] + 1 == F.col("number"))
+    followed = (behind["sequence"] == F.col("sequence")) & (behind["number"] - 1 == F.col("number"))
+    own = F.struct("stream_id", "stream_offset")
     first, last = F.col("first"), F.col("last")
     no_first = ~F.col("has_first") & first["follows"]
     no_last = ~F.col("has_last") & last["followed"]
     shows = F.array_compact(
         F.array(
-            first["key"],
-            F.when(last["key"] != first["key"], last["key"]),
-            F.when(no_first, first["before"]),
-            F.when(no_last, last["behind"]),
-            F.when(F.col("interleaved"), F.col("between")),
+            row_key("first.own"),
+            F.when(last["own"] != first["own"], row_key("last.own")),
+            F.when(no_first, row_key("first.before")),
+            F.when(no_last, row_key("last.behind")),
+            F.when(F.col("interleaved"), row_key("between")),
         )
     )
     return (
         verdicts.where(F.col("tx_transaction_id").isNotNull())
         .select(
             "*",
-            F.max("captured_ns").over(on_stream).alias("clock"),
-            F.min("replay_order").over(alike).alias("first_arrival"),
-            F.max("accepted").over(alike).alias("ever_accepted"),
+            *numbers_of("stream_id", called="stream"),
+            *numbers_of("scope_key", called="scope"),
+            *numbers_of("source_queue_manager", called="sender"),
+            signed(F.col("tx_sequence_id")).alias("sequence"),
+            F.col("tx_sequence_number").alias("number"),
         )
-        .where("replay_order = first_arrival")
+        .withColumn("clock", F.max("captured_ns").over(on_stream))
+        .repartition("scope_no")  # once for the windows of a scope
+        .select(
+            "*",
+            (last_accepted == numbered).alias("ever_accepted"),
+            F.lead(numbered).over(arrivals).alias("next_number"),
+        )
+        .where(F.coalesce(F.col("next_number") != numbered, F.lit(True)))
         .select("*", F.lag(neighbour).over(in_scope).alias("before"), F.lead(neighbour).over(in_scope).alias("behind"))
         .withColumn("begins", ended.isNotNull() & (F.col("tx_first") | ended))
         .withColumn("instance", F.count_if("begins").over(under_id.rowsBetween(*SO_FAR)) + 1)
-        .withColumn("place", place)
-        .withColumn("opens", ~F.coalesce(F.col("before.transaction") == F.col("tx_transaction_id"), F.lit(False)))
-        .withColumn(
-            "end",
-            F.struct(
-                "message_id",
-                "session_id",
-                "scope_key",
-                "destination_queue",
-                "tx_sequence_id",
-                row_key().alias("key"),
-                F.coalesce(follows, F.lit(False)).alias("follows"),
-                F.coalesce(followed, F.lit(False)).alias("followed"),
-                F.col("before.key").alias("before"),
-                F.col("behind.key").alias("behind"),
-            ),
-        )
-        .groupBy("source_queue_manager", "tx_transaction_id", "instance")
+        .withColumn("opens", ~F.coalesce(before["tx_transaction_id"] == F.col("tx_transaction_id"), F.lit(False)))
+        .withColumn("enters", F.row_number().over(in_instance) == 1)
+        .groupBy(*_SENDER, "tx_transaction_id", "instance")
         .agg(
             F.count(F.lit(1)).alias("messages"),
             F.count_if("ever_accepted").alias("accepted"),
             F.coalesce(F.max("tx_first"), F.lit(False)).alias("has_first"),
             F.coalesce(F.max("tx_last"), F.lit(False)).alias("has_last"),
-            (F.count_if("opens") > F.count_distinct("scope_key")).alias("interleaved"),
-            F.max_by(F.when(F.col("opens"), F.col("before.key")), F.when(F.col("opens"), F.col("place"))).alias(
-                "between"
-            ),
-            F.min_by("end", "place").alias("first"),
-            F.max_by("end", "place").alias("last"),
+            (F.count_if("opens") > F.count_if("enters")).alias("interleaved"),
+            F.max_by(F.when(F.col("opens"), _place_of(before)), F.when(F.col("opens"), place)).alias("between"),
+            F.min_by(
+                F.struct(
+                    "message_id",
+                    *_OF_FIRST,
+                    own.alias("own"),
+                    F.coalesce(follows, F.lit(False)).alias("follows"),
+                    _place_of(before).alias("before"),
+                ),
+                place,
+            ).alias("first"),
+            F.max_by(
+                F.struct(
+                    "message_id",
+                    own.alias("own"),
+                    F.coalesce(followed, F.lit(False)).alias("followed"),
+                    _place_of(behind).alias("behind"),
+                ),
+                place,
+            ).alias("last"),
             *_seen(),
         )
         .withColumn("torn", ~(F.col("has_first") & F.col("has_last")))
@@ -183,7 +202,7 @@ def transactions(verdicts: DataFrame) -> DataFrame:
             "*",
             first["message_id"].alias("first_message_id"),
             last["message_id"].alias("last_message_id"),
-            *(first[name].alias(name) for name in ("session_id", "scope_key", "destination_queue", "tx_sequence_id")),
+            *(first[name].alias(name) for name in _OF_FIRST),
         )
         .select(contract(TRANSACTIONS))
     )

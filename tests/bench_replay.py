@@ -1,0 +1,297 @@
+"""Measure the replay's transforms on made rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
+
+The tables that they read are made by Spark: ten million messages cost neither a capture nor its decoding. CPU
+time is that of all processes of the run. `--hash` hashes what was written, to hold one version to another.
+"""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from replay_tables import T0, TABLES
+
+from jobs.measure import measured
+from jobs.replay import _settled as settled
+from jobs.session import open_session
+from jobs.transforms import replay, summaries
+from jobs.transforms.coverage import unread_runs
+from jobs.transforms.findings import findings
+from jobs.transforms.scopes import NULL_GUID, acknowledgments, with_ends
+from schemas.wire import UNLIMITED
+
+_ROUND = 500  # messages of a scope, in which one comes twice, two are swapped and one number expires
+_NUMBERS = 499  # that a round uses up
+_ROUNDS = 200  # of a sequence
+_ON_CONNECTION = 20_000  # messages, after which a scope goes on over another connection
+_SPACING_NS = 10_000_000
+_ACKNOWLEDGED = 20  # messages, after which comes an OrderAck
+_LOST = 10_000  # messages, after which the capture misses one
+_OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
+
+
+def guid(prefix: str, number: Column) -> Column:
+    """The GUID of a made queue manager."""
+    return F.concat(F.lit(prefix), F.lpad(number.cast("string"), 7, "0"), F.lit("-1234-5678-9abc-def012345678"))
+
+
+def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
+    """One row per message with `scope`, its place `k` there, its numbers, its connection and the offset there."""
+    of_scope = -(-messages // scopes)
+    scope, k = F.expr(f"id div {of_scope}"), F.col("id") % of_scope
+    rows = spark.range(messages).select(scope.alias("scope"), k.alias("k"))
+    rows = rows.withColumn("turn", F.col("k") + F.col("scope") * 37 % _ROUND if of_scope < _ROUND else F.col("k"))
+    p, turn = F.col("p"), F.expr(f"turn div {_ROUND}")
+    steps = (  # of a round: from which place on, the number there, less the place
+        (300, F.lit(0)),
+        (203, F.lit(-1)),
+        (202, F.lit(-1)),
+        (201, F.lit(-1)),
+        (200, F.lit(1)),
+        (101, F.lit(0)),
+        (100, F.lit(-9)),
+    )
+    less: Column = F.lit(1)
+    for place, number in reversed(steps):
+        less = F.when(p >= place, number).otherwise(less)
+    number = turn % _ROUNDS * _NUMBERS + p + less
+    previous = F.when((F.col("k") == 0) | (F.col("number") == 1), 0).otherwise(
+        F.col("number") - F.when(p == 300, 2).otherwise(1)
+    )
+    sequence = (7_000_000_000_000_000_000 + F.col("scope") * 1_000_000 + F.expr(f"turn div {_ROUND * _ROUNDS}")).cast(
+        "decimal(20,0)"
+    )
+    return (
+        rows.withColumn("p", F.col("turn") % _ROUND)
+        .withColumn("number", number.cast("long"))
+        .withColumn("previous", previous.cast("long"))
+        .withColumn("sequence", sequence)
+        .withColumn("connection", F.expr(f"k div {_ON_CONNECTION}"))
+        .withColumn("offset", F.col("k") % _ON_CONNECTION * 1000)
+        .withColumn("ns", T0 + F.col("k") * _SPACING_NS + F.col("scope"))
+        # Of ten senders one sends to two queues, which it numbers apart.
+        .withColumn("source", guid("a", F.col("scope") - F.when(F.col("scope") % 10 == 1, 1).otherwise(0)))
+        .withColumn("receiver", guid("b", F.col("scope") % 50))
+        .withColumn("stream_id", _stream_id(forth=True))
+    )
+
+
+def _stream_id(*, forth: bool) -> Column:
+    ends = F.concat(F.lit("10.0."), F.col("scope"), F.lit(".1:"), 49_152 + F.col("connection")), F.lit("10.9.0.1:1801")
+    return F.concat_ws(">", *(ends if forth else ends[::-1]))
+
+
+def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame]:
+    """The tables that the replay reads, with the columns it reads."""
+    rows = sent(spark, messages, scopes)
+    lost = F.col("k") % _LOST == _LOST - 1
+    at = F.timestamp_micros(F.expr("ns div 1000"))
+    ordinal = F.col("k") + 1
+    known = {
+        "stream_offset": F.col("offset"),
+        "captured_at": at,
+        "captured_ns": F.col("ns"),
+        "capture_id": F.lit("0123456789abcdef0123456789abcdef"),
+        "first_frame": F.col("k") * 2,
+        "last_frame": F.col("k") * 2 + 1,
+        "source_queue_manager": F.col("source"),
+        "queue_manager_address": F.lit(NULL_GUID),
+        "destination_queue": F.concat(F.lit("DIRECT=OS:server\\private$\\orders"), F.col("scope")),
+        "message_id": F.concat_ws("\\", "source", F.col("number")),
+        "message_id_ordinal": ordinal,
+        "label": F.concat(F.lit("order "), F.col("number")),
+        "transactional": F.lit(True),
+        "tx_sequence_id": F.col("sequence"),
+        "tx_sequence_ordinal": F.col("scope"),
+        "tx_sequence_timestamp": F.lit(1_600_000_000),
+        "tx_sequence_number": F.col("number"),
+        "previous_tx_sequence_number": F.col("previous"),
+        "tx_first": F.col("number") % 4 == 1,
+        "tx_last": F.col("number") % 4 == 0,
+        "tx_transaction_id": F.expr("(number - 1) div 4 % 1048576"),
+        "message_class": F.lit(0),
+        "body_size": F.lit(1000),
+        "body_type": F.lit(8),
+        "application_tag": F.lit(0),
+        "extension_size": F.lit(0),
+        "correlation_id": F.lit(None),
+        "sent_at": at - F.expr("interval 1 second"),
+        "time_to_reach_queue": F.lit(UNLIMITED),
+        "time_to_be_received": F.lit(UNLIMITED),
+    }
+    ends = (
+        rows.groupBy("scope", "connection", "source", "receiver")
+        .agg(F.min(at).alias("first_captured_at"), F.max(at).alias("last_captured_at"), F.count("*").alias("n"))
+        .withColumn("connection_id", _stream_id(forth=True))
+        .withColumn("stream_id", F.explode(F.array(_stream_id(forth=True), _stream_id(forth=False))))
+        .withColumn("from_initiator", F.col("stream_id") == F.col("connection_id"))
+        .withColumn("addresses", F.transform(F.split("stream_id", ">"), lambda end: F.substring_index(end, ":", 1)))
+    )
+    acknowledged = rows.where(F.col("k") % _ACKNOWLEDGED == _ACKNOWLEDGED - 1)
+    made_columns: dict[str, tuple[DataFrame, dict[str, Column]]] = {
+        "messages": (rows.where(~lost), known),
+        "streams": (
+            ends,
+            {
+                "src_ip": F.col("addresses")[0],
+                "dst_ip": F.col("addresses")[1],
+                "mid_stream": F.lit(False),
+                "recovered_bytes": F.col("n") * 1000,
+                "missing_bytes": F.lit(0),
+            },
+        ),
+        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(1000)}),
+        "quarantine": (rows.where("false"), {"stage": F.lit("framing"), "stream_offset": F.col("offset")}),
+        "acks": (
+            acknowledged,
+            {
+                "stream_id": _stream_id(forth=False),
+                "stream_offset": F.col("offset"),
+                "captured_at": at,
+                "captured_ns": F.col("ns") + 5_000_000,
+                "ack_type": F.lit("order_ack"),
+                "source_queue_manager": F.col("receiver"),
+                "queue_manager_address": F.when(F.col("k") % 40 == 19, NULL_GUID).otherwise(F.col("source")),
+                "tx_sequence_id": F.col("sequence"),
+                "tx_sequence_number": F.col("number"),
+                "previous_tx_sequence_number": F.col("previous"),
+            },
+        ),
+        "handshakes": (
+            ends,
+            {
+                "stream_offset": F.lit(0),
+                "handshake_type": F.lit("establish_connection"),
+                "client_guid": F.col("source"),
+                "server_guid": F.when(F.col("from_initiator"), NULL_GUID).otherwise(F.col("receiver")),
+            },
+        ),
+    }
+    return {name: _shaped(name, *of) for name, of in made_columns.items()}
+
+
+def _shaped(name: str, rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
+    table, names = TABLES[name]
+    return rows.select(
+        *(
+            columns.get(column, F.col(column) if column in rows.columns else F.lit(None))
+            .cast(table.spark[column].dataType)
+            .alias(column)
+            for column in names
+        )
+    )
+
+
+class Bench:
+    """Tables in a folder, and what it costs to write each."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.plans: Counter[str] = Counter()
+
+    def table(self, name: str, rows: DataFrame) -> DataFrame:
+        """The rows, written and read again."""
+        self.counted(rows)
+        path = str(self.folder / name)
+        rows.write.parquet(path)
+        return self.spark.read.parquet(path)
+
+    def settled(self, rows: DataFrame) -> DataFrame:
+        """The rows as the job settles them, their plan counted."""
+        self.counted(rows)
+        return settled(rows)
+
+    def counted(self, rows: DataFrame) -> None:
+        """Count the operators of the plan."""
+        text = StringIO()
+        with redirect_stdout(text):
+            rows.explain()
+        words = text.getvalue().replace("(", " ").replace("*", " ").split()
+        self.plans.update(word for word in words if word in _OPERATORS)
+
+    def replay(self, messages: int, scopes: int) -> list[str]:
+        """Markdown: what each table costs."""
+        tables = {}
+        inputs = made(self.spark, messages, scopes)
+        for name, rows in inputs.items():
+            tables[name] = self.table(name, rows)
+        gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
+        ends = settled(with_ends(tables["streams"], tables["handshakes"]))
+        result: dict[str, DataFrame] = {}
+
+        def write(name: str, make: Callable[[], DataFrame]) -> str:
+            self.plans.clear()
+
+            def work() -> None:
+                result[name] = self.table(name, make())
+
+            cost = measured(work)
+            plan = " | ".join(str(self.plans[operator]) for operator in _OPERATORS)
+            return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {messages / cost.cpu_s:,.0f} | {plan} |"
+
+        def verdicts() -> DataFrame:
+            return replay.verdicts(tables["messages"], ends, gaps, quarantine, tables["acks"], settle=self.settled)
+
+        def found() -> DataFrame:
+            answers = acknowledgments(tables["acks"], ends, result["verdicts"])
+            runs = unread_runs(gaps, quarantine)
+            read = (result[name] for name in ("verdicts", "sequences", "transactions"))
+            return findings(tables["messages"], ends, runs, answers, *read, settle=self.settled)
+
+        lines = [
+            f"| table | wall s | CPU s | messages per core-second | {' | '.join(_OPERATORS)} |",
+            f"| --- |{' ---: |' * (3 + len(_OPERATORS))}",
+        ]
+        all_of_it = measured(
+            lambda: lines.extend(
+                [
+                    write("verdicts", verdicts),
+                    write("sequences", lambda: summaries.sequences(result["verdicts"])),
+                    write(
+                        "sessions",
+                        lambda: summaries.sessions(tables["messages"], ends, gaps, quarantine, result["verdicts"]),
+                    ),
+                    write("transactions", lambda: summaries.transactions(result["verdicts"])),
+                    write("findings", found),
+                ]
+            )
+        )
+        per_s = messages / all_of_it.cpu_s
+        return [*lines, f"| all | {all_of_it.wall_s:.1f} | {all_of_it.cpu_s:.1f} | {per_s:,.0f} | |"]
+
+    def hashes(self) -> list[str]:
+        """Count and hash of the rows of each table, whatever their order."""
+        lines = []
+        for name in ("verdicts", "sequences", "sessions", "transactions", "findings"):
+            rows = self.spark.read.parquet(str(self.folder / name))
+            of_row = F.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
+            lines.append(f"{name} {rows.agg(F.count('*'), F.sum(of_row)).collect()[0]}")
+        return lines
+
+
+def main() -> None:
+    """Replay as many messages as are asked for, in so many scopes, and print what it costs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
+    parser.add_argument("--hash", action="store_true", help="hash what was written")
+    asked = parser.parse_args()
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 4g pyspark-shell")
+    spark = open_session("benchmark of the replay")
+    for messages, scopes in ((asked.messages // 20, 100), *((asked.messages, scopes) for scopes in asked.scopes)):
+        with TemporaryDirectory() as folder:
+            bench = Bench(spark, Path(folder))
+            title = f"\n{messages:,} messages in {scopes:,} scopes\n"
+            print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
+            if asked.hash:
+                print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
