@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
@@ -19,6 +18,7 @@ from jobs import accounts, claims, command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.errors import ChangedError, ConflictError, JobError
+from jobs.settled import sent_along, settled
 from jobs.sources import Stamp, capture_files, stamps
 from jobs.summary import ingest_summary
 from jobs.together import together
@@ -88,7 +88,7 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
         ConflictError: another run published meanwhile.
     """
     survey = _survey(warehouse.spark, list(files), options)
-    new = _settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
+    new = settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
     listed = _listed(new)
     if not listed:
         progress("ingest: nothing new")
@@ -121,12 +121,12 @@ class _Found:
     def of(cls, captures: DataFrame, listed: list[Row], options: IngestOptions, only: DataFrame | None = None) -> Self:
         """Read the ranked captures, of each all connections or `only` some."""
         splits = ingest.splits(captures, only).repartition(_tasks(sum(row["splits"] for row in listed)))
-        scanned = _settled(columns.scanned(splits, options))
+        scanned = settled(columns.scanned(splits, options))
         cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
-        fragments = None if cut.isEmpty() else _settled(columns.reassembled(cut, options))
+        fragments = None if cut.isEmpty() else settled(columns.reassembled(cut, options))
         files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in listed}
         found = cls(captures, files, scanned, fragments, scanned)
-        return replace(found, now=_settled(connections.held(found.segments, captures)))
+        return replace(found, now=settled(connections.held(found.segments, captures)))
 
     @property
     def segments(self) -> DataFrame:
@@ -155,16 +155,16 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     states, captures = warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES)
     before, choices = together(
         (
-            lambda: _settled(connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now)),
-            lambda: _settled(connections.states_before(states, captures, found.now)),
+            lambda: settled(connections.earlier(warehouse.read(CONNECTION_CAPTURES), captures, found.now)),
+            lambda: settled(connections.states_before(states, captures, found.now)),
         )
     )
     bases = choices.where("nth = 1")
-    late = _settled(connections.needed(before, bases).select("packed").distinct())
+    late = settled(connections.needed(before, bases).select("packed").distinct())
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
     bases = bases.join(late, "packed", "left_anti")
     begun = in_order.unionByName(connections.state_segments(bases), allowMissingColumns=True)
-    rows = _settled(columns.assembled(begun, found.files, options, final=False))
+    rows = settled(columns.assembled(begun, found.files, options, final=False))
     flagged = rows.where("again is not null").select("again.*")
     flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back")))
     reached = before.select("packed", *connections.PLACE).unionByName(found.now.select("packed", *connections.PLACE))
@@ -172,11 +172,11 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     if not count:
         return _Assembled(rows, bases, reached)
     progress(f"ingest: {count} connections are looked at again with all their bytes")
-    flagged = _settled(flagged)
-    again = _settled(connections.bases_again(choices, flagged))
+    flagged = settled(flagged)
+    again = settled(connections.bases_again(choices, flagged))
     again, more = _read_again(warehouse, found, flagged, connections.needed(before, again), again, options)
     begun = more.segments.unionByName(connections.state_segments(again), allowMissingColumns=True)
-    redone = _settled(columns.assembled(begun, more.files, options, final=True))
+    redone = settled(columns.assembled(begun, more.files, options, final=True))
     done = rows.join(redone.select("endpoints").distinct(), "endpoints", "left_anti")
     kept = bases.join(flagged, "packed", "left_anti")
     return _Assembled(done.unionByName(redone), kept.unionByName(again), reached)
@@ -197,14 +197,14 @@ def _read_again(
     Raises:
         JobError: there is no such state either.
     """
-    needed = _settled(needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct())
+    needed = settled(needed.join(flagged, "packed", "left_semi").select("packed", "capture_id").distinct())
     captures = warehouse.read(CAPTURES).join(needed.select("capture_id").distinct(), "capture_id", "left_semi")
     files = [row["uri"] for row in captures.select("uri").collect()]
     old = found.captures.drop("capture").limit(0)
     if files:
         progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-        old = _settled(ingest.unchanged(_survey(warehouse.spark, files, options), captures))
-        gone = _settled(needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct())
+        old = settled(ingest.unchanged(_survey(warehouse.spark, files, options), captures))
+        gone = settled(needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct())
         if not gone.isEmpty():
             latest = connections.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone)
             if latest.count() < gone.count():
@@ -213,18 +213,13 @@ def _read_again(
             bases = bases.join(gone, "packed", "left_anti").unionByName(latest, allowMissingColumns=True)
             needed = needed.join(gone, "packed", "left_anti")
     now = found.now.join(flagged, "packed", "left_semi").select("packed", "capture_id")
-    ranked = _settled(ingest.ranked(found.captures.drop("capture").unionByName(old)))
-    return _settled(bases), _Found.of(ranked, _listed(ranked), options, needed.unionByName(now))
+    ranked = settled(ingest.ranked(found.captures.drop("capture").unionByName(old)))
+    return settled(bases), _Found.of(ranked, _listed(ranked), options, needed.unionByName(now))
 
 
 def _listed(captures: DataFrame) -> list[Row]:
     """Of each ranked capture: rank, identifier, place, size and number of splits."""
     return captures.select("capture", "capture_id", "uri", "size_bytes", F.size("cursors").alias("splits")).collect()
-
-
-def _settled(rows: DataFrame) -> DataFrame:
-    """The rows, computed once and kept: what reads them is planned without what made them."""
-    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _tasks(splits: int) -> int:
@@ -233,7 +228,7 @@ def _tasks(splits: int) -> int:
 
 def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    survey = _settled(columns.surveyed(listed.repartition(_tasks(len(files))), options))
+    survey = settled(columns.surveyed(listed.repartition(_tasks(len(files))), options))
     for row in survey.where("seams is not null").select("uri", "seams").collect():
         progress(f"ingest: {row['uri']}: {row['seams']}")
     return survey
@@ -242,8 +237,9 @@ def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> Da
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: claims.Publishing) -> None:
     """Write the tables, the one that says a capture is done last."""
     rows = assembled.rows
-    states = _settled(connections.state_rows(rows, assembled.reached))
+    states = settled(connections.state_rows(rows, assembled.reached))
     _delete_stale(warehouse, connections.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
+    confirmed = sent_along(rows.where("sealed is not null").select("sealed.*"))
     held = found.now.join(states.select("packed", "endpoints"), "packed")
     merges = [
         partial(_merge, warehouse, publishing, table, table_rows)
@@ -251,7 +247,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publish
             (CONNECTION_CAPTURES, held),
             (STREAMS, ingest.stream_rows(rows)),
             (STREAM_GAPS, ingest.gap_rows(rows)),
-            (PACKETS, ingest.packet_rows(rows, found.scanned, found.captures)),
+            (PACKETS, ingest.packet_rows(rows, confirmed, found.scanned, found.captures)),
             (QUARANTINE, ingest.quarantine_rows(rows, found.faults, found.captures)),
             (PINGS, ingest.ping_rows(found.scanned, found.captures)),
         )
@@ -272,7 +268,7 @@ def _merge(warehouse: Warehouse, publishing: claims.Publishing, table: Table, ro
 def _merge_states(warehouse: Warehouse, publishing: claims.Publishing, states: DataFrame, now: DataFrame) -> None:
     """Replace the states of connections that go on, and remove those that lack what is known `now`."""
     overtaken = connections.overtaken(warehouse.read(CONNECTION_STATES), now)
-    overtaken = _settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
+    overtaken = settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
     warehouse.merge(CONNECTION_STATES, states, publishing.tag, update=True, empty=publishing.first)
     if not overtaken.isEmpty():
         warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
@@ -280,7 +276,7 @@ def _merge_states(warehouse: Warehouse, publishing: claims.Publishing, states: D
 
 def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
     """Remove the rows that the new ones replace: of streams that go on, what was provisional."""
-    stale = _settled(stale)
+    stale = settled(stale)
     if stale.isEmpty():
         return
     behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"

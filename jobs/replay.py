@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast
 
 from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
+from jobs.settled import sent_along, settled
 from jobs.summary import replay_summary
 from jobs.together import together
 from jobs.transforms import replay, summaries
@@ -22,7 +22,6 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 
 SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
-_FEW = 100_000  # rows of some hundred bytes
 TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
@@ -34,9 +33,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 
 def _settled(rows: DataFrame) -> DataFrame:
-    """The rows, computed once; few of them are sent to every task that joins them, so that the many stay in place."""
-    rows = rows.localCheckpoint()
-    return rows if rows.limit(_FEW + 1).count() > _FEW else broadcast(rows)
+    return sent_along(settled(rows))
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

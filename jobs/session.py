@@ -5,15 +5,23 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from jobs.errors import JobError
 
 _OLDEST_JAVA = 17
+_NEEDED = {
+    # Spark 4.1.1 takes a union of two sides for partitioned like both; adaptive execution then coalesces each side by
+    # itself, and the rows of a key part.
+    "spark.sql.unionOutputPartitioning": "false",
+    # A commit without rows is made all the same: it says what its table was derived from.
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+}
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -24,6 +32,19 @@ def spark_defaults() -> dict[str, str]:
 
 
 def open_session(application: str) -> SparkSession:
+    """A session (see `_session`) with what results depend on set, where its platform lets that be set.
+
+    Raises:
+        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+    """
+    session = _session(application)
+    for key, value in _NEEDED.items():
+        with suppress(PySparkException):  # serverless Databricks lets few settings be set
+            session.conf.set(key, value)
+    return session
+
+
+def _session(application: str) -> SparkSession:
     """The active session (Databricks, notebooks), a Connect client where SPARK_REMOTE says so, or a new session.
 
     SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.

@@ -6,7 +6,7 @@ Every commit says in its user metadata which step made it and, for a derived tab
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -31,7 +31,6 @@ _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET
 """Operations that leave a table's rows as they are."""
 _CHECK = "delta.constraints."
 _SCHEMA = "msmq.schema"
-_SKIP_EMPTY = "spark.databricks.delta.skipRecordingEmptyCommits"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 100
 _LONGEST_WITH_READERS = 168
@@ -90,8 +89,6 @@ class Warehouse:
         """
         if bool(config.warehouse) == bool(config.catalog_schema):
             raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
-        with suppress(PySparkException):  # a platform's own session may not let it be set: see `derive`
-            spark.conf.set(_SKIP_EMPTY, "false")
         return cls(spark, config.warehouse, config.catalog_schema)
 
     @property

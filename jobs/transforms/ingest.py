@@ -98,10 +98,9 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
     return assembled.where("gap is not null").select("gap.*")
 
 
-def packet_rows(assembled: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
-    """Rows of PACKETS: those that were framed when the ranked captures were scanned, and those that were later."""
+def packet_rows(assembled: DataFrame, confirmed: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
+    """Rows of PACKETS: those framed while `captures` were scanned that are confirmed, and those framed later."""
     framed = assembled.where("packet is not null").select("packet.*")
-    confirmed = F.broadcast(assembled.where("sealed is not null").select("sealed.*"))
     sealed = scanned.where("packets is not null").select("capture", "frame", "packets")
     placed = _with_capture_id(sealed.join(confirmed, ["capture", "frame"]), captures)
     return columns.unsealed(placed).unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))

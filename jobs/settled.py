@@ -1,0 +1,17 @@
+"""Rows that are computed once and kept, on disk: what reads them is planned without what made them."""
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import broadcast
+
+_FEW = 100_000  # rows of some hundred bytes
+
+
+def settled(rows: DataFrame) -> DataFrame:
+    """The rows, computed once."""
+    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+
+
+def sent_along(rows: DataFrame) -> DataFrame:
+    """Settled rows: few of them are sent to every task that joins them, so that the many stay in place."""
+    return rows if rows.limit(_FEW + 1).count() > _FEW else broadcast(rows)
