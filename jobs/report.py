@@ -5,8 +5,8 @@ import json
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pyarrow import fs
@@ -19,6 +19,7 @@ from jobs.errors import JobError, UsageError
 from jobs.page import arrange
 from jobs.page.arrange import Rows
 from jobs.page.render import files, render
+from jobs.together import together
 from jobs.transforms import report
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.scopes import with_ends
@@ -142,7 +143,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         for rows in (all_sessions, tables["captures"], tables["streams"])
     )
     findings = report.findings_of_period(all_findings, tables["sequences"], since)
-    rows = _together(
+    rows = _collected(
         outcomes=report.outcomes(verdicts, *arrange.steps(extent)),
         lost=report.never_accepted(all_verdicts, tables["sequences"], since),
         kinds=report.findings_by_kind(findings),
@@ -161,7 +162,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     ends = with_ends(tables["streams"], tables["handshakes"])
     ends = ends.localCheckpoint() if listed else ends
     limit = config.drawn_points
-    rows |= _together(
+    rows |= _collected(
         witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),
         coverage=report.coverage(tables["streams"], ends, tables["quarantine"], listed) if listed else None,
         points=report.points(drawn, config.drawn_pictures, limit) if drawn_sessions else None,
@@ -169,7 +170,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     )
     pictures = warehouse.spark.createDataFrame(arrange.pictures(rows), _PICTURES)
     captures = sorted({row["capture_id"] for row in rows["points"]})
-    rows |= _together(
+    rows |= _collected(
         others=_witnesses(
             warehouse.spark, arrange.unseen_keys(rows), tables, ["messages", "acks", "packets", "stream_gaps"]
         ),
@@ -189,10 +190,9 @@ def _witnesses(
     return report.witness_rows(wanted, [tables[name] for name in names], tables["captures"])
 
 
-def _together(**bounded: DataFrame | None) -> dict[str, Rows]:
+def _collected(**bounded: DataFrame | None) -> dict[str, Rows]:
     """The rows of DataFrames that are bounded, collected side by side, as most of it is planning; none for None."""
-    with ThreadPoolExecutor(max_workers=len(bounded)) as pool:
-        return dict(zip(bounded, pool.map(_rows, bounded.values()), strict=True))
+    return dict(zip(bounded, together(partial(_rows, rows) for rows in bounded.values()), strict=True))
 
 
 def _rows(bounded: DataFrame | None) -> Rows:
