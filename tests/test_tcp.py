@@ -343,6 +343,26 @@ def test_fault_46_spoofed_reset(seq: int) -> None:
     assert one(sent) == (whole(TEXT, 1000), whole(TEXT, 5000))
 
 
+@pytest.mark.parametrize("distance", [2**27, 2**30, -(2**30)])
+def test_fault_48_lone_far_segment_behind_a_wrong_reset_bit(distance: int) -> None:
+    """The connection is taken for closed, and yet one segment far from it begins no other."""
+    sent = conversation(random.Random(5), TEXT, TEXT, largest=300, closed=False)
+    place = next(i for i, one in enumerate(sent) if one.payload and i > 6)
+    reset = sent[place]._replace(flags=sent[place].flags | RST)
+    found, outside = rebuild([*sent[:place], reset, data(1001 + distance, b"stray"), *sent[place:]])
+    assert found == [(whole(TEXT, 1000), whole(TEXT, 5000))]
+    assert outside == [place + 1]
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_fault_44_reuse_without_any_syn_of_few_segments(again: int) -> None:
+    first = conversation(random.Random(1), TEXT, largest=90)
+    second = [data(2**31 + 10 * i, b"0123456789") for i in range(again)]
+    found, outside = rebuild([*first, *second])
+    assert outside == []
+    assert [client.data for client, _ in found] == [TEXT, b"0123456789" * again]
+
+
 @pytest.mark.parametrize("garbage", [b"", b"\0", b"x"])
 def test_fault_47_keep_alive(garbage: bytes) -> None:
     probe = data(1006, garbage)

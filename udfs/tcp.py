@@ -307,7 +307,9 @@ class Connections:
         self.current.take(segment)
 
     def rest(self) -> None:
-        """No more segments come."""
+        """No more segments come: those far from a connection that was closed are another's, however few."""
+        if self.far and self.current is not None and self.current.closed:
+            self._begin_far()
         self.outside += self.far
         self.far = []
 
@@ -337,14 +339,18 @@ class Connections:
             fitting.take(segment)
         elif segment.length:
             self.far.append(segment)
-            if len(self.far) == _CONFIRMED or current.closed:
-                self.current = self._another()
-                for one in self.far:
-                    if self.current.accepts(one):
-                        self.current.take(one)
-                    else:
-                        self.outside.append(one)
-                self.far = []
+            if len(self.far) == _CONFIRMED:
+                self._begin_far()
+
+    def _begin_far(self) -> None:
+        """The far segments begin another connection."""
+        begun, far = self._another(), self.far
+        self.current, self.far = begun, []
+        for one in far:
+            if begun.accepts(one):
+                begun.take(one)
+            else:
+                self.outside.append(one)
 
 
 def settle(
