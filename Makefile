@@ -22,7 +22,7 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a larger capture, LARGEST=2000 for growth, REPORT=FILE to keep it
 	MALLOC_TOP_PAD_=67108864 $(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))

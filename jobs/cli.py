@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if name == "simulate":
         return command.main_alone(name, simulate.run, rest)
+    if name == "nightly":
+        return nightly.main(rest)
     if name == "decode-packet":
         return decode_packet.main(rest)
     if name not in COMMANDS:

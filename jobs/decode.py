@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from jobs import accounts, command
 from jobs.command import Summary, progress
 from jobs.config import Config
-from jobs.summary import decode_summary
+from jobs.session import suited
+from jobs.summary import captured_bytes, decode_summary
 from jobs.together import together
 from jobs.transforms.decode import decoded_rows, undecodable_rows
 from jobs.warehouse import Warehouse
@@ -24,9 +25,10 @@ TABLES = DECODED
 def run(spark: SparkSession, config: Config) -> Summary:
     """Decode the packets; returns the summary."""
     warehouse = Warehouse.of(spark, config)
-    step(warehouse, config)
-    accounts.step(warehouse)
-    return decode_summary(warehouse)
+    with suited(spark, captured_bytes(warehouse)):
+        step(warehouse, config)
+        accounts.step(warehouse)
+        return decode_summary(warehouse)
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

@@ -18,6 +18,7 @@ from jobs import accounts, claims, command
 from jobs.command import Summary, progress
 from jobs.config import Config
 from jobs.errors import ChangedError, ConflictError, JobError
+from jobs.session import suited
 from jobs.settled import sent_along, settled
 from jobs.sources import Stamp, capture_files, stamps
 from jobs.summary import ingest_summary
@@ -55,14 +56,17 @@ def run(spark: SparkSession, config: Config) -> Summary:
     return ingest_summary(warehouse)
 
 
-def step(warehouse: Warehouse, config: Config) -> None:
+def step(warehouse: Warehouse, config: Config) -> Mapping[str, Stamp]:
     """Read the captures that are new; again from the start when another run published meanwhile.
+
+    Returns the files that were looked at, as they were then.
 
     Raises:
         JobError: other runs were first every time.
     """
     files = capture_files(config.captures)
-    together(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
+    with suited(warehouse.spark, 0):
+        together(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
         version = claims.settle(warehouse, config.claim_seconds)
@@ -76,7 +80,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
         except ConflictError as error:
             progress(f"ingest: {error} Looking again.")
         else:
-            return
+            return before
     raise JobError(f"ingest was begun {_ATTEMPTS} times, and other runs were first each time: run it again.")
 
 
@@ -87,18 +91,21 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
         ChangedError: some of the files are no longer what they were when they were listed.
         ConflictError: another run published meanwhile.
     """
-    survey = _survey(warehouse.spark, list(files), options)
-    new = settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
-    listed = _listed(new)
+    with suited(warehouse.spark, 0):
+        survey = _survey(warehouse.spark, list(files), options)
+        new = settled(ingest.ranked(ingest.new_captures(survey, warehouse.read(CAPTURES))))
+        listed = _listed(new)
     if not listed:
         progress("ingest: nothing new")
         return
-    progress(f"ingest: {len(listed)} new captures, {sum(row['size_bytes'] for row in listed) / 1e6:.1f} MB")
-    found = _Found.of(new, listed, options)
-    _require_unchanged(files, [row["uri"] for row in listed])
-    assembled = _assemble(warehouse, found, options)
-    with claims.publishing(warehouse, version) as publishing:
-        _publish(warehouse, found, assembled, publishing)
+    size = sum(row["size_bytes"] for row in listed)
+    progress(f"ingest: {len(listed)} new captures, {size / 1e6:.1f} MB")
+    with suited(warehouse.spark, size):
+        found = _Found.of(new, listed, options)
+        _require_unchanged(files, [row["uri"] for row in listed])
+        assembled = _assemble(warehouse, found, options)
+        with claims.publishing(warehouse, version) as publishing:
+            _publish(warehouse, found, assembled, publishing)
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs import command
 from jobs.command import Summary, progress
 from jobs.config import Config
+from jobs.session import suited
 from jobs.settled import sent_along, settled
-from jobs.summary import replay_summary
+from jobs.summary import captured_bytes, replay_summary
 from jobs.together import together
 from jobs.transforms import replay, summaries
 from jobs.transforms.coverage import unread_runs
@@ -28,8 +29,9 @@ TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
 def run(spark: SparkSession, config: Config) -> Summary:
     """Replay all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
-    step(warehouse, config)
-    return replay_summary(warehouse)
+    with suited(spark, captured_bytes(warehouse)):
+        step(warehouse, config)
+        return replay_summary(warehouse)
 
 
 def _settled(rows: DataFrame) -> DataFrame:

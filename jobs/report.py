@@ -19,6 +19,8 @@ from jobs.errors import JobError, UsageError
 from jobs.page import arrange
 from jobs.page.arrange import Rows
 from jobs.page.render import files, render
+from jobs.session import suited
+from jobs.summary import captured_bytes
 from jobs.together import together
 from jobs.transforms import report
 from jobs.transforms.expressions import nanoseconds
@@ -38,6 +40,7 @@ _OPTIONS = (
     *("since", "session", "listed_findings", "listed_sessions"),
     *("drawn_sessions", "drawn_pictures", "drawn_points"),
 )
+NAME = "report.html"
 _HEAD_BYTES = 4096
 _KEYS = "stream_id STRING, stream_offset BIGINT"
 _PICTURES = "session_id STRING, scope_key STRING, source_queue_manager STRING, receiver STRING"
@@ -49,7 +52,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    step(warehouse, config)
+    with suited(spark, captured_bytes(warehouse)):
+        step(warehouse, config)
     return {"report": place}
 
 
@@ -60,15 +64,15 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress("report: not written, as registered tables have no folder for it: give --out FILE")
         return
     warehouse.require(FINDINGS, "replay")
-    mark = _mark(warehouse, config)
-    if mark in head(place):
+    made_from = mark(warehouse, config)
+    if made_from in head(place):
         progress(f"report: nothing new in {place}")
         return
-    write(place, render(found(warehouse, config), mark))
+    write(place, render(found(warehouse, config), made_from))
     progress(f"report: wrote {place}")
 
 
-def _mark(warehouse: Warehouse, config: Config) -> str:
+def mark(warehouse: Warehouse, config: Config) -> str:
     """What a report is made from, as a hash: the versions of the tables, the options, and this program's page."""
     options = {name: getattr(config, name) for name in _OPTIONS}
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
@@ -77,7 +81,7 @@ def _mark(warehouse: Warehouse, config: Config) -> str:
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:
     """Where the report goes: `--out`, else into the folder of the tables."""
-    return config.out or (None if warehouse.catalog_schema else warehouse.location("report.html"))
+    return config.out or (None if warehouse.catalog_schema else warehouse.location(NAME))
 
 
 def write(uri: str, text: str) -> None:

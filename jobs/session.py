@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _NEEDED = {
     # A commit without rows is made all the same: it says what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_WORTH_COMPILING = 64_000_000
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -42,6 +45,28 @@ def open_session(application: str) -> SparkSession:
         with suppress(PySparkException):  # serverless Databricks lets few settings be set
             session.conf.set(key, value)
     return session
+
+
+@contextmanager
+def suited(spark: SparkSession, size: int) -> Iterator[None]:
+    """With queries interpreted where captures of so many bytes are too few to make compiling them worth while.
+
+    Java code is made and compiled for each query: of a small night that was 40 % of the JVM's work. The setting is one
+    of Spark's own tests (docs/cost-model.md has what it saves and where it stops to); where the platform does not let
+    it be set, nothing changes.
+    """
+    wanted = _INTERPRETED if size < _WORTH_COMPILING else {}
+    before: dict[str, str] = {}
+    with suppress(PySparkException):  # serverless Databricks lets few settings be set
+        for key, value in wanted.items():
+            there = spark.conf.get(key)
+            spark.conf.set(key, value)
+            before[key] = there or value
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def _session(application: str) -> SparkSession:

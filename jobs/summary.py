@@ -24,6 +24,14 @@ Counts = dict[str, dict[str, int]]
 """Rows of a table (or `decoded_alone`) by the values of a column; by "true" and "false" when it is BOOLEAN."""
 
 
+def captured_bytes(warehouse: Warehouse) -> int:
+    """Size of all captures that were taken in."""
+    if not warehouse.has(CAPTURES):
+        return 0
+    size: int | None = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
+    return size or 0
+
+
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Where the tables are; captures by status, packets by type, quarantine by reason, books."""
     counts = _counts(warehouse, _INGESTED)

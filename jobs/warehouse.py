@@ -5,19 +5,22 @@ Every commit says in its user metadata which step made it and, for a derived tab
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.utils import is_remote
 
 from jobs.config import Config
+from jobs.delta_log import commit_info
+from jobs.delta_log import versions as log_versions
 from jobs.errors import ConflictError, JobError, UsageError
 from jobs.together import together
 from schemas.table import Column, Table
@@ -47,6 +50,16 @@ class Commit(NamedTuple):
     parameters: dict[str, str]
     tag: dict[str, Any]
 
+    @classmethod
+    def of(cls, version: int, at: datetime, said: Mapping[str, Any]) -> Self:
+        """The commit of which this is said in its `commitInfo`, or in a row of DESCRIBE HISTORY."""
+        try:
+            tag = json.loads(said.get("userMetadata") or "{}")
+        except ValueError:  # another program's
+            tag = {}
+        parameters = said.get("operationParameters") or {}
+        return cls(version, at, said.get("operation") or "", parameters, tag if isinstance(tag, dict) else {})
+
     @property
     def changed_rows(self) -> bool:
         """Whether the table's rows may be others than before."""
@@ -69,6 +82,12 @@ def _properties(table: Table) -> str:
 def _definition(column: Column) -> str:
     required = "" if column.nullable else " NOT NULL"
     return f"{_identifier(column.name)} {column.type.simpleString()}{required} COMMENT {_quoted(column.comment)}"
+
+
+def located(folder: str, name: str) -> str:
+    """Path of something in a folder of tables; a path without scheme is made absolute."""
+    folder = folder if "://" in folder else str(Path(folder).absolute())
+    return f"{folder.rstrip('/')}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +122,8 @@ class Warehouse:
         return f"delta.{_identifier(self.location(table.name))}"
 
     def location(self, name: str) -> str:
-        """Path of something in the folder; a path without scheme is made absolute."""
-        folder = self.folder if "://" in self.folder else str(Path(self.folder).absolute())
-        return f"{folder.rstrip('/')}/{name}"
+        """Path of something in the folder."""
+        return located(self.folder, name)
 
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Make the table with its comments and CHECK constraints, unless it is there.
@@ -186,11 +204,18 @@ class Warehouse:
         Raises:
             ConflictError: another run wrote some of these rows meanwhile.
         """
-        writer = conform(rows, table).write.mode("overwrite")
-        if where != "true":
-            writer = writer.option("replaceWhere", where)
+        writer = conform(rows, table).write
+        if self._untouched(table):  # for which Delta need not find out what is to be replaced
+            writer = writer.mode("append").option("txnAppId", f"first {table.name}").option("txnVersion", 0)
+        else:
+            writer = writer.mode("overwrite")
+            writer = writer if where == "true" else writer.option("replaceWhere", where)
         with _conflicts(table):
             self._write(table, writer, tag)
+
+    def _untouched(self, table: Table) -> bool:
+        """Whether nothing was done to the table since it was made; two that find so cannot both write first."""
+        return [commit.operation for commit in self.history(table)] == ["CREATE TABLE"]
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
         self.histories.pop(table.name, None)
@@ -277,10 +302,20 @@ class Warehouse:
 
     def history(self, table: Table) -> list[Commit]:
         """The table's last commits, the newest first."""
+        if commits := self._log(table):
+            return commits
         rows = self._sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
+        return [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
+
+    def _log(self, table: Table) -> list[Commit]:
+        """The same from the table's log, where that is a folder of the machine that Spark's driver runs on."""
+        if self.catalog_schema or "://" in self.folder or is_remote():
+            return []
+        place = self.location(table.name)
+        infos = ((version, commit_info(place, version)) for version in log_versions(place)[:_COMMITS])
         return [
-            Commit(row["version"], row["timestamp"], row["operation"], row["operationParameters"], _tag(row))
-            for row in rows
+            Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
+            for version, info in infos
         ]
 
     def versions(self, tables: Sequence[Table]) -> Origin:
@@ -377,15 +412,6 @@ def _origin(commits: list[Commit], step: str) -> Origin:
         if "step" not in commit.tag:
             break
     return {}
-
-
-def _tag(row: Row) -> dict[str, Any]:
-    """The tag of a commit of this program; nothing for those of others."""
-    try:
-        tag = json.loads(row["userMetadata"] or "{}")
-    except ValueError:
-        return {}
-    return tag if isinstance(tag, dict) else {}
 
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:
