@@ -52,8 +52,8 @@ def suited(spark: SparkSession, size: int) -> Iterator[None]:
     """With queries interpreted where captures of so many bytes are too few to make compiling them worth while.
 
     Java code is made and compiled for each query: of a small night that was 40 % of the JVM's work. The setting is one
-    of Spark's own tests (docs/cost-model.md has what it saves and where it stops to); where the platform does not let
-    it be set, nothing changes.
+    that Spark's own tests use (DECISIONS.md, 67, has what it saves and where it stops to); where the platform does not
+    let it be set, nothing changes.
     """
     wanted = _INTERPRETED if size < _WORTH_COMPILING else {}
     before: dict[str, str] = {}

@@ -146,7 +146,8 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, two_n
     assert all_rows(warehouse) == all_rows(two_nights)
 
 
-def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_replacement_that_meets_another_is_a_conflict(spark: SparkSession, tmp_path: Path, *, first: bool) -> None:
     tables = Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
@@ -160,6 +161,8 @@ def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_
         yield from batches
 
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    if not first:
+        tables.replace(STREAM_GAPS, gap, {"step": "before"})
     with ThreadPoolExecutor() as threads:
         late = threads.submit(
             tables.replace, STREAM_GAPS, gap.coalesce(1).mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"}
@@ -171,6 +174,19 @@ def test_an_overwrite_that_meets_another_is_a_conflict(spark: SparkSession, tmp_
         with pytest.raises(ConflictError, match="Another run wrote stream_gaps"):
             late.result()
     assert tables.history(STREAM_GAPS)[0].tag == {"step": "early"}
+    assert tables.read(STREAM_GAPS).count() == 1
+
+
+def test_of_two_first_replacements_the_second_adds_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking at a table and writing to it, another run may have written first."""
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    monkeypatch.setattr(Warehouse, "_untouched", lambda *_: True)
+    for length in (2, 3):
+        tables.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, length)], STREAM_GAPS.spark), {})
+    assert [row["length"] for row in tables.read(STREAM_GAPS).collect()] == [2]
 
 
 def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:

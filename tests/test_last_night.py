@@ -1,0 +1,133 @@
+"""A night with nothing new is known again without Spark; one with anything new is not."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from warehouses import CAPTURES, config
+
+from jobs import delta_log, last_night, nightly
+from jobs.command import Summary
+from jobs.config import Config
+from jobs.session import suited
+from jobs.sources import Stamp, stamps
+from jobs.warehouse import Warehouse
+from schemas.tables import TABLES
+
+
+@pytest.fixture(scope="session")
+def again(orders: tuple[Path, Summary]) -> Config:
+    """The options of the night of `orders`."""
+    return config(orders[0], CAPTURES / "orders.pcapng", listed_findings=25, listed_sessions=200)
+
+
+def test_the_same_night_is_known_again(orders: tuple[Path, Summary], again: Config) -> None:
+    assert last_night.recall(again) == orders[1]
+    assert last_night.recall(replace(again, json=True, log_format="json", fail_on=("duplicate",))) == orders[1]
+
+
+def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
+    options = tmp_path / "options.toml"
+    options.write_text("[report]\nlisted_findings = 25\nlisted_sessions = 200\n")
+    night = ["--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(orders[0]), "--config", str(options)]
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli", "nightly", "--json", "--fail-on", "duplicate", *night],
+        env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr  # --fail-on still counts
+    assert json.loads(done.stdout).items() >= orders[1].items()
+    assert "nothing new in 1 files" in done.stderr
+
+
+@pytest.mark.parametrize("option", [{"scope": "queue"}, {"names": "hash", "names_key": "k" * 16}, {"drawn_points": 7}])
+def test_other_options_are_another_night(again: Config, option: dict[str, Any]) -> None:
+    assert last_night.recall(replace(again, **option)) is None
+
+
+def test_a_capture_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = stamps(again.captures)
+    touched = {file: Stamp(stamp.size, (stamp.mtime_ns or 0) + 1) for file, stamp in taken.items()}
+    monkeypatch.setattr("jobs.last_night.stamps", lambda _: touched)
+    assert last_night.recall(again) is None
+
+
+def test_one_capture_more_is_another_night(again: Config) -> None:
+    more = str(CAPTURES / "branches_00000.pcap.gz")
+    assert last_night.recall(replace(again, captures=(*again.captures, more))) is None
+
+
+@pytest.mark.parametrize("table", ["captures", "packets", "verdicts", "books"])
+def test_a_table_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    def versions(place: str, of: object = delta_log.versions) -> list[int]:
+        found: list[int] = of(place)  # type: ignore[operator]
+        return [found[0] + 1, *found] if place.endswith(f"/{table}") else found
+
+    monkeypatch.setattr(delta_log, "versions", versions)
+    assert last_night.recall(again) is None
+
+
+def test_without_its_report_it_is_to_be_done(again: Config, tmp_path: Path) -> None:
+    assert last_night.recall(replace(again, out=str(tmp_path / "elsewhere.html"))) is None
+
+
+def test_what_is_not_there_or_cannot_be_read_is_to_be_done(
+    again: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert last_night.recall(replace(again, warehouse=str(tmp_path))) is None
+    (tmp_path / "last_night.json").write_text("{")
+    assert last_night.recall(replace(again, warehouse=str(tmp_path))) is None
+    assert "whether anything is new cannot be told without Spark" in capsys.readouterr().err
+
+
+def test_a_run_that_wrote_meanwhile_leaves_the_night_unknown(
+    spark: SparkSession, orders: tuple[Path, Summary], again: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse.of(spark, again)
+    warehouse.versions(TABLES)
+    written: list[str] = []
+    monkeypatch.setattr("jobs.report.write", lambda place, _: written.append(place))
+    last_night.remember(warehouse, again, {}, orders[1])
+    assert written == [f"{orders[0]}/last_night.json"]
+    warehouse.histories["verdicts"].insert(0, warehouse.histories["verdicts"][0]._replace(version=99))
+    last_night.remember(warehouse, again, {}, orders[1])
+    assert len(written) == 1
+
+
+def test_a_second_night_in_one_process_says_the_same(
+    spark: SparkSession, orders: tuple[Path, Summary], again: Config
+) -> None:
+    assert nightly.run(spark, again) == orders[1]
+
+
+def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    for table in TABLES:
+        read, asked = (Warehouse(spark, f"{scheme}{orders[0]}").history(table) for scheme in ("", "file://"))
+        assert [one[2:] for one in read] == [one[2:] for one in asked]
+        assert [one.version for one in read] == [one.version for one in asked]
+        for one, other in zip(read, asked, strict=True):
+            assert abs(one.at.timestamp() - other.at.timestamp()) < 60
+
+
+def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSession) -> None:
+    keys = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = [str(spark.conf.get(key)) for key in keys]
+    try:
+        for key, value in zip(keys, ("true", "FALLBACK"), strict=True):
+            spark.conf.set(key, value)
+        with suited(spark, 1_000_000):
+            assert [spark.conf.get(key) for key in keys] == ["false", "NO_CODEGEN"]
+        assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
+        with suited(spark, 1_000_000_000):
+            assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
+    finally:
+        for key, value in zip(keys, before, strict=True):
+            spark.conf.set(key, value)
