@@ -44,7 +44,6 @@ from udfs.options import CaptureFile, IngestOptions
 _TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, PINGS, BOOKS)
 _OFTEN_NOTHING = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
-_MOST_TASKS = 10_000
 _ATTEMPTS = 5
 
 
@@ -127,7 +126,7 @@ class _Found:
     @classmethod
     def of(cls, captures: DataFrame, listed: list[Row], options: IngestOptions, only: DataFrame | None = None) -> Self:
         """Read the ranked captures, of each all connections or `only` some."""
-        splits = ingest.splits(captures, only).repartition(_tasks(sum(row["splits"] for row in listed)))
+        splits = ingest.splits(captures, only).repartition(columns.tasks(sum(row["splits"] for row in listed)))
         scanned = settled(columns.scanned(splits, options))
         cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
         fragments = None if cut.isEmpty() else settled(columns.reassembled(cut, options))
@@ -229,13 +228,9 @@ def _listed(captures: DataFrame) -> list[Row]:
     return captures.select("capture", "capture_id", "uri", "size_bytes", F.size("cursors").alias("splits")).collect()
 
 
-def _tasks(splits: int) -> int:
-    return max(1, min(splits, _MOST_TASKS))
-
-
 def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    survey = settled(columns.surveyed(listed.repartition(_tasks(len(files))), options))
+    survey = settled(columns.surveyed(listed.repartition(columns.tasks(len(files))), options))
     for row in survey.where("seams is not null").select("uri", "seams").collect():
         progress(f"ingest: {row['uri']}: {row['seams']}")
     return survey
@@ -278,7 +273,7 @@ def _merge_states(warehouse: Warehouse, publishing: claims.Publishing, states: D
     overtaken = settled(overtaken.join(states, ["endpoints", "capture_id"], "left_anti"))
     warehouse.merge(CONNECTION_STATES, states, publishing.tag, update=True, empty=publishing.first)
     if not overtaken.isEmpty():
-        warehouse.delete(CONNECTION_STATES, overtaken, "t.endpoints = s.endpoints AND t.capture_id = s.capture_id")
+        warehouse.delete(CONNECTION_STATES, overtaken)
 
 
 def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
@@ -288,7 +283,7 @@ def _delete_stale(warehouse: Warehouse, stale: DataFrame) -> None:
         return
     behind = "t.stream_id = s.stream_id AND coalesce(t.stream_offset, -1) >= s.from_offset"
     deletes = [partial(warehouse.delete, table, stale, behind) for table in (STREAM_GAPS, PACKETS, QUARANTINE)]
-    together([*deletes, partial(warehouse.delete, STREAMS, stale, "t.stream_id = s.stream_id")])
+    together([*deletes, partial(warehouse.delete, STREAMS, stale)])
 
 
 if __name__ == "__main__":

@@ -30,9 +30,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     outdated = outdated_states(warehouse.read(CONNECTION_STATES), config.state_days).localCheckpoint()
     states = outdated.count()
     if states:
-        same = "t.endpoints = s.endpoints AND t.capture_id = s.capture_id"
         with warehouse.tagged({"step": "maintain"}):
-            warehouse.delete(CONNECTION_STATES, outdated, same)
+            warehouse.delete(CONNECTION_STATES, outdated)
     removed, added = 0, 0
     for table in tables:
         before, after = warehouse.optimize(table)

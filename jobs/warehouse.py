@@ -238,17 +238,20 @@ class Warehouse:
             writer = rows.write.mode("append").option("txnAppId", f"{tag['run']} {table.name}").option("txnVersion", 0)
             self._persist(lambda: self._write(table, writer, tag))
             return
-        same = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
         rows.createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
         self._change(
             table,
-            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {same}{matched} "
+            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {_same_key(table)}{matched} "
             "WHEN NOT MATCHED THEN INSERT *",
         )
 
-    def delete(self, table: Table, keys: DataFrame, where: str) -> None:
-        """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition."""
+    def delete(self, table: Table, keys: DataFrame, where: str = "") -> None:
+        """Remove, in one commit, the rows t for which a row s of `keys`, which are distinct, fulfils the condition.
+
+        Without one: those whose key is among them.
+        """
+        where = where or _same_key(table)
         view = f"deleted_{table.name}"
         keys.createOrReplaceTempView(view)
         self._change(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")
@@ -387,6 +390,11 @@ class Warehouse:
         """Delete the files that no version of the table of the last hours needs."""
         with self._setting(_RETENTION_CHECK, str(hours >= _LONGEST_WITH_READERS).lower()):
             self._sql(f"VACUUM {self.name(table)} RETAIN {hours} HOURS").collect()
+
+
+def _same_key(table: Table) -> str:
+    """The condition that rows t and s have the same key."""
+    return " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import random
 import struct
-import time
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import pytest
 import wiretap
+from pace import bounded
 from wiretap import (
     BILLION,
     NEW_YEAR,
@@ -535,9 +535,8 @@ HOSTILE = {
 @pytest.mark.parametrize("size", [1 << 16, 8 << 20])
 def test_time_is_linear_pcap(what: str, size: int) -> None:
     data = pcap(SOME) + b"\xff" * 16 + HOSTILE[what]
-    began = time.process_time()
-    records, found = read(data, size=size)
-    assert time.process_time() - began < 5
+    with bounded(100):
+        records, found = read(data, size=size)
     assert [r.data for r in records[: len(SOME)]] == BODIES
     assert sum(16 + len(r.data) for r in records) + sum(fault.length for fault in found) == len(data) - 24
 
@@ -560,9 +559,8 @@ HOSTILE_BLOCKS = {
 @pytest.mark.parametrize("size", [1 << 16, 8 << 20])
 def test_time_is_linear_pcapng(what: str, size: int) -> None:
     data = pcapng(SOME) + HOSTILE_BLOCKS[what]
-    began = time.process_time()
-    records, _ = read(data, size=size)
-    assert time.process_time() - began < 5
+    with bounded(100):
+        records, _ = read(data, size=size)
     assert [r.data for r in records[: len(SOME)]] == BODIES
 
 

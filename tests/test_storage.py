@@ -2,12 +2,12 @@
 
 import gzip
 import random
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import wiretap
+from pace import bounded
 
 from schemas.ingest import CaptureReason, Compression
 from udfs import storage
@@ -105,7 +105,6 @@ def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_small_members_in_linear_time(tmp_path: Path) -> None:
     data = gzip.compress(b"") * 100_000
     (tmp_path / "members").write_bytes(data)
-    began = time.process_time()
-    source = open_source(str(tmp_path / "members"), Compression.GZIP)
-    assert source.read(100) == b""
-    assert time.process_time() - began < 5
+    with bounded(100):
+        source = open_source(str(tmp_path / "members"), Compression.GZIP)
+        assert source.read(100) == b""

@@ -1,11 +1,11 @@
 """TCP connections and their streams: what was sent comes back, whatever the capture did to it."""
 
 import random
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
+from pace import bounded
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
 
 from schemas.ingest import TcpReason
@@ -466,17 +466,15 @@ def test_many_retransmissions_in_bounded_time(overlap: Overlap) -> None:
     sent = [*OPEN, *(data(1001 + at, part) for at, part in pieces(rng, text, 200))]
     sent += [data(1001 + at, part) for at, part in pieces(rng, text, 200)]
     rng.shuffle(sent[3:])
-    began = time.process_time()
-    assert one(sent, overlap)[0] == whole(text, 1000)
-    assert time.process_time() - began < 3
+    with bounded(100):
+        assert one(sent, overlap)[0] == whole(text, 1000)
 
 
 def test_many_connections_on_one_port_in_bounded_time() -> None:
     sent = [s for i in range(20_000) for s in (Sent(False, i * 70_001, 0, SYN), data(i * 70_001 + 1, b"x"))]
-    began = time.process_time()
-    found, outside = rebuild(sent)
-    assert (len(found), outside) == (20_000, [])
-    assert time.process_time() - began < 5
+    with bounded(100):
+        found, outside = rebuild(sent)
+        assert (len(found), outside) == (20_000, [])
 
 
 def test_goodbye_in_any_order() -> None:

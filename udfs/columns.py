@@ -23,6 +23,11 @@ from udfs.survey import ranges, stitch, walk_ranges
 _MOST_TASKS = 10_000
 
 
+def tasks(parts: int) -> int:
+    """How many tasks do so many independent parts of a pass."""
+    return max(1, min(parts, _MOST_TASKS))
+
+
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
     """One row of SURVEY per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
 
@@ -35,8 +40,8 @@ def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
     large = [row["uri"] for row in to_walk.select("uri").collect()]
     if not large:
         return finished
-    walked = to_walk.repartition(min(len(large), _MOST_TASKS)).mapInArrow(walk_ranges(options, between), RANGES.spark)
-    of_file = walked.repartition(min(len(set(large)), _MOST_TASKS), "uri").sortWithinPartitions("uri", "begin")
+    walked = to_walk.repartition(tasks(len(large))).mapInArrow(walk_ranges(options, between), RANGES.spark)
+    of_file = walked.repartition(tasks(len(set(large))), "uri").sortWithinPartitions("uri", "begin")
     return finished.unionByName(of_file.mapInArrow(stitch(options, survey), SURVEY.spark))
 
 
