@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.command import progress
+from jobs.logs import progress
 from jobs.transforms import books
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Law

@@ -272,9 +272,8 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
             ("skewed", megabytes, _HALF),
         )
     )
-    night(
-        spark, simulated(folder / "warm", megabytes)
-    )  # the JVM compiles for minutes, and what it compiled is cheap after
+    # The JVM compiles for minutes, and what it compiled is cheap after.
+    night(spark, simulated(folder / "warm", megabytes))
     dropped = night(spark, base), night(spark, full)
     steps = [(dropped[1], peak_worker_mb())]
     kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")

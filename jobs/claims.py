@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from jobs.command import progress
 from jobs.errors import ConflictError, JobError
+from jobs.logs import progress
 from jobs.warehouse import Commit, Warehouse
 from schemas.ingest import (
     CAPTURES,

@@ -2,45 +2,22 @@
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from jobs.config import Config, add_options
 from jobs.errors import JobError
+from jobs.logs import log, log_as, printable
 from jobs.session import open_session
 
 Summary = dict[str, Any]
 Run = Callable[[SparkSession, Config], Summary]
 RunAlone = Callable[[Config], Summary]
 FAIL_ON_MATCHED = 3
-
-
 _COLUMN = 32
-_format = "text"
-
-
-def printable(text: str) -> str:
-    """The text with all that could move a terminal's cursor or forge a line written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def progress(message: str) -> None:
-    """Tell what is going on, on stderr: for a person, or as one JSON object a line."""
-    _log("info", message)
-
-
-def _log(level: str, message: str, **fields: Any) -> None:
-    if _format == "json":
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"at": at, "level": level, "message": message} | fields)
-    else:
-        line = printable(message if level == "error" else f"{time.strftime('%H:%M:%S')} {message}")
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - this is the terminal's
 
 
 def main(name: str, run: Run, arguments: Sequence[str]) -> int:
@@ -60,25 +37,20 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     began = time.monotonic()
     try:
         config = Config.load(options, options["config"])
-        _log_as(config.log_format)
+        log_as(config.log_format)
         summary = run(config)
     except JobError as error:
-        _log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
+        log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
         return error.exit_code
     except Exception as error:
-        _log("error", f"msmq-replay {name}: {type(error).__name__}: {_first_line(error)}", command=name, exit_code=1)
+        log("error", f"msmq-replay {name}: {type(error).__name__}: {_first_line(error)}", command=name, exit_code=1)
         raise
     summary["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(summary) if config.json else _for_people(summary))  # noqa: T201 - the result
     exit_code = _exit_code(summary, config)
     if config.log_format == "json":
-        _log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
+        log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
     return exit_code
-
-
-def _log_as(log_format: str) -> None:
-    global _format  # noqa: PLW0603 - a process has one stderr
-    _format = log_format
 
 
 def _first_line(error: Exception) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from jobs import accounts, command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
+from jobs.logs import progress
 from jobs.session import suited
 from jobs.summary import captured_bytes, decode_summary
 from jobs.together import together

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs import accounts, claims, command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
 from jobs.errors import ChangedError, ConflictError, JobError
+from jobs.logs import progress
 from jobs.session import suited
 from jobs.settled import sent_along, settled
 from jobs.sources import Stamp, capture_files, stamps

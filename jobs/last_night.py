@@ -15,8 +15,9 @@ from typing import Any
 from pyarrow import fs
 
 from jobs import delta_log, report
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
+from jobs.logs import progress
 from jobs.sources import Stamp, capture_files, stamps
 from jobs.warehouse import Warehouse, located
 from schemas.ingest import BOOKS, CAPTURES, PACKETS

@@ -13,8 +13,9 @@ import sys
 from pyspark.sql import SparkSession
 
 from jobs import claims, command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
+from jobs.logs import progress
 from jobs.transforms.retention import outdated_states
 from jobs.warehouse import Warehouse
 from schemas.ingest import CAPTURES, CONNECTION_STATES

@@ -7,8 +7,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs import command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
+from jobs.logs import progress
 from jobs.session import suited
 from jobs.settled import sent_along, settled
 from jobs.summary import captured_bytes, replay_summary

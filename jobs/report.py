@@ -13,9 +13,10 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs import command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import ALL, LAST, Config, moment
 from jobs.errors import JobError, UsageError
+from jobs.logs import progress
 from jobs.page import arrange
 from jobs.page.arrange import Rows
 from jobs.page.render import files, render

@@ -3,9 +3,10 @@
 import sys
 
 from jobs import command
-from jobs.command import Summary, progress
+from jobs.command import Summary
 from jobs.config import Config
 from jobs.errors import UsageError
+from jobs.logs import progress
 from udfs.simulation import LARGEST_BODY, simulate
 
 

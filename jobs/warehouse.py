@@ -4,7 +4,9 @@ Every commit says in its user metadata which step made it and, for a derived tab
 """
 
 import json
+import random
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from jobs.config import Config
 from jobs.delta_log import commit_info
 from jobs.delta_log import versions as log_versions
 from jobs.errors import ConflictError, JobError, UsageError
+from jobs.logs import progress
 from jobs.together import together
 from schemas.table import Column, Table
 
@@ -39,6 +42,7 @@ _COMMITS = 100
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no reader loses one."""
 _ATTEMPTS = 5
+_POLL_S = 2.0
 
 
 class Commit(NamedTuple):
@@ -214,8 +218,11 @@ class Warehouse:
             self._write(table, writer, tag)
 
     def _untouched(self, table: Table) -> bool:
-        """Whether nothing was done to the table since it was made; two that find so cannot both write first."""
-        return [commit.operation for commit in self.history(table)] == ["CREATE TABLE"]
+        """Whether its log says that only its making was done to it; two that find so cannot both write first.
+
+        Where Spark would have to be asked, that would cost what it saves.
+        """
+        return [commit.operation for commit in self._log(table)] == ["CREATE TABLE"]
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
         self.histories.pop(table.name, None)
@@ -341,6 +348,10 @@ class Warehouse:
             self.histories[table.name] = self.history(table)
         return self.histories[table.name]
 
+    def _forget(self, tables: Sequence[Table]) -> None:
+        for table in tables:
+            self.histories.pop(table.name, None)
+
     def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
         """Names of the tables that the step derived from other versions of the sources than the present ones."""
         return self._stale(step, tables, sources, {})[1]
@@ -355,14 +366,15 @@ class Warehouse:
     ) -> bool:
         """Have `write` derive the tables, unless all were, from the sources as they are; returns whether it had to.
 
-        `write` is given the tag for its commits. It is called again when another run wrote any of the tables meanwhile:
-        at the end all come of the same versions.
+        `write` is given the tag for its commits. It is called again when another run wrote any of the tables meanwhile
+        and, once let finish, did not leave them as they should be: at the end all come of the same versions.
 
         Raises:
             JobError: other runs do not let it finish.
         """
         together(partial(self.create, table, derived=True) for table in tables)
         written: tuple[Origin, dict[str, int]] | None = None
+        begun = time.monotonic()
         for attempt in range(_ATTEMPTS):
             origin, stale = self._stale(step, tables, sources, options)
             versions = {table.name: self._seen(table)[0].version for table in tables}
@@ -371,15 +383,35 @@ class Warehouse:
                 stale = [name for name in stale if versions[name] != written[1][name]]
             if not stale:
                 return attempt > 0
-            for table in (*tables, *sources):
-                self.histories.pop(table.name, None)  # what was seen before decides no more
+            self._forget((*tables, *sources))  # what was seen before decides no more
             try:
                 write({"step": step, "from": origin})
-            except ConflictError:
+            except ConflictError as error:
                 written = None
+                progress(f"{step}: {error} Waiting for it.")
+                self._let_finish(step, tables, sources, options, time.monotonic() - begun)
             else:
                 written = origin, versions
         raise JobError(f"{step} was begun {_ATTEMPTS} times, and other runs changed its tables each time.")
+
+    def _let_finish(
+        self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin, seconds: float
+    ) -> None:
+        """Wait until another run has derived the tables, or has written none for about so long.
+
+        Never for equally long, lest two runs that met meet again.
+        """
+        patience = seconds * random.uniform(1, 2)  # noqa: S311 - nothing to be kept secret
+        seen: dict[str, int] = {}
+        since = time.monotonic()
+        while time.monotonic() - since < patience:
+            self._forget((*tables, *sources))
+            if not self._stale(step, tables, sources, options)[1]:
+                return
+            versions = {table.name: self._seen(table)[0].version for table in tables}
+            if versions != seen:
+                seen, since = versions, time.monotonic()
+            time.sleep(_POLL_S)
 
     def optimize(self, table: Table) -> tuple[int, int]:
         """Put the table's small files together; how many there were, and how many they became."""

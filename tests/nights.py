@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
 from jobs import nightly
-from jobs.command import progress
+from jobs.logs import progress
 from jobs.session import open_session
 from jobs.warehouse import Warehouse
 from udfs.simulation import simulate

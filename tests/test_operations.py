@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -322,6 +323,38 @@ def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_pat
     assert not tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
     assert tags == [{"step": "replay", "from": {"stream_gaps": 0, "scope": "auto"}}]
     assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="queue")
+
+
+@pytest.mark.parametrize(("finishes", "begun"), [(True, 1), (False, 5)])
+def test_a_run_that_meets_another_lets_it_finish(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, finishes: bool, begun: int
+) -> None:
+    monkeypatch.setattr("jobs.warehouse._POLL_S", 0.1)
+    tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    tags = []
+    finish = Thread()
+
+    def write(tag: dict[str, Any]) -> None:
+        nonlocal finish
+        tags.append(tag)
+        time.sleep(1)  # it waits for as long, at least
+        if finishes:
+            rows = spark.createDataFrame([], SEQUENCES.spark)
+            finish = Thread(target=other.replace, args=(SEQUENCES, rows, tag))
+            finish.start()
+        raise ConflictError("Another run wrote sequences at the same time.")
+
+    def derived() -> bool:
+        return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+
+    if finishes:
+        assert derived()
+        finish.join()
+    else:
+        with pytest.raises(JobError, match="begun 5 times"):
+            derived()
+    assert len(tags) == begun
 
 
 def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(

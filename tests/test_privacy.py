@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import command
-from jobs.command import Summary, printable, progress
+from jobs.command import Summary
 from jobs.config import Config
 from jobs.errors import JobError, UsageError
+from jobs.logs import printable, progress
 from jobs.transforms.decode import decoded_rows
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
 from udfs.hide import hidden, with_hidden
