@@ -1,7 +1,7 @@
 """Measure everything that is promised of speed, beside what a user would do today: `python -m jobs.benchmark`.
 
 All in one run, on simulated traffic. CPU time is that of all processes: it says what a stage costs, not how long it
-takes on so many cores. Start-up counts apart: what a capture a tenth as large costs is taken off both sides.
+takes on so many cores. Start-up counts apart: what a capture a fifth as large costs is taken off both sides.
 """
 
 import argparse
@@ -39,6 +39,7 @@ _BODY = 1_000  # bytes of a message's body
 _BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body: some cross a router, and so the wire twice
 _DISORDER = 0.001
 _HALF = 0.5
+_BASE = 0.2  # of the capture: of the default one, large enough for compiled queries as well
 _SMALL_MB = 1
 _SAMPLE = 100_000  # messages decoded outside Spark
 _SAMPLE_ALONE = 2_000
@@ -129,7 +130,7 @@ def peer(tshark: str, capture: Capture) -> Peer:
 
 
 def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
-    """Markdown: from capture to verdicts beside the peer; of each pair the first is the base, a tenth as large."""
+    """Markdown: from capture to verdicts beside the peer; of each pair the first is the base, a fifth as large."""
     base, large = (pair.capture.megabytes for pair in dropped)
     costs = {
         "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
@@ -164,17 +165,34 @@ def profile(large: Night, log: Path) -> list[str]:
     return lines
 
 
-def growth(base: Night, nights: list[tuple[Night, float]]) -> list[str]:
-    """Markdown: what a MB costs as captures grow, and the most memory that a worker had held by then."""
-    lines = [
-        "| capture, MB | wall s | CPU s | CPU ms per MB more than the base | most memory of a worker, MB |",
-        "| ---: | ---: | ---: | ---: | ---: |",
-    ]
+def growth(nights: list[tuple[Night, float]]) -> list[str]:
+    """Markdown: what nights cost as captures grow, the base first, and the most that a worker had held by then."""
+    base = nights[0][0]
+    heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
+    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
     for found, peak_mb in nights:
-        more = (found.cpu_s - base.cpu_s) / (found.capture.megabytes - base.capture.megabytes) * 1e3
-        lines.append(
-            f"| {found.capture.megabytes:.0f} | {found.wall_s:.1f} | {found.cpu_s:.1f} | {more:.1f} | {peak_mb:.0f} |"
-        )
+        size, cpu_s = found.capture.megabytes, found.cpu_s
+        more_mb = size - base.capture.megabytes
+        more = f"{(cpu_s - base.cpu_s) / more_mb * 1e3:.1f}" if more_mb else "-"
+        stages = (f"{cost.cpu_s:.1f}" for cost in found.stages.values())
+        cells = (f"{size:.0f}", f"{found.wall_s:.1f}", f"{cpu_s:.1f}", *stages, more, f"{peak_mb:.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def model(small: Night, middle: Night, large: Night) -> list[str]:
+    """Markdown: each stage's cost as a fixed part and one for each GB, of two nights, and how it fits the third."""
+    lines = [
+        f"| stage | fixed, CPU s | CPU s per GB | foretold for {middle.capture.megabytes:.0f} MB | measured | off by |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in _STAGES:
+        least, between, most = (found.stages[name].cpu_s for found in (small, middle, large))
+        per_mb = (most - least) / (large.capture.megabytes - small.capture.megabytes)
+        fixed = least - per_mb * small.capture.megabytes
+        foretold = fixed + per_mb * middle.capture.megabytes
+        off = foretold / between - 1
+        lines.append(f"| {name} | {fixed:.1f} | {per_mb * 1e3:.1f} | {foretold:.1f} | {between:.1f} | {off:+.0%} |")
     return lines
 
 
@@ -266,7 +284,7 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     base, half, full, skewed = (
         simulated(folder / name, size, largest=share)
         for name, size, share in (
-            ("base", megabytes / 10, 0.0),
+            ("base", megabytes * _BASE, 0.0),
             ("half", megabytes / 2, 0.0),
             ("full", megabytes, 0.0),
             ("skewed", megabytes, _HALF),
@@ -274,11 +292,10 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     )
     # The JVM compiles for minutes, and what it compiled is cheap after.
     night(spark, simulated(folder / "warm", megabytes))
-    dropped = night(spark, base), night(spark, full)
-    steps = [(dropped[1], peak_worker_mb())]
+    steps = [(night(spark, capture), peak_worker_mb()) for capture in (base, half, full)]
+    dropped = steps[0][0], steps[-1][0]
     kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
     uneven = night(spark, skewed)
-    steps.insert(0, (night(spark, half), steps[0][1]))
     if largest > megabytes:
         steps.append((night(spark, simulated(folder / "largest", largest)), peak_worker_mb()))
     tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
@@ -306,7 +323,9 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
             "",
             "## Growth",
             "",
-            *growth(dropped[0], steps),
+            *growth(steps),
+            "",
+            *model(steps[0][0], steps[-2][0], steps[-1][0]),
             "",
             "## Skew",
             "",
