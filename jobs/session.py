@@ -48,14 +48,15 @@ def open_session(application: str) -> SparkSession:
 
 
 @contextmanager
-def suited(spark: SparkSession, size: int) -> Iterator[None]:
-    """With queries interpreted where captures of so many bytes are too few to make compiling them worth while.
+def suited(spark: SparkSession, size: int) -> Iterator[bool]:
+    """With queries interpreted where captures of so many bytes are too few to make compiling worth while; if they are.
 
     Java code is made and compiled for each query: of a small night that was 40 % of the JVM's work. The setting is one
     that Spark's own tests use (DECISIONS.md, 67, has what it saves and where it stops to); where the platform does not
     let it be set, nothing changes.
     """
-    wanted = _INTERPRETED if size < _WORTH_COMPILING else {}
+    few = size < _WORTH_COMPILING
+    wanted = _INTERPRETED if few else {}
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -63,7 +64,7 @@ def suited(spark: SparkSession, size: int) -> Iterator[None]:
             spark.conf.set(key, value)
             before[key] = there or value
     try:
-        yield
+        yield few
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)

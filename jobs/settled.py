@@ -7,9 +7,9 @@ from pyspark.sql.functions import broadcast
 _FEW = 100_000  # rows of some hundred bytes
 
 
-def settled(rows: DataFrame) -> DataFrame:
-    """The rows, computed once."""
-    return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+def settled(rows: DataFrame, *, eager: bool = True) -> DataFrame:
+    """The rows, computed once: now or, unless `eager`, when they are first read."""
+    return rows.localCheckpoint(eager, storageLevel=StorageLevel.DISK_ONLY)
 
 
 def sent_along(rows: DataFrame) -> DataFrame:

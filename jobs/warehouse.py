@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from jobs.delta_log import commit_info
 from jobs.delta_log import versions as log_versions
 from jobs.errors import ConflictError, JobError, UsageError
 from jobs.logs import progress
+from jobs.settled import settled
 from jobs.together import together
 from schemas.table import Column, Table
 
@@ -102,6 +103,8 @@ class Warehouse:
     folder: str = ""
     catalog_schema: str = ""
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
+    kept: dict[str, tuple[int, DataFrame]] | None = field(default=None, repr=False, compare=False)
+    """Rows of tables that were read, and the version that they are of at least."""
 
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Self:
@@ -113,6 +116,13 @@ class Warehouse:
         if bool(config.warehouse) == bool(config.catalog_schema):
             raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
         return cls(spark, config.warehouse, config.catalog_schema)
+
+    def keeping(self) -> Self:
+        """The same, whose tables are read once for as long as they do not change: for small ones.
+
+        Delta makes a query of its own of each scan of a table, to find its files.
+        """
+        return replace(self, kept={})
 
     @property
     def place(self) -> str:
@@ -158,7 +168,7 @@ class Warehouse:
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
         """Bring the checks and comments of a table of an older declaration up to date."""
-        there = {field.name: field.dataType.simpleString() for field in self.read(table).schema}
+        there = {field.name: field.dataType.simpleString() for field in self._scan(table).schema}
         wanted = {column.name: column.type.simpleString() for column in table}
         wrong = [
             f"{name} {kind} (there: {there.get(name)})" for name, kind in wanted.items() if there.get(name) != kind
@@ -185,7 +195,7 @@ class Warehouse:
     def has(self, table: Table) -> bool:
         """Whether the table is there."""
         try:
-            return bool(self.read(table).schema)  # a Connect client asks for a table no earlier
+            return bool(self._scan(table).schema)  # a Connect client asks for a table no earlier
         except AnalysisException:
             return False
 
@@ -200,6 +210,15 @@ class Warehouse:
 
     def read(self, table: Table) -> DataFrame:
         """The table's rows."""
+        place = self._log_place(table)
+        if self.kept is None or place is None:
+            return self._scan(table)
+        (version, *_) = log_versions(place)
+        if self.kept.get(table.name, (-1,))[0] < version:
+            self.kept[table.name] = version, settled(self._scan(table), eager=False)
+        return self.kept[table.name][1]
+
+    def _scan(self, table: Table) -> DataFrame:
         return self.spark.table(self.name(table))
 
     def replace(self, table: Table, rows: DataFrame, tag: dict[str, Any], where: str = "true") -> None:
@@ -318,15 +337,21 @@ class Warehouse:
         return [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
 
     def _log(self, table: Table) -> list[Commit]:
-        """The same from the table's log, where that is a folder of the machine that Spark's driver runs on."""
-        if self.catalog_schema or "://" in self.folder or is_remote():
+        """The same from the table's log, where that can be read here."""
+        place = self._log_place(table)
+        if place is None:
             return []
-        place = self.location(table.name)
         infos = ((version, commit_info(place, version)) for version in log_versions(place)[:_COMMITS])
         return [
             Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
             for version, info in infos
         ]
+
+    def _log_place(self, table: Table) -> str | None:
+        """Where the table lies, if that is a folder of the machine that Spark's driver runs on."""
+        if self.catalog_schema or "://" in self.folder or is_remote():
+            return None
+        return self.location(table.name)
 
     def versions(self, tables: Sequence[Table]) -> Origin:
         """The versions in which the tables' rows last changed."""
@@ -374,7 +399,6 @@ class Warehouse:
         """
         together(partial(self.create, table, derived=True) for table in tables)
         written: tuple[Origin, dict[str, int]] | None = None
-        begun = time.monotonic()
         for attempt in range(_ATTEMPTS):
             origin, stale = self._stale(step, tables, sources, options)
             versions = {table.name: self._seen(table)[0].version for table in tables}
@@ -384,6 +408,7 @@ class Warehouse:
             if not stale:
                 return attempt > 0
             self._forget((*tables, *sources))  # what was seen before decides no more
+            begun = time.monotonic()
             try:
                 write({"step": step, "from": origin})
             except ConflictError as error:

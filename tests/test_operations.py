@@ -5,8 +5,9 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -329,32 +330,44 @@ def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_pat
 def test_a_run_that_meets_another_lets_it_finish(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, finishes: bool, begun: int
 ) -> None:
-    monkeypatch.setattr("jobs.warehouse._POLL_S", 0.1)
     tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
-    tags = []
-    finish = Thread()
+    tags: list[dict[str, Any]] = []
 
-    def write(tag: dict[str, Any]) -> None:
-        nonlocal finish
+    def meet(tag: dict[str, Any]) -> None:
         tags.append(tag)
-        time.sleep(1)  # it waits for as long, at least
-        if finishes:
-            rows = spark.createDataFrame([], SEQUENCES.spark)
-            finish = Thread(target=other.replace, args=(SEQUENCES, rows, tag))
-            finish.start()
         raise ConflictError("Another run wrote sequences at the same time.")
 
+    def meanwhile(_seconds: float) -> None:
+        if finishes:
+            other.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tags[0])
+
+    clock = count()  # an attempt takes a second, and so does a look at what the other did
+    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=meanwhile))
+
     def derived() -> bool:
-        return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+        return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), meet, scope="auto")
 
     if finishes:
         assert derived()
-        finish.join()
     else:
         with pytest.raises(JobError, match="begun 5 times"):
             derived()
     assert len(tags) == begun
+
+
+def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_path: Path) -> None:
+    other = Warehouse(spark, str(tmp_path))
+    other.create(STREAM_GAPS)
+    other.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark), {"step": "one"})
+    tables = other.keeping()
+    one = tables.read(STREAM_GAPS)
+    assert tables.read(STREAM_GAPS) is one
+    assert one.count() == 1
+    other.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, 2), ("s", 5, 2)], STREAM_GAPS.spark), {"step": "two"})
+    assert tables.read(STREAM_GAPS).count() == 2
+    assert one.count() == 1
+    assert other.read(STREAM_GAPS) is not other.read(STREAM_GAPS)
 
 
 def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
