@@ -211,11 +211,10 @@ class Warehouse:
     def read(self, table: Table) -> DataFrame:
         """The table's rows."""
         place = self._log_place(table)
-        if self.kept is None or place is None:
+        if self.kept is None or place is None or not (versions := log_versions(place)):
             return self._scan(table)
-        (version, *_) = log_versions(place)
-        if self.kept.get(table.name, (-1,))[0] < version:
-            self.kept[table.name] = version, settled(self._scan(table), eager=False)
+        if self.kept.get(table.name, (-1,))[0] < versions[0]:
+            self.kept[table.name] = versions[0], settled(self._scan(table), eager=False)
         return self.kept[table.name][1]
 
     def _scan(self, table: Table) -> DataFrame:
