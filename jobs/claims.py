@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from jobs.errors import ConflictError, JobError
 from jobs.logs import progress
-from jobs.warehouse import Commit, Warehouse
+from jobs.warehouse import POLL_S, Commit, Warehouse
 from schemas.ingest import (
     CAPTURES,
     CONNECTION_CAPTURES,
@@ -40,7 +40,6 @@ _SETS = "SET TBLPROPERTIES"
 _UNDONE = "undone"
 _PUBLISHING: set[str] = set()
 """Runs of this process that are publishing now."""
-_POLL_S = 2.0
 _LONGEST = 500
 
 
@@ -164,7 +163,7 @@ def settle(warehouse: Warehouse, seconds: int) -> int:
             if not told:
                 progress(f"ingest: waiting for {claims[0].owner}, which is publishing")
             told = True
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
             continue
         progress(f"ingest: {claims[0].owner} did not finish ({claims[0].ended or 'killed'}): undoing what it left")
         with suppress(ConflictError):

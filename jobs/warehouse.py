@@ -43,7 +43,8 @@ _COMMITS = 100
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no reader loses one."""
 _ATTEMPTS = 5
-_POLL_S = 2.0
+POLL_S = 2.0
+"""Seconds between two looks at what another run does."""
 
 
 class Commit(NamedTuple):
@@ -243,7 +244,7 @@ class Warehouse:
         return [commit.operation for commit in self._log(table)] == ["CREATE TABLE"]
 
     def _write(self, table: Table, writer: DataFrameWriter, tag: dict[str, Any]) -> None:
-        self.histories.pop(table.name, None)
+        self._forget(table)
         writer = writer.format("delta").option("userMetadata", json.dumps(tag, sort_keys=True))
         if self.catalog_schema:
             writer.saveAsTable(self.name(table))
@@ -283,7 +284,7 @@ class Warehouse:
 
     def _change(self, table: Table, statement: str) -> None:
         """Run a statement that may be repeated."""
-        self.histories.pop(table.name, None)
+        self._forget(table)
         self._persist(lambda: self._sql(statement))
 
     def restore(self, table: Table, version: int) -> None:
@@ -372,7 +373,11 @@ class Warehouse:
             self.histories[table.name] = self.history(table)
         return self.histories[table.name]
 
-    def _forget(self, tables: Sequence[Table]) -> None:
+    def _newest(self, tables: Sequence[Table]) -> dict[str, int]:
+        """The tables' versions, as far as they were seen."""
+        return {table.name: self._seen(table)[0].version for table in tables}
+
+    def _forget(self, *tables: Table) -> None:
         for table in tables:
             self.histories.pop(table.name, None)
 
@@ -400,13 +405,13 @@ class Warehouse:
         written: tuple[Origin, dict[str, int]] | None = None
         for attempt in range(_ATTEMPTS):
             origin, stale = self._stale(step, tables, sources, options)
-            versions = {table.name: self._seen(table)[0].version for table in tables}
+            versions = self._newest(tables)
             # On some platforms no row where none had been makes no commit: then the table is as it was before.
             if written and written[0] == origin:
                 stale = [name for name in stale if versions[name] != written[1][name]]
             if not stale:
                 return attempt > 0
-            self._forget((*tables, *sources))  # what was seen before decides no more
+            self._forget(*tables, *sources)  # what was seen before decides no more
             begun = time.monotonic()
             try:
                 write({"step": step, "from": origin})
@@ -429,13 +434,13 @@ class Warehouse:
         seen: dict[str, int] = {}
         since = time.monotonic()
         while time.monotonic() - since < patience:
-            self._forget((*tables, *sources))
+            self._forget(*tables, *sources)
             if not self._stale(step, tables, sources, options)[1]:
                 return
-            versions = {table.name: self._seen(table)[0].version for table in tables}
+            versions = self._newest(tables)
             if versions != seen:
                 seen, since = versions, time.monotonic()
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def optimize(self, table: Table) -> tuple[int, int]:
         """Put the table's small files together; how many there were, and how many they became."""
