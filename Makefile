@@ -30,7 +30,7 @@ bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000)
 
-docs: $(BIN)/.installed  ## docs/wire-format.md and docs/tables.md, from the declarations in schemas/
+docs: $(BIN)/.installed  ## docs/wire-format.md, docs/tables.md and a page for each table, from the declarations in schemas/
 	$(BIN)/python -m schemas.document docs
 
 fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer

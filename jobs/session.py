@@ -91,7 +91,8 @@ def _session(application: str) -> SparkSession:
     for key, value in spark_defaults().items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _printing_to_stderr():
+            spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         message = (
             "Spark could not start: most often Delta Lake's jars could not be fetched. The first start needs a Maven "
@@ -105,6 +106,19 @@ def _session(application: str) -> SparkSession:
             raise
         raise JobError(_no_delta()) from error
     return spark
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """With stderr as standard output of the processes begun meanwhile: Delta's VACUUM prints, and stdout is ours."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
 
 
 def _no_delta() -> str:

@@ -90,6 +90,10 @@ def _definition(column: Column) -> str:
     return f"{_identifier(column.name)} {column.type.simpleString()}{required} COMMENT {_quoted(column.comment)}"
 
 
+def _clustering(table: Table) -> str:
+    return f"CLUSTER BY ({', '.join(map(_identifier, table.clustered))})" if table.clustered else ""
+
+
 def located(folder: str, name: str) -> str:
     """Path of something in a folder of tables; a path without scheme is made absolute."""
     folder = folder if "://" in folder else str(Path(folder).absolute())
@@ -143,8 +147,8 @@ class Warehouse:
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Make the table with its comments and CHECK constraints, unless it is there.
 
-        One of another declaration is made anew, empty, where its rows are `derived`; where they are not, its checks and
-        comments are brought up to date.
+        One of another declaration is made anew, empty, where its rows are `derived`; where they are not, its checks,
+        comments and clustering are brought up to date.
 
         Raises:
             JobError: it has other columns than this version of the program writes.
@@ -162,13 +166,13 @@ class Warehouse:
             verb = "REPLACE TABLE"
         columns = ", ".join(_definition(column) for column in table)
         statement = (
-            f"{verb} {self.name(table)} ({columns}) USING delta COMMENT {_quoted(table.comment)} "
-            f"TBLPROPERTIES ({_properties(table)})"
+            f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
+            f"COMMENT {_quoted(table.comment)} TBLPROPERTIES ({_properties(table)})"
         )
         self._persist(lambda: self._sql(statement))
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
-        """Bring the checks and comments of a table of an older declaration up to date."""
+        """Bring the checks, comments and clustering of a table of an older declaration up to date."""
         there = {field.name: field.dataType.simpleString() for field in self._scan(table).schema}
         wanted = {column.name: column.type.simpleString() for column in table}
         wrong = [
@@ -191,6 +195,8 @@ class Warehouse:
             if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {_identifier(check)} CHECK ({condition})")
+        if table.clustered:
+            self._sql(f"ALTER TABLE {name} {_clustering(table)}")
         self.set_property(table, _SCHEMA, table.fingerprint)
 
     def has(self, table: Table) -> bool:
@@ -232,7 +238,8 @@ class Warehouse:
             writer = writer.mode("append").option("txnAppId", f"first {table.name}").option("txnVersion", 0)
         else:
             writer = writer.mode("overwrite")
-            writer = writer if where == "true" else writer.option("replaceWhere", where)
+            if where != "true" or table.clustered:  # a plain overwrite forgets what the table is clustered by
+                writer = writer.option("replaceWhere", where)
         with _conflicts(table):
             self._write(table, writer, tag)
 
@@ -403,7 +410,7 @@ class Warehouse:
         """
         together(partial(self.create, table, derived=True) for table in tables)
         written: tuple[Origin, dict[str, int]] | None = None
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS + 1):
             origin, stale = self._stale(step, tables, sources, options)
             versions = self._newest(tables)
             # On some platforms no row where none had been makes no commit: then the table is as it was before.
@@ -411,6 +418,8 @@ class Warehouse:
                 stale = [name for name in stale if versions[name] != written[1][name]]
             if not stale:
                 return attempt > 0
+            if attempt == _ATTEMPTS:
+                break
             self._forget(*tables, *sources)  # what was seen before decides no more
             begun = time.monotonic()
             try:
@@ -443,7 +452,7 @@ class Warehouse:
             time.sleep(POLL_S)
 
     def optimize(self, table: Table) -> tuple[int, int]:
-        """Put the table's small files together; how many there were, and how many they became."""
+        """Put small files together and what is clustered in its place; how many files there were, and are now."""
         done = self._sql(f"OPTIMIZE {self.name(table)}").collect()[0]["metrics"]
         return done["numFilesRemoved"], done["numFilesAdded"]
 

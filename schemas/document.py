@@ -58,7 +58,8 @@ _KINDS = {
 
 def pages() -> dict[str, str]:
     """The pages in Markdown, by their file's name."""
-    return {"wire-format.md": wire_format(), "tables.md": tables()}
+    of_tables = {f"tables/{table.name}.md": table_page(table) for table in TABLES}
+    return {"wire-format.md": wire_format(), "tables.md": tables()} | of_tables
 
 
 def wire_format() -> str:
@@ -96,17 +97,36 @@ def wire_format() -> str:
 
 
 def tables() -> str:
-    """The page of Delta tables."""
-    lines = ["# The tables", "", _NOTE, "", "In the order the data goes through them. Times are UTC."]
-    for table in TABLES:
-        lines += ["", *_columns(table)]
+    """The page that lists the Delta tables."""
+    rows = ((f"[{table.name}](tables/{table.name}.md)", table.comment, _codes(table.key)) for table in TABLES)
+    told = "In the order the data goes through them; each has a page of its own, with every column. Times are UTC."
+    lines = ["# The tables", "", _NOTE, "", told, "", *_table(("table", "what a row is", "key"), rows)]
+    return "\n".join(lines) + "\n"
+
+
+def table_page(table: Table) -> str:
+    """The page of one Delta table."""
+    columns = (
+        (_code(each.name), each.type.simpleString(), "yes" if each.nullable else "no", each.comment + _values(each))
+        for each in table
+    )
+    clustered = f" Clustered by: {_codes(table.clustered)}." if table.clustered else ""
+    lines = [
+        f"# {table.name}",
+        "",
+        _NOTE,
+        "",
+        f"{table.comment} Key: {_codes(table.key)}.{clustered} Times are UTC. [All tables](../tables.md)",
+        "",
+        *_table(("column", "type", "null", "meaning"), columns),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _packet(packet_type: PacketType) -> tuple[str, ...]:
     headers = ", ".join(f"[{header.name}](#{header.name.lower()})" for header in PACKETS[packet_type])
     table = TABLE_OF[packet_type].name
-    return f"`{packet_type}`", headers, f"[{table}](tables.md#{table})"
+    return f"`{packet_type}`", headers, f"[{table}](tables/{table}.md)"
 
 
 def _header(header: Header) -> Iterator[str]:
@@ -141,24 +161,16 @@ def _names(declared: Field | Bits) -> str:
     return " " + ", ".join(f"{each.value if each.value < 10 else hex(each)} {each.name}" for each in names) + "."  # noqa: PLR2004
 
 
-def _columns(table: Table) -> Iterator[str]:
-    yield f"## {table.name}"
-    yield ""
-    yield f"{table.comment} Key: {', '.join(map(_code, table.key))}."
-    yield ""
-    rows = (
-        (_code(each.name), each.type.simpleString(), "yes" if each.nullable else "no", each.comment + _values(each))
-        for each in table
-    )
-    yield from _table(("column", "type", "null", "meaning"), rows)
-
-
 def _values(column: Column) -> str:
     return f" One of {', '.join(_code(str(value)) for value in column.values)}." if column.values else ""
 
 
 def _code(text: str | None) -> str:
     return f"`{text}`" if text else ""
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(map(_code, names))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -168,7 +180,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def main(folder: Path) -> None:
     """Write the pages."""
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
     for name, page in pages().items():
         (folder / name).write_text(page, encoding="utf-8")
 

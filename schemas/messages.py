@@ -108,6 +108,7 @@ MESSAGES = Table(
         _VIOLATIONS,
         DECODED_ALONE,
     ),
+    clustered=("source_queue_manager", "captured_at"),
 )
 
 ACKS = Table(

@@ -180,6 +180,7 @@ VERDICTS = Table(
             nullable=False,
         ),
     ),
+    clustered=("session_id", "captured_at"),
 )
 
 SEQUENCES = Table(

@@ -47,12 +47,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: `<warehouse>/<name>`, one row per `key`."""
+    """A Delta table: `<warehouse>/<name>`, one row per `key`; rows alike in `clustered` are kept together in files."""
 
     name: str
     comment: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    clustered: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Column]:
         """Go through the columns in their order."""
@@ -71,7 +72,7 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """Tells this declaration from any other: a table that bears it was made by it."""
-        return hashlib.sha256(repr((self.comment, self.columns)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.comment, self.columns, self.clustered)).encode()).hexdigest()[:16]
 
     @property
     def checks(self) -> dict[str, str]:

@@ -68,15 +68,6 @@ def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return warehouse
 
 
-@pytest.fixture(scope="module")
-def two_nights(spark: SparkSession, first_night: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables after the other two, undisturbed."""
-    warehouse = tmp_path_factory.mktemp("second") / "warehouse"
-    shutil.copytree(first_night, warehouse)
-    nightly.run(spark, config(warehouse, *BRANCHES[1:]))
-    return warehouse
-
-
 @pytest.fixture
 def warehouse(first_night: Path, tmp_path: Path) -> Path:
     """The tables after the first of the captures, to be written to."""
@@ -85,7 +76,7 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 
 
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
-    spark: SparkSession, warehouse: Path, two_nights: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Path, branches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In ingest, in the undoing of that, with all published and nothing derived, in decode, and in replay."""
     night = config(warehouse, *BRANCHES[1:])
@@ -96,7 +87,10 @@ def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
             nightly.run(spark, night)
     commits.last = ""
     nightly.run(spark, night)
-    assert all_rows(warehouse) == all_rows(two_nights)
+    assert all_rows(warehouse) == all_rows(branches)
+    for table in TABLES:  # however often they were written and put back
+        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{warehouse / table.name}`").collect()
+        assert tuple(detail["clusteringColumns"]) == table.clustered
 
 
 def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
@@ -138,14 +132,14 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
 
 
-def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, two_nights: Path) -> None:
+def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, branches: Path) -> None:
     def night(captures: list[Path]) -> None:
         nightly.run(spark.newSession(), config(warehouse, *captures))
 
     with ThreadPoolExecutor() as threads:
         for done in [threads.submit(night, captures) for captures in (BRANCHES[:2], BRANCHES[1:])]:
             done.result()
-    assert all_rows(warehouse) == all_rows(two_nights)
+    assert all_rows(warehouse) == all_rows(branches)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -326,9 +320,9 @@ def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_pat
     assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="queue")
 
 
-@pytest.mark.parametrize(("finishes", "begun"), [(True, 1), (False, 5)])
+@pytest.mark.parametrize("finishes_after", [1, 5, None])
 def test_a_run_that_meets_another_lets_it_finish(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, finishes: bool, begun: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finishes_after: int | None
 ) -> None:
     tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
@@ -339,7 +333,7 @@ def test_a_run_that_meets_another_lets_it_finish(
         raise ConflictError("Another run wrote sequences at the same time.")
 
     def meanwhile(_seconds: float) -> None:
-        if finishes:
+        if len(tags) == finishes_after:
             other.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tags[0])
 
     clock = count()  # an attempt takes a second, and so does a look at what the other did
@@ -348,12 +342,26 @@ def test_a_run_that_meets_another_lets_it_finish(
     def derived() -> bool:
         return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), meet, scope="auto")
 
-    if finishes:
+    if finishes_after:
         assert derived()
     else:
         with pytest.raises(JobError, match="begun 5 times"):
             derived()
-    assert len(tags) == begun
+    assert len(tags) == (finishes_after or 5)
+
+
+def test_of_five_attempts_the_fifth_counts(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    attempts = count(1)
+
+    def write(tag: dict[str, Any]) -> None:
+        if next(attempts) < 5:  # as if a source had changed meanwhile
+            tag = tag | {"from": {}}
+        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
+
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert next(attempts) == 6
 
 
 def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_path: Path) -> None:

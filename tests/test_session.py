@@ -1,5 +1,7 @@
 """What a person is told when a run cannot start."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +44,21 @@ def test_java_that_is_too_old_is_named_with_its_version(fake_java: FakeJava, ans
 def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
     fake_java('openjdk version "17.0.15" 2025-04-15')
     session._require_java()
+
+
+_PRINTING = """
+from jobs.session import open_session
+print("before")
+spark = open_session("printing")
+spark._jvm.System.out.println("as VACUUM does")
+print("after")
+"""
+
+
+def test_what_spark_prints_is_no_result() -> None:
+    done = subprocess.run([sys.executable, "-c", _PRINTING], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["before", "after"]
+    assert "as VACUUM does" in done.stderr
 
 
 def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) -> None:

@@ -1,0 +1,190 @@
+"""Measure layouts of `verdicts` by an analyst's queries: `python tests/bench_layout.py --messages 3000000`.
+
+Made rows of thirty days are written in each layout, and each query is asked of each: how many files cannot be left out
+by their statistics, and how long Spark and DuckDB take for it.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+from bench_replay import made
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.session import open_session
+from schemas.replay import VERDICTS, Verdict
+
+_DAYS = 30
+_SCOPES = 1_000
+_NS_PER_DAY = 86_400 * 10**9
+_FILES = 48  # of a table: a fleet's has hundreds, of the size that OPTIMIZE makes
+_GOES = 3
+
+
+def verdicts(spark: SparkSession, messages: int) -> DataFrame:
+    """Made verdicts of so many messages, spread over the days, as replay leaves them: by a hash of their scope."""
+    rows = made(spark, messages, _SCOPES)["messages"]
+    of_scope = F.regexp_extract("destination_queue", r"(\d+)$", 1)
+    apart = _DAYS * _NS_PER_DAY // max(messages // _SCOPES, 1)
+    first = 1_700_000_000 * 10**9
+    given: dict[str, Column] = {
+        "session_id": F.concat_ws("->", "source_queue_manager", F.concat(F.lit("b"), F.pmod(of_scope, F.lit(50)))),
+        "scope_key": F.concat_ws(" ", F.lit("queue"), "source_queue_manager", "destination_queue"),
+        "replay_order": F.col("message_id_ordinal"),
+        "verdict": F.when(F.rand(1) < 0.001, Verdict.OUT_OF_ORDER.value).otherwise(Verdict.IN_ORDER.value),
+        "gap_size": F.lit(0),
+        "reject_count": F.lit(0),
+        "evidence": F.lit("confirmed"),
+    }
+    names = set(rows.columns)
+    return (
+        rows.withColumn(
+            "captured_ns", first + F.col("message_id_ordinal") * apart + F.pmod(F.xxhash64("stream_id"), F.lit(apart))
+        )
+        .withColumn("captured_at", F.timestamp_micros(F.expr("captured_ns div 1000")))
+        .select(
+            *(
+                given.get(column.name, F.col(column.name) if column.name in names else F.lit(None))
+                .cast(column.type)
+                .alias(column.name)
+                for column in VERDICTS
+            )
+        )
+        .repartition(8, "scope_key")
+        .sortWithinPartitions("scope_key", "replay_order")
+    )
+
+
+class Layout(NamedTuple):
+    """How a table's rows lie: what it is clustered by, or in which order it is written."""
+
+    clustered: tuple[str, ...] = ()
+    ordered: tuple[str, ...] = ()
+
+
+LAYOUTS = {
+    "as replay leaves them": Layout(),
+    "written by time": Layout(ordered=("captured_at",)),
+    "clustered by time": Layout(clustered=("captured_at",)),
+    "clustered by session, time": Layout(clustered=("session_id", "captured_at")),
+    "clustered by scope, time": Layout(clustered=("scope_key", "captured_at")),
+    "clustered by stream, time": Layout(clustered=("stream_id", "captured_at")),
+    "clustered by sender, time": Layout(clustered=("source_queue_manager", "captured_at")),
+}
+
+
+def write(spark: SparkSession, rows: DataFrame, place: Path, layout: Layout) -> float:
+    """Write the rows in a layout, in about so many files; returns the seconds."""
+    began = time.monotonic()
+    columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in VERDICTS)
+    by = f"CLUSTER BY ({', '.join(layout.clustered)})" if layout.clustered else ""
+    spark.sql(f"CREATE TABLE delta.`{place}` ({columns}) USING delta {by}")
+    if layout.ordered:
+        rows = rows.repartitionByRange(_FILES, *layout.ordered).sortWithinPartitions(*layout.ordered)
+    elif not layout.clustered:
+        rows = rows.repartition(_FILES, "scope_key").sortWithinPartitions("scope_key", "replay_order")
+    rows.write.format("delta").mode("append").save(str(place))
+    if layout.clustered:
+        spark.sql(f"OPTIMIZE delta.`{place}`").collect()
+    return time.monotonic() - began
+
+
+Range = tuple[Any, Any]
+
+
+def queries(last: datetime, one: Row) -> dict[str, dict[str, Range]]:
+    """What analysts ask: columns with the lowest and the highest value wanted, about a message that is there."""
+
+    def exactly(*names: str) -> dict[str, Range]:
+        return {name: (one[name], one[name]) for name in names}
+
+    at, half_an_hour = one["captured_at"], timedelta(minutes=30)
+    return {
+        "the last day": {"captured_at": (last - timedelta(days=1), last)},
+        "a queue's last week": exactly("destination_queue") | {"captured_at": (last - timedelta(days=7), last)},
+        "a session": exactly("session_id"),
+        "a scope around a message": exactly("scope_key") | {"captured_at": (at - half_an_hour, at + half_an_hour)},
+        "a message by its key": exactly("stream_id", "stream_offset"),
+        "what was out of order": {"verdict": (Verdict.OUT_OF_ORDER.value, Verdict.OUT_OF_ORDER.value)},
+    }
+
+
+def files_read(place: Path, wanted: dict[str, Range]) -> tuple[int, int]:
+    """Of a table's files, those that a reader cannot leave out by their least and greatest values; all of them."""
+    files = pa.table(DeltaTable(str(place)).get_add_actions(flatten=True)).to_pylist()
+    read = 0
+    for file in files:
+        bounds = [(file.get(f"min.{name}"), file.get(f"max.{name}"), *of) for name, of in wanted.items()]
+        read += all(
+            least is None or (str(low) <= str(most) and str(least) <= str(high)) for least, most, low, high in bounds
+        )
+    return read, len(files)
+
+
+def condition(wanted: dict[str, Range]) -> str:
+    """The same in SQL."""
+
+    def literal(value: Any) -> str:
+        if isinstance(value, datetime):
+            return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S.%f}'"
+        return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+    return " AND ".join(f"{name} BETWEEN {literal(low)} AND {literal(high)}" for name, (low, high) in wanted.items())
+
+
+def least_ms(work: Callable[[], Any]) -> float:
+    """The least of a few goes."""
+    times = []
+    for _ in range(_GOES):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times) * 1e3
+
+
+def main() -> None:
+    """Write the rows in each layout, ask each query of each, and print what it read and how long that took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=3_000_000)
+    asked = parser.parse_args()
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 4g pyspark-shell")
+    spark = open_session("benchmark of layouts")
+    with TemporaryDirectory() as folder:
+        source = Path(folder, "made")
+        verdicts(spark, asked.messages).write.parquet(str(source))
+        rows = spark.read.parquet(str(source))
+        size = sum(file.stat().st_size for file in source.glob("*.parquet")) // _FILES
+        spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(size))
+        last = rows.agg(F.max("captured_at")).collect()[0][0]
+        asks = queries(last, rows.orderBy("message_id").limit(1).collect()[0])
+        lines = [f"| files read of all / ms in Spark / ms in DuckDB | {' | '.join(asks)} | written in s |"]
+        lines.append("| --- |" + " ---: |" * (len(asks) + 1))
+        for name, layout in LAYOUTS.items():
+            place = Path(folder, name.replace(" ", "_"))
+            seconds = write(spark, rows, place, layout)
+            table = spark.read.format("delta").load(str(place))
+            duck = duckdb.connect()
+            duck.execute("SET TimeZone = 'UTC'")
+            duck.register("t", DeltaTable(str(place)).to_pyarrow_dataset())
+            cells = []
+            for wanted in asks.values():
+                read, every = files_read(place, wanted)
+                by_spark = least_ms(table.where(condition(wanted)).toArrow)
+                by_duck = least_ms(duck.sql(f"SELECT * FROM t WHERE {condition(wanted)}").to_arrow_table)  # noqa: S608
+                cells.append(f"{read} of {every} / {by_spark:,.0f} / {by_duck:,.0f}")
+            lines.append(f"| {name} | {' | '.join(cells)} | {seconds:.0f} |")
+            print(lines[-1], flush=True)  # noqa: T201
+    print(*lines, sep="\n")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
