@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from jobs import decode, ingest, replay
 from jobs.config import Config
 from jobs.errors import JobError
-from jobs.measure import Cost, measured, moved, peak_worker_mb
+from jobs.measure import Cost, measured, moved, watched_workers
 from jobs.session import open_session
 from jobs.transforms.decode import decoded_rows
 from jobs.warehouse import Warehouse
@@ -290,14 +290,15 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
             ("skewed", megabytes, _HALF),
         )
     )
+    peak_mb = watched_workers()
     # The JVM compiles for minutes, and what it compiled is cheap after.
     night(spark, simulated(folder / "warm", megabytes))
-    steps = [(night(spark, capture), peak_worker_mb()) for capture in (base, half, full)]
+    steps = [(night(spark, capture), peak_mb()) for capture in (base, half, full)]
     dropped = steps[0][0], steps[-1][0]
     kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
     uneven = night(spark, skewed)
     if largest > megabytes:
-        steps.append((night(spark, simulated(folder / "largest", largest)), peak_worker_mb()))
+        steps.append((night(spark, simulated(folder / "largest", largest)), peak_mb()))
     tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
     decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
     ours = tables.read(MESSAGES).where("transactional").count()

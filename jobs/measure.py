@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -68,8 +69,25 @@ def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
     return Cost(began, time.time(), after_python_s - python_s, after_jvm_s - jvm_s)
 
 
-def peak_worker_mb() -> float:
-    """Most memory, in MB, that a Python worker of this process's JVM has held at once, of those that live."""
+def watched_workers(every_s: float = 1.0) -> Callable[[], float]:
+    """Watch Python workers from now on; what is returned tells the most memory, in MB, that one has held so far.
+
+    They are looked at so often because Spark ends a worker that has rested for a minute.
+    """
+    most = 0.0
+
+    def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, _peak_worker_mb())
+            time.sleep(every_s)
+
+    Thread(target=watch, daemon=True).start()
+    return lambda: most
+
+
+def _peak_worker_mb() -> float:
+    """Most memory, in MB, that a worker has held at once, of those that live."""
     peaks = [0]
     for path in Path("/proc").glob("[0-9]*/status"):
         try:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-from jobs.measure import Cost, Moved, cpu_seconds, measured, moved
+from jobs.measure import Cost, Moved, cpu_seconds, measured, moved, watched_workers
 
 
 def _task(finish_ms: int, shuffled: int, sent: str, written: int) -> str:
@@ -41,3 +44,12 @@ def test_time_of_a_child_that_has_ended_counts() -> None:
     cost = measured(os.system, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
 
     assert 0 < cost.python_s <= sum(cpu_seconds())
+
+
+def test_memory_of_a_worker_that_has_ended_is_remembered() -> None:
+    peak_mb = watched_workers(0.05)
+    holding = "import time; held = bytearray(300 << 20); time.sleep(1)"
+    subprocess.run([sys.executable, "-c", holding, "pyspark.daemon"], check=True)
+    time.sleep(0.2)
+
+    assert peak_mb() >= 300
