@@ -378,17 +378,20 @@ def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_pat
     assert other.read(STREAM_GAPS) is not other.read(STREAM_GAPS)
 
 
-def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
+def test_an_ingested_table_gets_new_checks_comments_and_clustering_and_is_else_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Warehouse(spark, str(tmp_path))
-    name = tables.name(BOOKS)
-    columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in BOOKS)
-    spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")
-    tables.create(BOOKS)
-    properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
-    assert properties["delta.constraints.law_values"].replace(" ", "") == BOOKS.checks["law_values"].replace(" ", "")
-    assert spark.table(name).schema["law"].metadata == {"comment": next(iter(BOOKS)).comment}
+    for table, check in ((BOOKS, "law_values"), (PACKETS, "packet_type_values")):
+        name = tables.name(table)
+        columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in table)
+        spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")
+        tables.create(table)
+        properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
+        assert properties[f"delta.constraints.{check}"].replace(" ", "") == table.checks[check].replace(" ", "")
+        assert [field.metadata["comment"] for field in spark.table(name).schema] == [each.comment for each in table]
+        (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
+        assert tuple(detail["clusteringColumns"]) == table.clustered
     spark.sql(f"CREATE TABLE {tables.name(CAPTURES_TABLE)} (capture_id STRING, size_bytes INT) USING delta")
     with pytest.raises(JobError, match=r"made by another version .* uri string \(there: None\), size_bytes bigint"):
         tables.create(CAPTURES_TABLE)
