@@ -111,8 +111,11 @@ def _session(application: str) -> SparkSession:
 @contextmanager
 def _printing_to_stderr() -> Iterator[None]:
     """With stderr as standard output of the processes begun meanwhile: Delta's VACUUM prints, and stdout is ours."""
-    sys.stdout.flush()
-    own = os.dup(1)
+    try:
+        own = os.dup(1)
+    except OSError:  # closed: there is nothing to keep apart
+        yield
+        return
     os.dup2(2, 1)
     try:
         yield
