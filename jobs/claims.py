@@ -219,7 +219,7 @@ def _holds(warehouse: Warehouse, claim: Claim) -> bool:
 
 def _set(warehouse: Warehouse, claim: Claim) -> None:
     values = {name: value for name, value in asdict(claim).items() if name != "at"}
-    warehouse.set_property(CAPTURES, _PROPERTY, json.dumps(values))
+    warehouse.set_properties(CAPTURES, {_PROPERTY: json.dumps(values)})
 
 
 def _is_running(pid: int) -> bool:

@@ -24,8 +24,9 @@ def _night(spark: SparkSession, config: Config, *, last: bool = False) -> Summar
     """What the tables say; nothing where their books do not balance, unless this is the `last` go."""
     warehouse = Warehouse.of(spark, config)
     taken = ingest.step(warehouse, config)
-    with suited(spark, captured_bytes(warehouse)) as few:
-        warehouse = warehouse.keeping() if few else warehouse
+    keeping = warehouse.keeping()
+    with suited(spark, captured_bytes(keeping)) as few:
+        warehouse = keeping if few else warehouse
         decode.step(warehouse, config)
         together((partial(accounts.step, warehouse), partial(replay.step, warehouse, config)))
         found = summary(warehouse)

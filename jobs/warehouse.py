@@ -38,6 +38,7 @@ _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET
 """Operations that leave a table's rows as they are."""
 _CHECK = "delta.constraints."
 _SCHEMA = "msmq.schema"
+_TOLD = "delta.dataSkippingStatsColumns"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 100
 _LONGEST_WITH_READERS = 168
@@ -80,8 +81,13 @@ def _identifier(text: str) -> str:
     return "`" + text.replace("`", "``") + "`"
 
 
-def _properties(table: Table) -> str:
-    pairs = {_SCHEMA: table.fingerprint} | {_CHECK + name: check for name, check in table.checks.items()}
+def _declared(table: Table) -> dict[str, str]:
+    """The table's properties, but for its checks."""
+    told = {_TOLD: ",".join(table.told_by_files)} if table.sought else {}
+    return {_SCHEMA: table.fingerprint} | told
+
+
+def _properties(pairs: Mapping[str, str]) -> str:
     return ", ".join(f"{_quoted(key)} = {_quoted(value)}" for key, value in pairs.items())
 
 
@@ -109,7 +115,7 @@ class Warehouse:
     catalog_schema: str = ""
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     kept: dict[str, tuple[int, DataFrame]] | None = field(default=None, repr=False, compare=False)
-    """Rows of tables that were read, and the version that they are of at least."""
+    """Rows of tables that were read or written, and the version that they are of at least."""
 
     @classmethod
     def of(cls, spark: SparkSession, config: Config) -> Self:
@@ -123,9 +129,10 @@ class Warehouse:
         return cls(spark, config.warehouse, config.catalog_schema)
 
     def keeping(self) -> Self:
-        """The same, whose tables are read once for as long as they do not change: for small ones.
+        """The same, which reads a table once for as long as it does not change, and not at all one that it replaced.
 
-        Delta makes a query of its own of each scan of a table, to find its files.
+        For small ones, as their rows are computed before they are written. Delta makes three queries of its own of the
+        first scan of each version of a table, and one of every other.
         """
         return replace(self, kept={})
 
@@ -165,9 +172,10 @@ class Warehouse:
                 return
             verb = "REPLACE TABLE"
         columns = ", ".join(_definition(column) for column in table)
+        pairs = _declared(table) | {_CHECK + name: check for name, check in table.checks.items()}
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
-            f"COMMENT {_quoted(table.comment)} TBLPROPERTIES ({_properties(table)})"
+            f"COMMENT {_quoted(table.comment)} TBLPROPERTIES ({_properties(pairs)})"
         )
         self._persist(lambda: self._sql(statement))
 
@@ -197,7 +205,7 @@ class Warehouse:
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {_identifier(check)} CHECK ({condition})")
         if table.clustered:
             self._sql(f"ALTER TABLE {name} {_clustering(table)}")
-        self.set_property(table, _SCHEMA, table.fingerprint)
+        self.set_properties(table, _declared(table))
 
     def has(self, table: Table) -> bool:
         """Whether the table is there."""
@@ -233,7 +241,10 @@ class Warehouse:
         Raises:
             ConflictError: another run wrote some of these rows meanwhile.
         """
-        writer = conform(rows, table).write
+        rows = conform(rows, table)
+        keeps = self.kept is not None and where == "true" and self._log_place(table) is not None
+        rows = settled(rows) if keeps else rows
+        writer = rows.write
         if self._untouched(table):  # for which Delta need not find out what is to be replaced
             writer = writer.mode("append").option("txnAppId", f"first {table.name}").option("txnVersion", 0)
         else:
@@ -242,6 +253,14 @@ class Warehouse:
                 writer = writer.option("replaceWhere", where)
         with _conflicts(table):
             self._write(table, writer, tag)
+        if keeps:
+            self._keep(table, rows, tag)
+
+    def _keep(self, table: Table, rows: DataFrame, tag: dict[str, Any]) -> None:
+        """Have these rows read for the table's, which a commit with this tag has just replaced, if it is the last."""
+        last = self._seen(table)[0]
+        if self.kept is not None and last.tag == tag:
+            self.kept[table.name] = last.version, rows
 
     def _untouched(self, table: Table) -> bool:
         """Whether its log says that only its making was done to it; two that find so cannot both write first.
@@ -304,9 +323,9 @@ class Warehouse:
         with self._setting(_TAG, json.dumps(tag, sort_keys=True)):
             yield
 
-    def set_property(self, table: Table, key: str, value: str) -> None:
-        """Set a property of the table, in a commit of its own."""
-        statement = f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_quoted(key)} = {_quoted(value)})"
+    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
+        """Set properties of the table, in a commit of its own."""
+        statement = f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})"
         self._persist(lambda: self._sql(statement))
 
     def _sql(self, statement: str) -> DataFrame:

@@ -110,13 +110,14 @@ def table_page(table: Table) -> str:
         (_code(each.name), each.type.simpleString(), "yes" if each.nullable else "no", each.comment + _values(each))
         for each in table
     )
-    clustered = f" Clustered by: {_codes(table.clustered)}." if table.clustered else ""
+    layout = f" Clustered by: {_codes(table.clustered)}." if table.clustered else ""
+    layout += f" Files tell the least and greatest {_codes(table.told_by_files)}." if table.sought else ""
     lines = [
         f"# {table.name}",
         "",
         _NOTE,
         "",
-        f"{table.comment} Key: {_codes(table.key)}.{clustered} Times are UTC. [All tables](../tables.md)",
+        f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC. [All tables](../tables.md)",
         "",
         *_table(("column", "type", "null", "meaning"), columns),
     ]

@@ -109,6 +109,7 @@ MESSAGES = Table(
         DECODED_ALONE,
     ),
     clustered=("source_queue_manager", "captured_at"),
+    sought=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
 )
 
 ACKS = Table(

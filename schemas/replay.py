@@ -181,6 +181,10 @@ VERDICTS = Table(
         ),
     ),
     clustered=("session_id", "captured_at"),
+    sought=(
+        *("captured_ns", "capture_id", "source_queue_manager", "destination_queue", "scope_key"),
+        *("tx_sequence_id", "tx_sequence_number", "verdict"),
+    ),
 )
 
 SEQUENCES = Table(

@@ -47,13 +47,18 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: `<warehouse>/<name>`, one row per `key`; rows alike in `clustered` are kept together in files."""
+    """A Delta table: `<warehouse>/<name>`, one row per `key`; rows alike in `clustered` are kept together in files.
+
+    Where `sought` names the columns that rows are looked for by besides these, files tell least and greatest values of
+    them all, and of no others; otherwise of the first 32, as is Delta's way.
+    """
 
     name: str
     comment: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     clustered: tuple[str, ...] = ()
+    sought: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Column]:
         """Go through the columns in their order."""
@@ -72,7 +77,13 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """Tells this declaration from any other: a table that bears it was made by it."""
-        return hashlib.sha256(repr((self.comment, self.columns, self.clustered)).encode()).hexdigest()[:16]
+        told = (self.comment, self.columns, self.clustered, self.told_by_files)
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+    @property
+    def told_by_files(self) -> tuple[str, ...]:
+        """Columns of which each file tells the least and the greatest value; none where that is left to Delta."""
+        return tuple(dict.fromkeys((*self.key, *self.clustered, *self.sought))) if self.sought else ()
 
     @property
     def checks(self) -> dict[str, str]:

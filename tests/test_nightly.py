@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -93,6 +94,14 @@ def test_delta_rs_and_duckdb_read_every_table(orders: tuple[Path, Summary]) -> N
         dataset = read.to_pyarrow_dataset()
         counted = duckdb.connect().register("rows", dataset).execute("SELECT count(*) FROM rows").fetchall()
         assert counted == [(dataset.count_rows(),)]
+
+
+def test_files_tell_what_a_table_is_sought_by_and_no_more(orders: tuple[Path, Summary]) -> None:
+    for table in TABLES:
+        told = pa.table(DeltaTable(str(orders[0] / table.name)).get_add_actions(flatten=True)).column_names
+        least = {name.removeprefix("min.") for name in told if name.startswith("min.")}
+        if table.sought:
+            assert least == set(table.told_by_files) > {*table.key, *table.clustered}
 
 
 def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[Path, Summary]) -> None:

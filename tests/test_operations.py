@@ -378,6 +378,34 @@ def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_pat
     assert other.read(STREAM_GAPS) is not other.read(STREAM_GAPS)
 
 
+def test_what_replaced_a_kept_table_is_read_for_it_until_another_run_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Warehouse(spark, str(tmp_path)).keeping()
+    tables.create(STREAM_GAPS)
+    for tag, lengths in (({"step": "one"}, [2]), ({"step": "two"}, [2, 3])):
+        rows = spark.createDataFrame([("s", 5 * length, length) for length in lengths], STREAM_GAPS.spark)
+        tables.replace(STREAM_GAPS, rows, tag)
+        with monkeypatch.context() as patch:
+            patch.setattr(Warehouse, "_scan", None)
+            read = tables.read(STREAM_GAPS)
+        assert read.dtypes == spark.table(tables.name(STREAM_GAPS)).dtypes
+        assert sorted(read.collect()) == sorted(spark.table(tables.name(STREAM_GAPS)).collect())
+    more = spark.createDataFrame([("t", 1, 2)], STREAM_GAPS.spark)
+    tables.replace(STREAM_GAPS, more, {"step": "three"}, "stream_id = 't'")  # what it leaves is not known from it
+    assert tables.read(STREAM_GAPS).count() == 3
+    write = Warehouse._write
+
+    def beaten(warehouse: Warehouse, *arguments: Any) -> None:
+        write(warehouse, *arguments)
+        monkeypatch.undo()
+        Warehouse(spark, str(tmp_path)).replace(STREAM_GAPS, more, {"step": "other"}, "stream_id = 't'")
+
+    monkeypatch.setattr(Warehouse, "_write", beaten)
+    tables.replace(STREAM_GAPS, spark.createDataFrame([], STREAM_GAPS.spark), {"step": "four"})
+    assert tables.read(STREAM_GAPS).count() == 1
+
+
 def test_an_ingested_table_gets_new_checks_comments_and_clustering_and_is_else_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
