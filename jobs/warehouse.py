@@ -33,6 +33,7 @@ Origin = dict[str, Any]
 """What rows were derived from: versions of tables, and options."""
 
 _CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
+_NO_TABLE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _TAG = "spark.databricks.delta.commitInfo.userMetadata"
 _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
@@ -159,6 +160,7 @@ class Warehouse:
 
         Raises:
             JobError: it has other columns than this version of the program writes.
+            UsageError: where it belongs lies something else.
         """
         verb = "CREATE TABLE IF NOT EXISTS"
         if self.has(table):
@@ -177,7 +179,16 @@ class Warehouse:
             f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
             f"COMMENT {_quoted(table.comment)} TBLPROPERTIES ({_properties(pairs)})"
         )
-        self._persist(lambda: self._sql(statement))
+        for _ in range(_ATTEMPTS):
+            try:
+                self._persist(lambda: self._sql(statement))
+            except AnalysisException as error:
+                if _NO_TABLE not in str(error):
+                    raise
+            if self.has(table):
+                return
+            time.sleep(POLL_S)  # a folder with something in it is left alone: another run may be making the table
+        raise UsageError(f"The table {self.name(table)} cannot be made: in its folder lies something else.")
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
         """Bring the checks, comments and clustering of a table of an older declaration up to date."""

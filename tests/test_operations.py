@@ -18,7 +18,7 @@ from warehouses import CAPTURES, all_rows, config, rows
 
 from jobs import claims, decode, ingest, maintain, nightly, repair, replay, status
 from jobs.config import Config
-from jobs.errors import ConflictError, JobError
+from jobs.errors import ConflictError, JobError, UsageError
 from jobs.sources import capture_files, stamps
 from jobs.transforms.retention import outdated_states
 from jobs.warehouse import Warehouse
@@ -362,6 +362,34 @@ def test_of_five_attempts_the_fifth_counts(spark: SparkSession, tmp_path: Path) 
 
     assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
     assert next(attempts) == 6
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_table_that_another_run_is_making_is_waited_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool
+) -> None:
+    """Of a table that is being made there is a folder before there is a commit."""
+    begun = tmp_path / STREAM_GAPS.name / "_delta_log" / "begun"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    waits = []
+
+    def meanwhile(seconds: float) -> None:
+        waits.append(seconds)
+        if made and len(waits) == 2:
+            shutil.rmtree(tmp_path / STREAM_GAPS.name)
+            Warehouse(spark, str(tmp_path)).create(STREAM_GAPS)
+
+    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(sleep=meanwhile))
+    tables = Warehouse(spark, str(tmp_path))
+    if made:
+        tables.create(STREAM_GAPS)
+        assert tables.has(STREAM_GAPS)
+    else:
+        with pytest.raises(UsageError, match=r"stream_gaps.* cannot be made: in its folder lies something else"):
+            tables.create(STREAM_GAPS)
+        assert begun.exists()
+    assert len(waits) == (2 if made else 5)
 
 
 def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_path: Path) -> None:
