@@ -22,7 +22,7 @@ from udfs import names
 from udfs.arrow import fixed_binary
 from udfs.gather import Bools, Ints, Packets, binary, encoded, has_surrogates, picked
 from udfs.headers import DTYPES
-from udfs.outline import PACKET_TYPES, Outline, outline_and_walks
+from udfs.outline import PACKET_TYPES, Headers, Outline, walked
 from udfs.packet import row
 from udfs.rules import OF_TABLE
 
@@ -68,7 +68,7 @@ class Decoded:
     def __init__(self, packets: pa.RecordBatch) -> None:
         self.packets = packets
         self.stored = Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
-        self.lines, self.walks = outline_and_walks(self.stored)
+        self.lines, self.walks, self.read = walked(self.stored)
 
     def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
         """The rows of one table, in the packets' order and in the table's Arrow schema."""
@@ -78,8 +78,11 @@ class Decoded:
         fast = np.flatnonzero(wanted & ~self.lines["scalar"])
         slow = np.flatnonzero(wanted & self.lines["scalar"])
         decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
-        lines = self.lines if len(fast) == len(wanted) else picked(self.lines, fast)
-        built = _Columns(self.stored.take(fast), lines, table).arrays if len(fast) else {}
+        if len(fast) == len(wanted):
+            part, lines, read = self.stored, self.lines, self.read
+        else:
+            part, lines, read = self.stored.take(fast), picked(self.lines, fast), {}
+        built = _Columns(part, lines, read, table).arrays if len(fast) else {}
         arrays = [built[f.name] if f.name in built else pa.nulls(len(fast), f.type) for f in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
         if len(slow):
@@ -206,9 +209,10 @@ class _Columns:
     rules want them.
     """
 
-    def __init__(self, packets: Packets, lines: Outline, table: Table) -> None:
+    def __init__(self, packets: Packets, lines: Outline, read: Headers, table: Table) -> None:
         self.packets = packets
         self.lines = lines
+        self.read = read
         self.arrays: dict[str, pa.Array] = {}
         self.ints = _Numbers(len(packets))
         self.headers = {header.name: self._header(header) for header in _HEADERS[table.name]}
@@ -231,7 +235,9 @@ class _Columns:
         # The two bodies begin alike, and the longer reading is masked below.
         offset = self._offset("body" if header is wire.FINAL_ACK_BODY else header.name)
         present = offset >= 0
-        values = self.packets.read(DTYPES[header.name], offset, present)
+        values = self.read.get(header.name)
+        if values is None:
+            values = self.packets.read(DTYPES[header.name], offset, present)
         if not present.any():
             return values
         absent = None if present.all() else ~present

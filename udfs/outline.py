@@ -6,6 +6,7 @@ The common packets are taken with numpy, no Python object per packet. A row is t
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ OFFSETS: tuple[str, ...] = (
 )
 Outline = NDArray[np.void]
 """An array of OUTLINE, one element per packet."""
+Headers = dict[str, NDArray[np.void]]
+"""The fixed parts of headers by their name, one element per packet, zeros where it has none."""
 OUTLINE = np.dtype(
     [
         ("packet_type", "u1"),  # index in PACKET_TYPES
@@ -56,11 +59,22 @@ _INTERNAL: dict[InternalType, tuple[PacketType, Header]] = {
 
 def outline(packets: Packets) -> Outline:
     """Type, fault and header offsets of every packet, and where raw and trailer divide when its body is dropped."""
-    return outline_and_walks(packets)[0]
+    return walked(packets).lines
 
 
-def outline_and_walks(packets: Packets) -> tuple[Outline, dict[int, Walk]]:
-    """The outline, and the walks of the rows that were handed to `udfs.packet`."""
+class Walked(NamedTuple):
+    """The outline; the walks of the rows that were handed to `udfs.packet`; headers that were read of every packet.
+
+    These are right in the rows that were not handed over.
+    """
+
+    lines: Outline
+    walks: dict[int, Walk]
+    headers: Headers
+
+
+def walked(packets: Packets) -> Walked:
+    """Walk the headers of every packet."""
     result = np.full(len(packets) * OUTLINE.itemsize, -1, np.int8).view(OUTLINE)
     for name in ("packet_type", "fault", "scalar", "fault_offset"):
         result[name] = 0
@@ -71,18 +85,21 @@ def outline_and_walks(packets: Packets) -> tuple[Outline, dict[int, Walk]]:
     sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
     internal = flag(base, "internal")
     taken = np.zeros(len(packets), np.bool_)
+    headers: Headers = {}
     for rows, take in (
         (np.flatnonzero(sound & internal), _internal),
         (np.flatnonzero(sound & ~internal), _user_shaped),
     ):
-        if len(rows):
+        if 0 < len(rows) == len(packets):
+            taken, headers = take(packets, base, result)
+        elif len(rows):
             part = picked(result, rows)
-            taken[rows] = take(packets.take(rows), picked(base, rows), part)
+            taken[rows], _ = take(packets.take(rows), picked(base, rows), part)
             put(result, rows, part)
     walks = {row: Walk.over(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
     for row, walk in walks.items():
         result[row] = _scalar(walk)
-    return result, walks
+    return Walked(result, walks, headers)
 
 
 def _scalar(walk: Walk) -> tuple[int | bool, ...]:
@@ -116,8 +133,8 @@ def flag(headers: NDArray[np.void], column: str) -> Bools:
     return values
 
 
-def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> Bools:
-    """Fill in the internal packets that are exactly what the documents say; return which ones."""
+def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
+    """Fill in the internal packets that are exactly what the documents say; return which ones, and what was read."""
     extra = packets.size - base["packet_size"]
     sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
     sound &= (extra == 0) | (flag(base, "has_session_header") & (extra == wire.SESSION_HEADER.size))
@@ -132,11 +149,11 @@ def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> Bool
         taken |= rows
     result["InternalHeader"] = wire.BASE_HEADER.size
     result["raw_size"] = packets.size
-    return taken
+    return taken, {"BaseHeader": base}
 
 
-def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> Bools:
-    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones."""
+def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
+    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones, and what was read."""
     has_session = flag(base, "has_session_header")
     walk = _Batch(packets, base, result)
     walk.taken &= packets.size == walk.limit + wire.SESSION_HEADER.size * has_session
@@ -161,7 +178,7 @@ def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> B
     walk.taken &= walk.end == walk.limit
     result["SessionHeader"] = np.where(has_session, walk.limit, -1)
     walk.classify(properties, bits(user, "destination_queue_type"))
-    return walk.taken
+    return walk.taken, walk.headers
 
 
 class _Batch:
@@ -174,6 +191,7 @@ class _Batch:
         self.bound = np.minimum(self.limit, packets.stored)  # where what can be read of them ends
         self.end = np.full(len(packets), wire.BASE_HEADER.size)
         self.taken = np.ones(len(packets), np.bool_)
+        self.headers: Headers = {"BaseHeader": base}
 
     def skip(self, size: Ints) -> None:
         """Step over so many bytes."""
@@ -188,7 +206,7 @@ class _Batch:
     def header(self, name: str, present: Bools | None = None) -> NDArray[np.void]:
         """The next header, by default of every packet."""
         where = np.ones(len(self.packets), np.bool_) if present is None else present
-        headers = self.read(DTYPES[name], where)
+        headers = self.headers[name] = self.read(DTYPES[name], where)
         self.result[name] = np.where(where, self.end, -1)
         self.skip(where * DTYPES[name].itemsize)
         return headers
