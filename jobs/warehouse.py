@@ -269,7 +269,7 @@ class Warehouse:
 
     def _keep(self, table: Table, rows: DataFrame, tag: dict[str, Any]) -> None:
         """Have these rows read for the table's, which a commit with this tag has just replaced, if it is the last."""
-        last = self._seen(table)[0]
+        last = self.history(table)[0]  # and not what `_seen` would remember: `derive` looks again when all is written
         if self.kept is not None and last.tag == tag:
             self.kept[table.name] = last.version, rows
 
