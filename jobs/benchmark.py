@@ -11,11 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest import mock
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,7 +28,7 @@ from jobs import decode, ingest, replay
 from jobs.config import Config
 from jobs.errors import JobError
 from jobs.measure import Cost, measured, moved, watched_workers
-from jobs.session import open_session
+from jobs.session import open_session, spark_defaults
 from jobs.transforms.decode import decoded_rows
 from jobs.warehouse import Warehouse
 from schemas.ingest import PACKETS, PacketType
@@ -43,7 +47,7 @@ _BASE = 0.25  # of the capture; queries on one of less than 64 MB are interprete
 _SMALL_MB = 1
 _SAMPLE = 100_000  # messages decoded outside Spark
 _SAMPLE_ALONE = 2_000
-_ROWS = 10_000  # of a batch, as Spark sends them
+_ROWS_OF_BATCH, _OF_WORKERS = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.executorEnv."
 _GOES = 5
 _ONE_FILE = 1 << 62
 _STAGES = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
@@ -216,27 +220,37 @@ def small_nights(folder: Path) -> list[str]:
 def decoding(warehouse: Warehouse) -> list[str]:
     """Markdown: messages per core-second of both decoding paths outside Spark, and how many take the slow one.
 
-    The bodies of the packets are not among what is stored of them.
+    The bodies of the packets are not among what is stored of them. Batches are as large as Spark's, and the process has
+    the environment that Spark gives its workers.
     """
     of_messages = F.col("packet_type") == PacketType.USER_MESSAGE.value
     stored = warehouse.read(PACKETS).where(of_messages).limit(_SAMPLE).toArrow()
+    defaults = spark_defaults()
+    environment = {k.removeprefix(_OF_WORKERS): v for k, v in defaults.items() if k.startswith(_OF_WORKERS)}
+    with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
+    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED), strict=True))
+    return [
+        "| decoding, outside Spark | messages per core-second |",
+        "| --- | ---: |",
+        f"| in batches | {together:,.0f} |",
+        f"| one by one | {alone:,.0f} |",
+        "",
+        f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
+    ]
+
+
+def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
+    """Messages per core-second, in batches of so many rows and one by one."""
     schema = to_arrow_schema(MESSAGES.spark)
-    batches = stored.combine_chunks().to_batches(_ROWS)
+    batches = stored.combine_chunks().to_batches(rows)
     alone = [
         (row["raw"], row["trailer"], row["size"])
         for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
     ]
     together_s = _cpu(lambda: [Decoded(batch).rows(MESSAGES, schema) for batch in batches])
     alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
-    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED), strict=True))
-    return [
-        "| decoding, outside Spark | messages per core-second |",
-        "| --- | ---: |",
-        f"| in batches | {len(stored) / together_s:,.0f} |",
-        f"| one by one | {len(alone) / alone_s:,.0f} |",
-        "",
-        f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
-    ]
+    return len(stored) / together_s, len(alone) / alone_s
 
 
 def decoding_in_spark(warehouse: Warehouse) -> list[str]:
