@@ -440,12 +440,22 @@ class Warehouse:
         """
         together(partial(self.create, table, derived=True) for table in tables)
         written: tuple[Origin, dict[str, int]] | None = None
-        for attempt in range(_ATTEMPTS + 1):
+        seconds = 0.0
+
+        def look() -> tuple[Origin, list[str], dict[str, int]]:
             origin, stale = self._stale(step, tables, sources, options)
             versions = self._newest(tables)
             # On some platforms no row where none had been makes no commit: then the table is as it was before.
             if written and written[0] == origin:
                 stale = [name for name in stale if versions[name] != written[1][name]]
+            return origin, stale, versions
+
+        for attempt in range(_ATTEMPTS + 1):
+            origin, stale, versions = look()
+            if stale and attempt:
+                progress(f"{step}: waiting for what another run writes")
+                self._let_finish(step, tables, sources, options, seconds)
+                origin, stale, versions = look()
             if not stale:
                 return attempt > 0
             if attempt == _ATTEMPTS:
@@ -456,16 +466,16 @@ class Warehouse:
                 write({"step": step, "from": origin})
             except ConflictError as error:
                 written = None
-                progress(f"{step}: {error} Waiting for it.")
-                self._let_finish(step, tables, sources, options, time.monotonic() - begun)
+                progress(f"{step}: {error}")
             else:
                 written = origin, versions
+            seconds = time.monotonic() - begun
         raise JobError(f"{step} was begun {_ATTEMPTS} times, and other runs changed its tables each time.")
 
     def _let_finish(
         self, step: str, tables: Sequence[Table], sources: Sequence[Table], options: Origin, seconds: float
     ) -> None:
-        """Wait until another run has derived the tables, or has written none for about so long.
+        """Wait until another run has derived the tables, or has written none, and no source, for about so long.
 
         Never for equally long, lest two runs that met meet again.
         """
@@ -476,7 +486,7 @@ class Warehouse:
             self._forget(*tables, *sources)
             if not self._stale(step, tables, sources, options)[1]:
                 return
-            versions = self._newest(tables)
+            versions = self._newest((*tables, *sources))
             if versions != seen:
                 seen, since = versions, time.monotonic()
             time.sleep(POLL_S)

@@ -350,10 +350,40 @@ def test_a_run_that_meets_another_lets_it_finish(
     assert len(tags) == (finishes_after or 5)
 
 
-def test_of_five_attempts_the_fifth_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_waits_until_another_has_changed_its_sources_for_good(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ingest does, table after table, while another run derives from them."""
+    tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    changes = iter(range(8))
+    tags: list[dict[str, Any]] = []
+
+    def change(_seconds: float = 0) -> None:
+        if next(changes, None) is not None:
+            other.replace(STREAM_GAPS, gap, {"step": "other"})
+
+    def write(tag: dict[str, Any]) -> None:
+        tags.append(tag)
+        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
+        change()
+
+    clock = count()
+    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=change))
+    monkeypatch.setattr("jobs.warehouse.random", SimpleNamespace(uniform=lambda *_: 4))  # looks without a change
+    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
+    assert [tag["from"]["stream_gaps"] for tag in tags] == [0, 8]
+
+
+def test_of_five_attempts_the_fifth_counts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
     attempts = count(1)
+    clock = count()
+    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
 
     def write(tag: dict[str, Any]) -> None:
         if next(attempts) < 5:  # as if a source had changed meanwhile
