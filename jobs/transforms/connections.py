@@ -9,6 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 PLACE = ("first_ns", "last_ns", "capture_id")
 _PAIR = ["packed", "capture_id"]
+_RECENT_BYTES = 1 << 20
+_SIDE = "isn: long, acked: long, fixed: long, done: long, gaps: array<array<long>>"
+_STATE = f"connections array<struct<sides: array<struct<{_SIDE}>>>>"
 
 
 def place() -> Column:
@@ -47,9 +50,25 @@ def needed(before: DataFrame, bases: DataFrame) -> DataFrame:
 
 
 def bases_again(states: DataFrame, flagged: DataFrame) -> DataFrame:
-    """Of each flagged connection (packed, back) the state to begin from: the latest or, `back`, the one before it."""
-    nth = F.when(F.col("back"), 2).otherwise(1)
-    return states.join(flagged, "packed").where(F.col("nth") == nth).drop("back")
+    """Of each flagged connection (packed, back) the latest `whole` state to begin from; `back`: but not the latest."""
+    behind = F.col("nth") >= F.when(F.col("back"), 2).otherwise(1)
+    may = states.join(flagged, "packed").where(behind & whole(F.col("state"))).drop("back")
+    return may.withColumn("least", F.min("nth").over(Window.partitionBy("packed"))).where("nth = least").drop("least")
+
+
+def whole(state: Column) -> Column:
+    """Whether nothing that comes behind a state belongs before it: it has passed over no bytes that may still come.
+
+    Such are those that the receiver has not acknowledged, and the last ones, as frames may be captured out of order.
+    """
+    sides = F.flatten(F.transform(F.from_json(state, _STATE)["connections"], lambda one: one["sides"]))
+
+    def may_lack(side: Column) -> Column:
+        settled = F.least(side["done"] - _RECENT_BYTES, F.coalesce(side["acked"] - side["fixed"], F.lit(0)))
+        begun = side["isn"].isNull() & side["done"].between(1, _RECENT_BYTES)
+        return begun | F.exists(side["gaps"], lambda gap: gap[0] + gap[1] > settled)
+
+    return ~F.exists(sides, may_lack)
 
 
 def state_segments(bases: DataFrame) -> DataFrame:

@@ -1,0 +1,83 @@
+"""From which state a connection goes on when bytes come that belong before the latest."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wiretap
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from warehouses import all_rows, config
+from wiretap import ACK, PSH, Sent, goodbye, handshake, msmq, pcap
+
+from jobs import ingest
+from jobs.transforms.connections import bases_again, whole
+from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+
+ISN, SIZE, COUNT = 1000, 1000, 30
+FAR = 3 << 20
+TABLES = (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
+
+
+def state(*sides: dict[str, Any]) -> str:
+    orderly = {"isn": 0, "acked": FAR, "fixed": 1, "done": FAR, "gaps": []}
+    return json.dumps({"connections": [{"instance": 0, "sides": [orderly, orderly | side]} for side in sides]})
+
+
+@pytest.mark.parametrize(
+    ("side", "is_whole"),
+    [
+        ({}, True),
+        ({"gaps": [[50, 10], [1 << 20, 10]]}, True),
+        ({"gaps": [[50, 10], [FAR - 500_000, 10]]}, False),  # its frame may be captured late
+        ({"gaps": [[2000, 10]], "acked": 1500}, False),  # it will be sent again
+        ({"gaps": [[2000, 10]], "acked": None}, False),
+        ({"isn": None}, True),
+        ({"isn": None, "done": 500_000}, False),  # an earlier byte may be captured late
+        ({"isn": None, "done": 0, "fixed": None, "acked": None}, True),
+    ],
+)
+def test_a_state_is_whole_when_nothing_before_it_can_still_come(
+    spark: SparkSession, side: dict[str, Any], *, is_whole: bool
+) -> None:
+    rows = spark.createDataFrame([(state({}, side),)], "state string")
+    assert rows.select(whole(F.col("state"))).collect()[0][0] is is_whole
+
+
+def test_the_latest_whole_state_counts(spark: SparkSession) -> None:
+    open_gap = {"gaps": [[FAR - 1, 1]]}
+    states = [(b"a", 1, state(open_gap)), (b"a", 2, state({})), (b"a", 3, state({}))]
+    states += [(b"b", 1, state({})), (b"b", 2, state(open_gap)), (b"b", 3, state({})), (b"c", 1, state({}))]
+    flagged = [(b"a", False), (b"b", True), (b"c", True)]
+    found = bases_again(
+        spark.createDataFrame(states, "packed binary, nth int, state string"),
+        spark.createDataFrame(flagged, "packed binary, back boolean"),
+    )
+    assert sorted((bytes(row["packed"]), row["nth"]) for row in found.collect()) == [(b"a", 2), (b"b", 3)]
+
+
+def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(spark: SparkSession, tmp_path: Path) -> None:
+    """The second capture has a segment that was lost in the first; the third comes when the fourth is there."""
+    text = b"".join(msmq(600, bytes([number]) * 584) for number in range(COUNT * SIZE // 600))
+    sent = [Sent(False, ISN + 1 + at, 5001, ACK | PSH, text[at : at + SIZE]) for at in range(0, COUNT * SIZE, SIZE)]
+    again = Sent(True, 5001, ISN + 1 + 10 * SIZE, ACK)
+
+    def capture(number: int, segments: Iterable[Sent]) -> Path:
+        path = tmp_path / f"{number}.pcap"
+        start = (wiretap.NEW_YEAR + number) * wiretap.BILLION
+        path.write_bytes(pcap(wiretap.records([one.frame() for one in segments], start_ns=start)))
+        return path
+
+    first = capture(0, [*handshake(ISN, 5000), *sent[:10], *sent[11:15], again])
+    second = capture(1, [sent[10], *sent[15:20]])
+    third = capture(2, sent[20:25])
+    fourth = capture(3, [*sent[25:], *goodbye(ISN + 1 + COUNT * SIZE, 5001)])
+    for night in ([first], [second, fourth], [third]):
+        ingest.run(spark, config(tmp_path / "nights", *night))
+    ingest.run(spark, config(tmp_path / "once", first, second, third, fourth))
+    found = all_rows(tmp_path / "nights", TABLES)
+    assert found == all_rows(tmp_path / "once", TABLES)
+    assert len(found["packets"]) == COUNT * SIZE // 600
+    assert not found["stream_gaps"]
