@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 PLACE = ("first_ns", "last_ns", "capture_id")
 _PAIR = ["packed", "capture_id"]
-_RECENT_BYTES = 1 << 20
+_RECENT_BYTES = 1 << 17
 _SIDE = "isn: long, acked: long, fixed: long, done: long, gaps: array<array<long>>"
 _STATE = f"connections array<struct<sides: array<struct<{_SIDE}>>>>"
 
