@@ -19,6 +19,7 @@ from udfs.hide import with_hidden
 from udfs.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.scan import scan
 from udfs.survey import ranges, stitch, walk_ranges
+from udfs.worker import spare
 
 _MOST_TASKS = 10_000
 
@@ -28,32 +29,42 @@ def tasks(parts: int) -> int:
     return max(1, min(parts, _MOST_TASKS))
 
 
+def passed(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
+    """The rows of `schema` that a pass makes of `rows`."""
+
+    def run(batches: Batches) -> Batches:
+        spare()
+        yield from work(batches)
+
+    return rows.mapInArrow(run, schema)
+
+
 def surveyed(files: DataFrame, options: IngestOptions) -> DataFrame:
     """One row of SURVEY per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
 
     Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
     """
     between, survey = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
-    begun = files.mapInArrow(ranges(options, between), RANGES.spark).localCheckpoint()
+    begun = passed(files, ranges(options, between), RANGES.spark).localCheckpoint()
     finished = begun.where("survey is not null").select("survey.*")
     to_walk = begun.where("survey is null")
     large = [row["uri"] for row in to_walk.select("uri").collect()]
     if not large:
         return finished
-    walked = to_walk.repartition(tasks(len(large))).mapInArrow(walk_ranges(options, between), RANGES.spark)
+    walked = passed(to_walk.repartition(tasks(len(large))), walk_ranges(options, between), RANGES.spark)
     of_file = walked.repartition(tasks(len(set(large))), "uri").sortWithinPartitions("uri", "begin")
-    return finished.unionByName(of_file.mapInArrow(stitch(options, survey), SURVEY.spark))
+    return finished.unionByName(passed(of_file, stitch(options, survey), SURVEY.spark))
 
 
 def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
     """The rows of SCANNED in `splits` (capture, uri, compression, cursor, stop, only)."""
-    return splits.mapInArrow(scan(options, to_arrow_schema(SCANNED), to_arrow_schema(SEALED_PACKETS)), SCANNED)
+    return passed(splits, scan(options, to_arrow_schema(SCANNED), to_arrow_schema(SEALED_PACKETS)), SCANNED)
 
 
 def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
     """The rows of SEGMENTS that come of IP fragments, which are rows of FRAGMENTS."""
     ordered = fragments.repartition("key").sortWithinPartitions("key", "capture", "frame")
-    return ordered.mapInArrow(reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+    return passed(ordered, reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
 
 
 def assembled(
@@ -70,7 +81,7 @@ def assembled(
 
 def unsealed(sealed: DataFrame) -> DataFrame:
     """The rows of PACKET in the packets of sealed segments (stream_id, stream_offset, capture_id, packets)."""
-    return sealed.mapInArrow(unseal(to_arrow_schema(PACKET)), PACKET)
+    return passed(sealed, unseal(to_arrow_schema(PACKET)), PACKET)
 
 
 def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
@@ -81,7 +92,7 @@ def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataF
         found = Decoded(batch).rows(table, schema)
         return with_hidden(found, NAMES, key) if key else found
 
-    return packets.mapInArrow(_each(rows), table.spark)
+    return passed(packets, _each(rows), table.spark)
 
 
 def explained(packets: DataFrame) -> DataFrame:
@@ -89,7 +100,7 @@ def explained(packets: DataFrame) -> DataFrame:
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
     )
-    return packets.mapInArrow(_each(lambda batch: Decoded(batch).undecodable()), schema)
+    return passed(packets, _each(lambda batch: Decoded(batch).undecodable()), schema)
 
 
 def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:

@@ -28,6 +28,7 @@ from jobs.transforms.scopes import (
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
 from udfs.acceptance import STATE, fold
+from udfs.columns import passed
 
 LANE = ["scope_no", "lane"]
 BEFORE = (Window.unboundedPreceding, -1)
@@ -303,7 +304,7 @@ def _walked(marked: DataFrame) -> DataFrame:
         .repartition("scope_no", "run")  # splits a large scope
         .sortWithinPartitions("scope_no", "replay_order")
     )
-    walked = runs.mapInArrow(fold, runs.schema)
+    walked = passed(runs, fold, runs.schema)
     return marked.where(~in_doubt).select(timeline).unionByName(walked.select(timeline))
 
 
