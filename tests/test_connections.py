@@ -50,12 +50,16 @@ def test_the_latest_whole_state_counts(spark: SparkSession) -> None:
     open_gap = {"gaps": [[FAR - 1, 1]]}
     states = [(b"a", 1, state(open_gap)), (b"a", 2, state({})), (b"a", 3, state({}))]
     states += [(b"b", 1, state({})), (b"b", 2, state(open_gap)), (b"b", 3, state({})), (b"c", 1, state({}))]
+    placed = [(packed, nth, 10 - nth, 20, f"capture {nth}", text) for packed, nth, text in states]
     flagged = [(b"a", False), (b"b", True), (b"c", True)]
     found = bases_again(
-        spark.createDataFrame(states, "packed binary, nth int, state string"),
+        spark.createDataFrame(
+            placed, "packed binary, nth int, first_ns long, last_ns long, capture_id string, state string"
+        ),
         spark.createDataFrame(flagged, "packed binary, back boolean"),
     )
-    assert sorted((bytes(row["packed"]), row["nth"]) for row in found.collect()) == [(b"a", 2), (b"b", 3)]
+    rows = sorted((bytes(row["packed"]), row["capture_id"]) for row in found.collect())
+    assert rows == [(b"a", "capture 2"), (b"b", "capture 3")]
 
 
 def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(spark: SparkSession, tmp_path: Path) -> None:

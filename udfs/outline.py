@@ -85,13 +85,14 @@ def walked(packets: Packets) -> Walked:
     sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
     internal = flag(base, "internal")
     taken = np.zeros(len(packets), np.bool_)
-    headers: Headers = {}
+    headers: Headers = {"BaseHeader": base}
     for rows, take in (
         (np.flatnonzero(sound & internal), _internal),
         (np.flatnonzero(sound & ~internal), _user_shaped),
     ):
         if 0 < len(rows) == len(packets):
-            taken, headers = take(packets, base, result)
+            taken, further = take(packets, base, result)
+            headers |= further
         elif len(rows):
             part = picked(result, rows)
             taken[rows], _ = take(packets.take(rows), picked(base, rows), part)
@@ -134,7 +135,7 @@ def flag(headers: NDArray[np.void], column: str) -> Bools:
 
 
 def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
-    """Fill in the internal packets that are exactly what the documents say; return which ones, and what was read."""
+    """Fill in the internal packets that are exactly what the documents say; return which ones, and headers read."""
     extra = packets.size - base["packet_size"]
     sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
     sound &= (extra == 0) | (flag(base, "has_session_header") & (extra == wire.SESSION_HEADER.size))
@@ -149,11 +150,11 @@ def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> tupl
         taken |= rows
     result["InternalHeader"] = wire.BASE_HEADER.size
     result["raw_size"] = packets.size
-    return taken, {"BaseHeader": base}
+    return taken, {}
 
 
 def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
-    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones, and what was read."""
+    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones, and headers read."""
     has_session = flag(base, "has_session_header")
     walk = _Batch(packets, base, result)
     walk.taken &= packets.size == walk.limit + wire.SESSION_HEADER.size * has_session
@@ -191,7 +192,7 @@ class _Batch:
         self.bound = np.minimum(self.limit, packets.stored)  # where what can be read of them ends
         self.end = np.full(len(packets), wire.BASE_HEADER.size)
         self.taken = np.ones(len(packets), np.bool_)
-        self.headers: Headers = {"BaseHeader": base}
+        self.headers: Headers = {}
 
     def skip(self, size: Ints) -> None:
         """Step over so many bytes."""

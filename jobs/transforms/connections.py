@@ -53,7 +53,7 @@ def bases_again(states: DataFrame, flagged: DataFrame) -> DataFrame:
     """Of each flagged connection (packed, back) the latest `whole` state to begin from; `back`: but not the latest."""
     behind = F.col("nth") >= F.when(F.col("back"), 2).otherwise(1)
     may = states.join(flagged, "packed").where(behind & whole(F.col("state"))).drop("back")
-    return may.withColumn("least", F.min("nth").over(Window.partitionBy("packed"))).where("nth = least").drop("least")
+    return _numbered(may).where("nth = 1")
 
 
 def whole(state: Column) -> Column:
