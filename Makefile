@@ -25,7 +25,7 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a larger capture, LARGEST=2000 for growth, REPORT=FILE to keep it
-	MALLOC_TOP_PAD_=67108864 $(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
+	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
 
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000)

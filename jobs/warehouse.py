@@ -155,11 +155,11 @@ class Warehouse:
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Make the table with its comments and CHECK constraints, unless it is there.
 
-        One of another declaration is made anew, empty, where its rows are `derived`; where they are not, its checks,
-        comments and clustering are brought up to date.
+        One of another declaration is made anew, empty, where its rows are `derived`; where they are not, it gets the
+        columns that are new, if they may be null, and its checks, comments and clustering are brought up to date.
 
         Raises:
-            JobError: it has other columns than this version of the program writes.
+            JobError: it has columns of other types than this version of the program writes, or lacks one that it needs.
             UsageError: where it belongs lies something else.
         """
         verb = "CREATE TABLE IF NOT EXISTS"
@@ -191,11 +191,13 @@ class Warehouse:
         raise UsageError(f"The table {self.name(table)} cannot be made: in its folder lies something else.")
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
-        """Bring the checks, comments and clustering of a table of an older declaration up to date."""
+        """Bring the columns, checks, comments and clustering of a table of an older declaration up to date."""
         there = {field.name: field.dataType.simpleString() for field in self._scan(table).schema}
-        wanted = {column.name: column.type.simpleString() for column in table}
+        new = [column for column in table if column.nullable and column.name not in there]
         wrong = [
-            f"{name} {kind} (there: {there.get(name)})" for name, kind in wanted.items() if there.get(name) != kind
+            f"{column.name} {column.type.simpleString()} (there: {there.get(column.name)})"
+            for column in table
+            if column not in new and there.get(column.name) != column.type.simpleString()
         ]
         if wrong:
             raise JobError(
@@ -203,6 +205,8 @@ class Warehouse:
                 f"{', '.join(wrong)}. Ingest the captures into a new warehouse, or use that version."
             )
         name = self.name(table)
+        if new:
+            self._sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(map(_definition, new))})")
         for column in table:
             comment = _quoted(column.comment)
             self._sql(f"ALTER TABLE {name} ALTER COLUMN {_identifier(column.name)} COMMENT {comment}")

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
-from schemas.table import Table
+from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -481,6 +482,28 @@ def test_an_ingested_table_gets_new_checks_comments_and_clustering_and_is_else_r
     spark.sql(f"CREATE TABLE {tables.name(CAPTURES_TABLE)} (capture_id STRING, size_bytes INT) USING delta")
     with pytest.raises(JobError, match=r"made by another version .* uri string \(there: None\), size_bytes bigint"):
         tables.create(CAPTURES_TABLE)
+
+
+def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    later = Column("ttl", LONG, "Hops that the segment had left.")
+    newer = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, later))
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    old = spark.createDataFrame([("a", 1, 2)], STREAM_GAPS.spark)
+    tables.merge(STREAM_GAPS, old, {"run": "older"})
+    tables.create(newer)
+    tables.merge(newer, spark.createDataFrame([("b", 3, 4, 5)], newer.spark), {"run": "newer"})
+    rows = sorted(tuple(row) for row in tables.read(newer).collect())
+    assert rows == [("a", 1, 2, None), ("b", 3, 4, 5)]
+    assert tables.read(newer).schema["ttl"].metadata["comment"] == later.comment
+    commits = len(tables.history(newer))
+    tables.create(newer)
+    assert len(tables.history(newer)) == commits
+    needed = replace(newer, columns=(*newer.columns, Column("window", LONG, "Needed.", nullable=False)))
+    with pytest.raises(JobError, match=r"it should have window bigint \(there: None\)\."):
+        tables.create(needed)
 
 
 @pytest.fixture
