@@ -74,9 +74,8 @@ def assembled(
     # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then may
     # coalesce the partitions of the two sides differently, so that a state and its segments part.
     ordered = segments.repartition(F.xxhash64("connection")).sortWithinPartitions("connection", "capture", "frame")
-    return ordered.mapInArrow(
-        assemble_connections(options, captures, to_arrow_schema(ASSEMBLED), final=final), ASSEMBLED
-    )
+    work = assemble_connections(options, captures, to_arrow_schema(ASSEMBLED), final=final)
+    return passed(ordered, work, ASSEMBLED)
 
 
 def unsealed(sealed: DataFrame) -> DataFrame:

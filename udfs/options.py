@@ -10,7 +10,7 @@ from udfs.tcp import Overlap
 
 Batches = Iterable[pa.RecordBatch]
 Pass = Callable[[Batches], Batches]
-"""A pass goes to `DataFrame.mapInArrow`; it keeps no state between calls."""
+"""A pass goes to `udfs.columns.passed`; it keeps no state between calls."""
 
 
 class CaptureFile(NamedTuple):
