@@ -53,6 +53,7 @@ class Config:
     names_key: str = field(repr=False)
     reading: str
     scope: str
+    continue_from: str
     vacuum_hours: int
     state_days: int
     out: str
@@ -124,6 +125,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--names", choices=_CHOICES["names"], help="keep (default) or hash labels and names of queues and senders")
     add("--reading", choices=_CHOICES["reading"], help="reading of [MS-MQQB] 3.1.5.8.6; default conformant")
     add("--scope", choices=_CHOICES["scope"], help="what one replayed state belongs to; default auto")
+    add(
+        "--continue-from",
+        metavar="URI",
+        help="an earlier warehouse (with --catalog-schema: CATALOG.SCHEMA), where this one's sessions stood before",
+    )
     add("--overlap", choices=_CHOICES["overlap"], help="whose bytes win where TCP segments differ; default first")
     add("--ports", metavar="PORTS", help="TCP ports that carry MSMQ, comma separated; default 1801")
     add("--fail-on", metavar="VERDICTS", help="exit 3 when one of these verdicts was found, comma separated")

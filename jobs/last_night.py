@@ -22,7 +22,7 @@ from jobs.sources import Stamp, capture_files, stamps
 from jobs.warehouse import Warehouse, located
 from schemas.ingest import BOOKS, CAPTURES, PACKETS
 from schemas.messages import DECODED
-from schemas.replay import FINDINGS, VERDICTS
+from schemas.replay import FINDINGS, STATES, VERDICTS
 from udfs.hide import hidden
 from udfs.storage import locate
 
@@ -72,6 +72,11 @@ def _of(config: Config, taken: Mapping[str, Stamp]) -> str:
     """What a night is made of, but for the tables: its options, its captures and this program."""
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _TOLD}
     options["names_key"] = config.hiding_key and hidden("names", config.hiding_key)
+    if config.continue_from:
+        options["continue_from"] = (
+            config.continue_from,
+            delta_log.versions(located(config.continue_from, STATES.name))[:1],
+        )
     text = json.dumps([options, sorted(taken.items())], sort_keys=True)
     program = b"".join(_code(files(package)) for package in _PACKAGES)
     return hashlib.sha256(text.encode() + program).hexdigest()

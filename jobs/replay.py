@@ -1,4 +1,4 @@
-"""Messages into verdicts, and verdicts into sequences, sessions, transactions and findings."""
+"""Messages into verdicts, and verdicts into sequences, states, sessions, transactions and findings."""
 
 import sys
 from functools import partial
@@ -21,10 +21,10 @@ from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
 
 SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
-TABLES = (VERDICTS, SEQUENCES, SESSIONS, TRANSACTIONS, FINDINGS)
+TABLES = (VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -46,8 +46,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
         ends = _settled(with_ends(streams, handshakes))
         reading, scope = Reading(config.reading), Scope(config.scope)
+        states = earlier.read(STATES) if earlier else None
         judged = replay.verdicts(
-            messages, ends, stream_gaps, quarantine, acks, reading=reading, scope=scope, settle=_settled
+            messages, ends, stream_gaps, quarantine, acks, states, reading=reading, scope=scope, settle=_settled
         )
         warehouse.replace(VERDICTS, judged, tag)
         progress("replay: wrote verdicts")
@@ -56,18 +57,25 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             partial(warehouse.replace, table, rows, tag)
             for table, rows in (
                 (SEQUENCES, summaries.sequences(verdicts)),
+                (STATES, summaries.states(verdicts, states, reading=reading)),
                 (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
                 (TRANSACTIONS, summaries.transactions(verdicts)),
             )
         )
-        progress("replay: wrote sequences, sessions, transactions")
+        progress("replay: wrote sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written, settle=_settled)
         warehouse.replace(FINDINGS, rows, tag)
         progress("replay: wrote findings")
 
     warehouse.require(MESSAGES, "decode")
-    derived = warehouse.derive("replay", TABLES, SOURCES, write, reading=config.reading, scope=config.scope)
+    earlier = Warehouse.before(warehouse.spark, config)
+    if earlier:
+        earlier.require(STATES, "replay")
+    stood = [earlier.place, earlier.versions([STATES])] if earlier else []
+    derived = warehouse.derive(
+        "replay", TABLES, SOURCES, write, reading=config.reading, scope=config.scope, continue_from=stood
+    )
     if not derived:
         progress("replay: nothing new")
     return derived

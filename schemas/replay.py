@@ -206,6 +206,26 @@ SEQUENCES = Table(
     ),
 )
 
+STATES = Table(
+    "states",
+    "One row per scope: where its receiver stood after the last message, in this warehouse or in the one before it "
+    "(`continue_from`).",
+    ("scope_key",),
+    (
+        _SCOPE_KEY,
+        _SOURCE,
+        Column("session_id", STRING, "Session of its last message.", nullable=False),
+        Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
+        Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
+        Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
+        Column("messages", LONG, "Messages judged in this warehouse; 0: all were in an earlier one.", nullable=False),
+        replace(_LAST_AT, comment="Time of the latest message, UTC."),
+        Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
+        Column("stream_id", STRING, "Stream of the last message.", nullable=False),
+        Column("stream_offset", LONG, "Where that message begins on its stream.", nullable=False),
+    ),
+)
+
 SESSIONS = Table(
     "sessions",
     "One row per pair of queue managers and direction that carried messages.",

@@ -12,7 +12,7 @@ from schemas.ingest import (
 )
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
 TABLES: tuple[Table, ...] = (
@@ -30,6 +30,7 @@ TABLES: tuple[Table, ...] = (
     SESSION_ACKS,
     VERDICTS,
     SEQUENCES,
+    STATES,
     SESSIONS,
     TRANSACTIONS,
     FINDINGS,

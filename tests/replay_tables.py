@@ -14,7 +14,7 @@ from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
 from jobs.transforms.replay import verdicts
 from jobs.transforms.scopes import acknowledgments, with_ends
-from jobs.transforms.summaries import sequences, sessions, transactions
+from jobs.transforms.summaries import sequences, sessions, states, transactions
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
@@ -115,10 +115,30 @@ def settled(rows: DataFrame) -> DataFrame:
     return rows.localCheckpoint()
 
 
-def replay(inputs: dict[str, DataFrame], reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO) -> DataFrame:
-    """The verdicts on these inputs."""
-    tables = (inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks"))
-    return settled(verdicts(*tables, reading=reading, scope=scope, settle=settled))
+def replay(
+    inputs: dict[str, DataFrame],
+    earlier: DataFrame | None = None,
+    *,
+    reading: Reading = Reading.CONFORMANT,
+    scope: Scope = Scope.AUTO,
+) -> DataFrame:
+    """The verdicts on these inputs, where an earlier warehouse left these states."""
+    messages, ends, gaps, quarantine, acks = (
+        inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")
+    )
+    return settled(
+        verdicts(messages, ends, gaps, quarantine, acks, earlier, reading=reading, scope=scope, settle=settled)
+    )
+
+
+def states_after(
+    result: DataFrame, earlier: DataFrame | None, reading: Reading
+) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
+    """By scope: ID, number, reject count, messages, latest time; and the rows of STATES that say so."""
+    rows = settled(states(result, earlier, reading=reading))
+    columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
+    found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
+    return found, rows
 
 
 def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:

@@ -40,8 +40,17 @@ class End(NamedTuple):
     mid_stream: bool
 
 
+class State(NamedTuple):
+    """Where a scope's receiver stood after its last message, how many it had, and when the latest came."""
+
+    pair: Pair
+    rejects: int
+    taken: int
+    latest_ns: int | None
+
+
 class Receiver:
-    """The final destination's state for one scope; of the first message when an OrderAck has not `fixed` it."""
+    """The final destination's state for one scope; of the first message when nothing that came earlier `fixed` it."""
 
     def __init__(self, fixed: Pair | None, *, literal: bool) -> None:
         self.state = fixed
@@ -146,13 +155,15 @@ def chosen(messages: Iterable[Row], at: dict[str, End]) -> dict[str, str]:
     return {session: "session" if more > 0 else "queue" for session, more in found.items()}
 
 
-def merged(streams: dict[str, list[Row | None]], at: dict[str, End], opened: int) -> Iterator[Row | None]:
+def merged(
+    streams: dict[str, list[Row | None]], at: dict[str, End], opened: int, *, arrived: bool = False
+) -> Iterator[Row | None]:
     """Messages in replay order, None where bytes are missing before them.
 
-    Of the connections' next messages the one that came first; a stream without messages counts where it begins.
+    Of the connections' next messages the one that came first; a stream without messages counts where it begins. One
+    caught in mid-stream misses bytes where others had `arrived` before.
     """
     left = {stream: list(reversed(items)) for stream, items in streams.items()}
-    arrived = False
 
     def due(stream: str) -> tuple[int, int, str]:
         following = next((item for item in reversed(left[stream]) if item), None)
@@ -180,6 +191,13 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, End], opened: int
 
 def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
     """The fate of every transactional message at its final destination."""
+    return judged(tables, {}, reading=reading, scope=scope)[0]
+
+
+def judged(
+    tables: Rows, before: dict[Scope, State], *, reading: str, scope: str
+) -> tuple[dict[Key, Fate], dict[Scope, State]]:
+    """The fate of every transactional message at its final destination, and the states `before` as they are then."""
     at = ends(tables)
     messages = [
         row
@@ -219,6 +237,7 @@ def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
                         (row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"])
                     )
     found: dict[Key, Fate] = {}
+    after = {key: state._replace(taken=0) for key, state in before.items()}
     for key, rows in in_scope.items():
         places: dict[str, list[tuple[int, Row | None]]] = defaultdict(list)
         for row in rows:
@@ -240,9 +259,16 @@ def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
             and ack[0] < first["captured_ns"]
             and (key[0] != "queue" or ack[1] == first["tx_sequence_id"])
         ]
-        opened, *fixed = max(earlier, default=(0,))
-        receiver_state = Receiver((fixed[0], fixed[1]) if fixed else None, literal=reading == "literal")
-        for message_or_gap in merged(streams, at, opened):
+        told = [((identity, number), ns) for ns, identity, number in sorted(earlier)[-1:]]
+        stood = [
+            (state.pair, state.latest_ns)
+            for state in filter(None, [before.get(key)])
+            if state.latest_ns is not None and first["captured_ns"] is not None
+            if state.latest_ns < first["captured_ns"]
+        ]
+        fixed, opened = max(told + stood, default=(None, 0))
+        receiver_state = Receiver(fixed, literal=reading == "literal")
+        for message_or_gap in merged(streams, at, opened, arrived=bool(stood)):
             if message_or_gap is None:
                 receiver_state.bytes_missing = True
                 continue
@@ -250,4 +276,7 @@ def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
             found[row["stream_id"], row["stream_offset"]] = receiver_state.take(
                 row["tx_sequence_id"], row["tx_sequence_number"], row["previous_tx_sequence_number"]
             )
-    return found
+        latest = max((row["captured_ns"] for row in rows if row["captured_ns"] is not None), default=None)
+        assert receiver_state.state
+        after[key] = State(receiver_state.state, receiver_state.rejects, receiver_state.taken, latest)
+    return found, after

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import NULL, T0, Tables, fates, replay
-from replayer import verdicts
+from replay_tables import NULL, T0, Tables, fates, replay, states_after
+from replayer import State, judged, verdicts
 
 from jobs.session import open_session
 from schemas.replay import Reading, Scope, Verdict
@@ -152,6 +152,27 @@ def night(rng: random.Random, messages: int) -> Tables:
     return tables
 
 
+def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
+    """The night as two warehouses have it: sessions go on in the second or not, their connections in mid-stream."""
+    halves, streams = (Tables(), Tables()), {row["stream_id"]: row for row in tables.rows["streams"]}
+    first_ns = {row["connection_id"]: T0 + 10_000 + rng.choice([0, 0, *range(20)]) * 500 for row in streams.values()}
+    for name in ("messages", "acks"):
+        for row in tables.rows[name]:
+            begins: int = first_ns[streams[row["stream_id"]]["connection_id"]]
+            halves[(row["captured_ns"] or T0) >= begins].rows[name].append(row)
+    for name in ("stream_gaps", "quarantine"):
+        for row in tables.rows[name]:
+            halves[rng.random() < 0.5].rows[name].append(row)
+    begun = {row["stream_id"] for row in halves[0].rows["messages"]}
+    for half in halves:
+        half.rows["handshakes"] = tables.rows["handshakes"]
+        half.rows["streams"] = [
+            row | ({"mid_stream": True} if half is halves[1] and row["stream_id"] in begun else {})
+            for row in streams.values()
+        ]
+    return halves
+
+
 def disagreements(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
@@ -182,6 +203,27 @@ def test_two_replayers_agree(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> None:
     assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
+
+
+@pytest.mark.parametrize(
+    ("reading", "scope"), [*product(Reading, [Scope.AUTO]), (Reading.CONFORMANT, Scope.CONNECTION)]
+)
+def test_two_replayers_agree_on_what_goes_on_in_another_warehouse(
+    spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading, scope: Scope
+) -> None:
+    halves = cut(random.Random(19), tables)
+    stood: DataFrame | None = None
+    before: dict[tuple[str, ...], State] = {}
+    for half in halves:
+        expected, before = judged(half.rows, before, reading=reading, scope=scope)
+        folder = tmp_path / str(half is halves[0])
+        folder.mkdir()
+        result = replay(half.on(spark, folder), stood, reading=reading, scope=scope)
+        assert fates(result) == expected
+        found, stood = states_after(result, stood, reading)
+        assert found == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
+    spark.catalog.clearCache()
+    assert expected != verdicts(halves[1].rows, reading=reading, scope=scope)
 
 
 def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:

@@ -711,7 +711,7 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     inputs = tables.on(spark, tmp_path_factory.mktemp("scenes"))
     rows: dict[str, Any] = {}
     for reading in Reading:
-        result = replay(inputs, reading)
+        result = replay(inputs, reading=reading)
         rows[reading] = {name: [] for name in SCENES} | {"sessions": summarised(inputs, result).collect()}
         named = {scene.session: name for name, scene in scenes.items()}
         for row in found(inputs, result).collect():

@@ -68,14 +68,28 @@ def test_one_capture_more_is_another_night(again: Config) -> None:
     assert last_night.recall(replace(again, captures=(*again.captures, more))) is None
 
 
-@pytest.mark.parametrize("table", ["captures", "packets", "verdicts", "books"])
-def test_a_table_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+def write_to(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make it look as if the table had a further version."""
+
     def versions(place: str, of: object = delta_log.versions) -> list[int]:
         found: list[int] = of(place)  # type: ignore[operator]
         return [found[0] + 1, *found] if place.endswith(f"/{table}") else found
 
     monkeypatch.setattr(delta_log, "versions", versions)
+
+
+@pytest.mark.parametrize("table", ["captures", "packets", "verdicts", "books"])
+def test_a_table_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    write_to(table, monkeypatch)
     assert last_night.recall(again) is None
+
+
+def test_an_earlier_warehouse_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    night = replace(again, continue_from=again.warehouse)
+    before = last_night._of(night, {})
+    assert last_night._of(night, {}) == before
+    write_to("states", monkeypatch)
+    assert last_night._of(night, {}) != before
 
 
 def test_without_its_report_it_is_to_be_done(again: Config, tmp_path: Path) -> None:

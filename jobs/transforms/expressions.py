@@ -20,9 +20,9 @@ def row_key(of: str = "") -> Column:
     return F.concat(stream_id, F.lit("@"), stream_offset)
 
 
-def numbers_of(name: str, *, called: str) -> list[Column]:
-    """Two hashes, `<called>_no` and `<called>_check`, that together stand for a name: windows over names cost far more.
+def numbers_of(*names: str, called: str) -> list[Column]:
+    """Two hashes, `<called>_no` and `<called>_check`, that together stand for names: windows over names cost far more.
 
     96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
     """
-    return [F.xxhash64(name).alias(f"{called}_no"), F.hash(name).alias(f"{called}_check")]
+    return [F.xxhash64(*names).alias(f"{called}_no"), F.hash(*names).alias(f"{called}_check")]

@@ -63,6 +63,7 @@ def verdicts(
     stream_gaps: DataFrame,
     quarantine: DataFrame,
     acks: DataFrame,
+    earlier: DataFrame | None = None,
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
@@ -70,6 +71,7 @@ def verdicts(
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination.
 
+    Scopes that have a row in `earlier`, which are STATES, go on from there.
     `settle` is given what several of the later steps read, and returns the same rows; so the caller should have done
     with `ends`. A job cuts the plan there: as one plan, each of these is planned again wherever it is read, which costs
     minutes.
@@ -79,7 +81,7 @@ def verdicts(
     chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
     runs = unread_runs(stream_gaps, quarantine)
     lanes = settle(with_lanes(with_scope(ways, scope, chosen), runs, ends))
-    opening = initial_states(lanes.where("carries"), order_acks(answers))
+    opening = initial_states(lanes.where("carries"), order_acks(answers), earlier)
     timeline = in_replay_order(
         arrivals(messages, lanes)
         .unionByName(run_rows(runs, lanes), allowMissingColumns=True)
@@ -186,7 +188,10 @@ def stream_ends(runs: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def opening_rows(initial: DataFrame) -> DataFrame:
-    """A row at the time of the OrderAck that fixed the state of a scope, before all of its messages."""
+    """A row at the time of what fixed the state of a scope, before all of its messages.
+
+    Where it `goes_on`, the row stands for a stream that was seen: what is caught in mid-stream then is a further one.
+    """
     zero = F.lit(0).cast("long")
     return initial.select(
         _scope_no().alias("scope_no"),
@@ -194,6 +199,7 @@ def opening_rows(initial: DataFrame) -> DataFrame:
         zero.alias("stream_offset"),
         F.col("ns").alias("captured_ns"),
         F.col("ns").alias("at"),
+        F.when(F.col("goes_on"), F.lit(False)).alias("mid_stream"),
         "sequence",
         "number",
         zero.alias("missing"),
@@ -222,7 +228,7 @@ def in_replay_order(timeline: DataFrame) -> DataFrame:
         .select(
             "*",
             (F.col("missing_here") - F.coalesce(counted, F.lit(0))).alias("added"),
-            F.when(is_message, first & F.col("mid_stream")).cast("int").alias("caught"),
+            (first & F.col("mid_stream")).cast("int").alias("caught"),
         )
         .where(F.col("sequence").isNotNull() | (F.col("stream_offset") == STREAM_END))
         .select(

@@ -191,10 +191,39 @@ def order_acks(acknowledgments: DataFrame) -> DataFrame:
     return acknowledgments.where(F.col("ack_type") == AckType.ORDER_ACK.value)
 
 
-def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:
-    """`scope_key`, `ns`, `sequence`, `number` of the last OrderAck before a scope's first message, where there is one.
+def initial_states(routes: DataFrame, order_acks: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+    """`scope_key`, `ns`, `sequence`, `number` of the state that a scope's first message met, where something tells it.
 
-    In a queue's scope only an OrderAck of the first message's sequence is sure to be that queue's.
+    That is the last OrderAck before the message or, where it says more, the scope's row of the STATES of an `earlier`
+    warehouse. With the latter, which `goes_on` marks, the first message of the first stream, too, may come behind
+    missing ones. In a queue's scope only an OrderAck of the first message's sequence is sure to be that queue's.
+    """
+    firsts = _first_messages(routes)
+    told = _acknowledged_before(firsts, order_acks).withColumn("goes_on", F.lit(False))
+    if earlier is not None:
+        before = earlier.select(
+            "scope_key",
+            F.col("last_captured_ns").alias("last_ns"),
+            signed(F.col("tx_sequence_id")).alias("sequence"),
+            F.col("tx_sequence_number").alias("number"),
+        )
+        went_on = firsts.select("scope_key", F.col("ns").alias("first_ns")).distinct().join(before, "scope_key")
+        told = told.unionByName(
+            went_on.where("last_ns < first_ns").select(
+                "scope_key", F.col("last_ns").alias("ns"), "sequence", "number", F.lit(True).alias("goes_on")
+            )
+        )
+    return (
+        told.groupBy("scope_key")
+        .agg(F.max(F.struct("sequence", "number", "ns")).alias("state"), F.max("goes_on").alias("goes_on"))
+        .select("scope_key", "state.*", "goes_on")
+    )
+
+
+def _first_messages(routes: DataFrame) -> DataFrame:
+    """Each scope's `scope_key` and the time `ns` of its first message, by the names of its receivers and its sender.
+
+    `only`: the sequence of which alone an OrderAck is sure to be the scope's; null for any.
     """
     of_stream = Window.partitionBy("scope_key", "stream_id")
     of_scope = (
@@ -202,7 +231,7 @@ def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:
         .orderBy(F.coalesce("first.ns", "first_ns"), "first_ns", "stream_id")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    firsts = (
+    return (
         routes.withColumn("first", F.min("first").over(of_stream))
         .withColumn("first", F.first("first").over(of_scope))
         .select(
@@ -212,7 +241,12 @@ def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:
             F.when(F.col("replay_scope") == Scope.QUEUE.value, F.col("first.sequence")).alias("only"),
             F.col("first.ns").alias("ns"),
         )
+        .distinct()
     )
+
+
+def _acknowledged_before(firsts: DataFrame, order_acks: DataFrame) -> DataFrame:
+    """`scope_key`, `ns`, `sequence`, `number` of the last OrderAck before a scope's first message, if there is one."""
     either = order_acks.select(
         "receiver",
         "source_queue_manager",
@@ -226,8 +260,7 @@ def initial_states(routes: DataFrame, order_acks: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     return (
-        firsts.distinct()
-        .unionByName(either, allowMissingColumns=True)
+        firsts.unionByName(either, allowMissingColumns=True)
         .withColumn("ack", F.last("ack", ignorenulls=True).over(before))
         .where(F.col("scope_key").isNotNull() & F.col("ack").isNotNull())
         .groupBy("scope_key")

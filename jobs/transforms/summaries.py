@@ -1,13 +1,25 @@
 """What verdicts add up to: sequences, sessions and transactions."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.coverage import session_coverage
 from jobs.transforms.expressions import numbers_of, row_key
-from jobs.transforms.replay import SO_FAR, contract
-from jobs.transforms.scopes import passes_through, signed
-from schemas.replay import SEQUENCES, SESSIONS, TRANSACTIONS, UNKNOWN_READING, Explains, Scope, Verdict
+from jobs.transforms.replay import ALL, SO_FAR, contract
+from jobs.transforms.scopes import passes_through, signed, unsigned
+from schemas.replay import (
+    SEQUENCES,
+    SESSIONS,
+    STATES,
+    TRANSACTIONS,
+    UNKNOWN_READING,
+    Explains,
+    Reading,
+    Scope,
+    Verdict,
+)
 
 _STREAM, _SCOPE, _SENDER = (
     ("stream_no", "stream_check"),
@@ -15,7 +27,7 @@ _STREAM, _SCOPE, _SENDER = (
     ("sender_no", "sender_check"),
 )
 _PLACE = ("clock", "stream_id", "stream_offset")
-_OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
+_NAMES = ("source_queue_manager", "session_id", "scope_key", "destination_queue")
 
 
 def _counts() -> list[Column]:
@@ -45,6 +57,32 @@ def sequences(verdicts: DataFrame) -> DataFrame:
         )
         .select(contract(SEQUENCES))
     )
+
+
+def states(verdicts: DataFrame, earlier: DataFrame | None = None, *, reading: Reading) -> DataFrame:
+    """One row of STATES per scope, and those of `earlier` STATES whose scopes had no message since."""
+    moved = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
+    after = (
+        F.when(moved, F.col("tx_sequence_id")).otherwise(F.col("incoming_tx_sequence_id")).alias("tx_sequence_id"),
+        F.when(moved, F.col("tx_sequence_number"))
+        .otherwise(F.col("incoming_tx_sequence_number"))
+        .alias("tx_sequence_number"),
+    )
+    last = F.struct("session_id", *after, "reject_count", "stream_id", "stream_offset")
+    rows = (
+        verdicts.groupBy("scope_key", "source_queue_manager")
+        .agg(
+            F.max_by(last, "replay_order").alias("last"),
+            F.count(F.lit(1)).alias("messages"),
+            F.max("captured_at").alias("last_captured_at"),
+            F.max("captured_ns").alias("last_captured_ns"),
+        )
+        .select("*", "last.*")
+    )
+    if earlier is not None:
+        idle = earlier.join(rows.select("scope_key"), "scope_key", "left_anti")
+        rows = rows.drop("last").unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
+    return rows.select(contract(STATES))
 
 
 def sessions(
@@ -105,8 +143,8 @@ def _reading_explained() -> Column:
 
 def _place_of(neighbour: Column) -> Column:
     """The place of the message beside this one; null where there is none."""
-    place = F.struct(neighbour["stream_id"].alias("stream_id"), neighbour["stream_offset"].alias("stream_offset"))
-    return F.when(neighbour.isNotNull(), place)
+    stream_id = F.coalesce(neighbour["elsewhere"], "stream_id").alias("stream_id")
+    return F.when(neighbour.isNotNull(), F.struct(stream_id, neighbour["stream_offset"].alias("stream_offset")))
 
 
 def transactions(verdicts: DataFrame) -> DataFrame:
@@ -125,33 +163,43 @@ def transactions(verdicts: DataFrame) -> DataFrame:
     under_id = Window.partitionBy(*_SENDER, "tx_transaction_id").orderBy(*_PLACE)
     ended = F.lag("tx_last").over(under_id)
     in_instance = Window.partitionBy(*_SENDER, "tx_transaction_id", "instance", *_SCOPE).orderBy(*_PLACE)
-    place = F.struct(*_PLACE)
-    neighbour = F.struct("sequence", "number", "tx_transaction_id", "stream_id", "stream_offset")
+
+    def beside(look: Callable[[str | Column], Column]) -> Column:
+        """The message beside this one in its scope, with its stream where that is another."""
+        stream_id = look("stream_id").over(in_scope)
+        elsewhere = F.when(stream_id != F.col("stream_id"), stream_id).alias("elsewhere")
+        names = ("sequence", "number", "tx_transaction_id", "stream_offset")
+        found = F.struct(*(look(name).over(in_scope).alias(name) for name in names), elsewhere)
+        return F.when(stream_id.isNotNull(), found)
+
     before, behind = F.col("before"), F.col("behind")
     follows = (before["sequence"] == F.col("sequence")) & (before["number"] + 1 == F.col("number"))
     followed = (behind["sequence"] == F.col("sequence")) & (behind["number"] - 1 == F.col("number"))
-    own = F.struct("stream_id", "stream_offset")
-    first, last = F.col("first"), F.col("last")
-    no_first = ~F.col("has_first") & first["follows"]
-    no_last = ~F.col("has_last") & last["followed"]
+    in_order = Window.partitionBy(*_SENDER, "tx_transaction_id", "instance").orderBy(*_PLACE)
+    whole = in_order.rowsBetween(*ALL)
+    own, again = F.struct("stream_id", "stream_offset"), F.col("opens") & ~F.col("enters")
+    no_first = ~F.col("has_first") & F.coalesce(follows, F.lit(False))
+    no_last = ~F.col("has_last") & F.coalesce("followed", F.lit(False))
     shows = F.array_compact(
         F.array(
-            row_key("first.own"),
-            F.when(last["own"] != first["own"], row_key("last.own")),
-            F.when(no_first, row_key("first.before")),
-            F.when(no_last, row_key("last.behind")),
+            row_key(),
+            F.when(F.col("last") != own, row_key("last")),
+            F.when(no_first, row_key("sent_before")),
+            F.when(no_last, row_key("sent_behind")),
             F.when(F.col("interleaved"), row_key("between")),
         )
     )
+    named = verdicts.where(F.col("tx_transaction_id").isNotNull()).select("*", *numbers_of(*_NAMES, called="names"))
     return (
-        verdicts.where(F.col("tx_transaction_id").isNotNull())
-        .select(
-            "*",
+        named.select(
+            *("names_no", "names_check", "stream_id", "stream_offset", "captured_ns", "captured_at", "replay_order"),
+            *("accepted", "tx_transaction_id", "tx_first", "tx_last"),
             *numbers_of("stream_id", called="stream"),
             *numbers_of("scope_key", called="scope"),
             *numbers_of("source_queue_manager", called="sender"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
+            F.substring_index("message_id", "\\", -1).cast("long").alias("ordinal"),
         )
         .withColumn("clock", F.max("captured_ns").over(on_stream))
         .repartition("scope_no")  # once for the windows of a scope
@@ -161,48 +209,37 @@ def transactions(verdicts: DataFrame) -> DataFrame:
             F.lead(numbered).over(arrivals).alias("next_number"),
         )
         .where(F.coalesce(F.col("next_number") != numbered, F.lit(True)))
-        .select("*", F.lag(neighbour).over(in_scope).alias("before"), F.lead(neighbour).over(in_scope).alias("behind"))
+        .drop("next_number", "captured_ns", "replay_order", "accepted")
+        .select("*", beside(F.lag).alias("before"), beside(F.lead).alias("behind"))
         .withColumn("begins", ended.isNotNull() & (F.col("tx_first") | ended))
         .withColumn("instance", F.count_if("begins").over(under_id.rowsBetween(*SO_FAR)) + 1)
         .withColumn("opens", ~F.coalesce(before["tx_transaction_id"] == F.col("tx_transaction_id"), F.lit(False)))
         .withColumn("enters", F.row_number().over(in_instance) == 1)
-        .groupBy(*_SENDER, "tx_transaction_id", "instance")
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.count_if("ever_accepted").alias("accepted"),
-            F.coalesce(F.max("tx_first"), F.lit(False)).alias("has_first"),
-            F.coalesce(F.max("tx_last"), F.lit(False)).alias("has_last"),
-            (F.count_if("opens") > F.count_if("enters")).alias("interleaved"),
-            F.max_by(F.when(F.col("opens"), _place_of(before)), F.when(F.col("opens"), place)).alias("between"),
-            F.min_by(
-                F.struct(
-                    "message_id",
-                    *_OF_FIRST,
-                    own.alias("own"),
-                    F.coalesce(follows, F.lit(False)).alias("follows"),
-                    _place_of(before).alias("before"),
-                ),
-                place,
-            ).alias("first"),
-            F.max_by(
-                F.struct(
-                    "message_id",
-                    own.alias("own"),
-                    F.coalesce(followed, F.lit(False)).alias("followed"),
-                    _place_of(behind).alias("behind"),
-                ),
-                place,
-            ).alias("last"),
-            *_seen(),
+        .select(
+            *("names_no", "names_check", "sequence", "ordinal", "stream_id", "stream_offset", "number", "before"),
+            *("tx_transaction_id", "instance"),
+            F.row_number().over(in_order).alias("nth"),
+            F.count(F.lit(1)).over(whole).alias("messages"),
+            F.count_if("ever_accepted").over(whole).alias("accepted"),
+            F.coalesce(F.max("tx_first").over(whole), F.lit(False)).alias("has_first"),
+            F.coalesce(F.max("tx_last").over(whole), F.lit(False)).alias("has_last"),
+            (F.count_if("opens").over(whole) > F.count_if("enters").over(whole)).alias("interleaved"),
+            F.last(F.when(again, _place_of(before)), ignorenulls=True).over(whole).alias("between"),
+            F.last("ordinal").over(whole).alias("last_ordinal"),
+            F.last(own).over(whole).alias("last"),
+            F.last(followed).over(whole).alias("followed"),
+            F.last(_place_of(behind)).over(whole).alias("sent_behind"),
+            F.min("captured_at").over(whole).alias("first_captured_at"),
+            F.max("captured_at").over(whole).alias("last_captured_at"),
         )
+        .where("nth = 1")
+        .withColumn("sent_before", _place_of(before))
         .withColumn("torn", ~(F.col("has_first") & F.col("has_last")))
         .withColumn("torn_by_sender", F.when(no_first | no_last, F.lit(True)).when(~F.col("torn"), F.lit(False)))
         .withColumn("witness", shows)
-        .select(
-            "*",
-            first["message_id"].alias("first_message_id"),
-            last["message_id"].alias("last_message_id"),
-            *(first[name].alias(name) for name in _OF_FIRST),
-        )
+        .join(named.select(*_NAMES, "names_no", "names_check").distinct(), ["names_no", "names_check"])
+        .withColumn("tx_sequence_id", unsigned(F.col("sequence")))
+        .withColumn("first_message_id", F.concat_ws("\\", "source_queue_manager", "ordinal"))
+        .withColumn("last_message_id", F.concat_ws("\\", "source_queue_manager", "last_ordinal"))
         .select(contract(TRANSACTIONS))
     )
