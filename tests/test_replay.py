@@ -311,9 +311,7 @@ def test_a_transaction_torn_between_connections_names_its_neighbours_there(spark
     ]
 
 
-def test_an_interleaved_transaction_of_two_queues_names_what_is_between(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_interleaved_transaction_of_two_queues_names_what_is_between(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables()
     tables.stream("0>", "a", "b")
     marks = (("a", 1, 7, True, False), ("a", 2, 8, True, True), ("a", 3, 7, False, False), ("b", 1, 9, True, True))
