@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import command
+from jobs import command, earlier
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.logs import progress
@@ -44,9 +44,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write(tag: dict[str, Any]) -> None:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
-        ends = _settled(with_ends(streams, handshakes))
+        states = earlier.states(warehouse.spark, config)
+        ends = _settled(with_ends(streams, handshakes, states))
         reading, scope = Reading(config.reading), Scope(config.scope)
-        states = earlier.read(STATES) if earlier else None
         judged = replay.verdicts(
             messages, ends, stream_gaps, quarantine, acks, states, reading=reading, scope=scope, settle=_settled
         )
@@ -69,10 +69,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote findings")
 
     warehouse.require(MESSAGES, "decode")
-    earlier = Warehouse.before(warehouse.spark, config)
-    if earlier:
-        earlier.require(STATES, "replay")
-    stood = [earlier.place, earlier.versions([STATES])] if earlier else []
+    stood = earlier.version(warehouse.spark, config)
     derived = warehouse.derive(
         "replay", TABLES, SOURCES, write, reading=config.reading, scope=config.scope, continue_from=stood
     )

@@ -12,7 +12,7 @@ from typing import Any
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import command
+from jobs import command, earlier
 from jobs.command import Summary
 from jobs.config import ALL, LAST, Config, moment
 from jobs.errors import JobError, UsageError
@@ -164,7 +164,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     keys = arrange.witness_keys(rows["findings"])
-    ends = with_ends(tables["streams"], tables["handshakes"])
+    ends = with_ends(tables["streams"], tables["handshakes"], earlier.states(warehouse.spark, config))
     ends = ends.localCheckpoint() if listed else ends
     limit = config.drawn_points
     rows |= _collected(

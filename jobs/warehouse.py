@@ -129,14 +129,6 @@ class Warehouse:
             raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
         return cls(spark, config.warehouse, config.catalog_schema)
 
-    @classmethod
-    def before(cls, spark: SparkSession, config: Config) -> Self | None:
-        """The warehouse, in a place of the same kind, that this one goes on from; None where it begins anew."""
-        if not config.continue_from:
-            return None
-        place = config.continue_from
-        return cls(spark, catalog_schema=place) if config.catalog_schema else cls(spark, place)
-
     def keeping(self) -> Self:
         """The same, which reads a table once for as long as it does not change, and not at all one that it replaced.
 

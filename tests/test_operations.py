@@ -531,6 +531,8 @@ def test_a_later_warehouse_goes_on_where_an_earlier_one_stood(
     assert stood(tmp_path) == stood(branches)
     with pytest.raises(UsageError, match="no table states"):
         replay.run(spark, config(tmp_path, continue_from=str(tmp_path / "nowhere")))
+    with pytest.raises(UsageError, match="from itself"):
+        replay.run(spark, config(tmp_path, continue_from=f"{tmp_path}/"))
     replay.run(spark, config(tmp_path))
     anew = fates(tmp_path)
     assert any(anew[key][2] == "no_prior_state" and found[key][0] for key in found)

@@ -5,6 +5,7 @@ tests/test_agreement.py holds it to a second replayer.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from replay_tables import NULL, T0, Tables, fates, replay, summarised
 
+from jobs.transforms.scopes import going_on, with_ends
 from jobs.transforms.summaries import sequences, transactions
-from schemas.replay import VERDICTS, Reading, Scope
+from schemas.replay import STATES, VERDICTS, Reading, Scope
 
 
 @dataclass
@@ -259,6 +261,84 @@ def test_order_acks_confirm_and_contradict(spark: SparkSession, tmp_path: Path) 
     assert found["0>", 0].ack_latency_ms == pytest.approx(2.5)
     assert found["0>", 3].ack_latency_ms == pytest.approx(0.5)
     assert found["0>", 6].acknowledged_at is None
+
+
+# --- what goes on from an earlier warehouse -------------------------------------------------------------------------
+
+A, B_, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
+WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
+
+
+def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> DataFrame:
+    """A row of STATES."""
+    row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
+    row |= {"tx_sequence_id": Decimal(S1), "tx_sequence_number": number, "reject_count": 0}
+    row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0} | columns
+    return spark.createDataFrame([[row.get(name) for name in STATES.names]], STATES.spark)
+
+
+def later_night(numbers: Iterable[int], **columns: Any) -> Tables:
+    """A connection caught in mid-stream, with messages of these numbers, and nothing that names its ends."""
+    tables = Tables()
+    tables.stream(f"{WAY}#0", "10.0.0.1", "10.0.0.2", **{"connection_id": "0", "mid_stream": True} | columns)
+    tables.stream(f"{BACK}#0", "10.0.0.2", "10.0.0.1", connection_id="0", from_initiator=False, mid_stream=True)
+    for i, number in enumerate(numbers):
+        tables.message((f"{WAY}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=SOURCE)
+    return tables
+
+
+def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    inputs = later_night([5, 6, 8]).on(spark, tmp_path)
+    earlier = stood(spark, f"session {A}->{B_} {SOURCE}", 5)
+    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], earlier)
+    assert {(row.stream_id, row.session_id) for row in inputs["ends"].collect()} == {
+        (f"{WAY}#0", f"{A}->{B_}"),
+        (f"{BACK}#0", f"{B_}->{A}"),
+    }
+    found = fates(replay(inputs, earlier, scope=Scope.SESSION))
+    assert [found[f"{WAY}#0", i][1:6] for i in range(3)] == [
+        (S1, 5, False, "duplicate", None),
+        (S1, 5, True, "in_order", None),
+        (S1, 6, False, "out_of_order", "predecessor_missing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "state"),
+    [({"mid_stream": False}, {}), ({}, {"session_id": "10.0.0.1->10.0.0.2"}), ({}, {"stream_id": f"{BACK}#3"})],
+)
+def test_another_connection_is_not_named_by_an_earlier_one(
+    spark: SparkSession, tmp_path: Path, columns: dict[str, Any], state: dict[str, Any]
+) -> None:
+    inputs = later_night([5], **columns).on(spark, tmp_path)
+    ends = with_ends(inputs["streams"], inputs["handshakes"], stood(spark, "queue", 5, **state))
+    named = {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()}
+    assert named == ({f"{B_}->{A}"} if state.get("stream_id") else {"10.0.0.1->10.0.0.2"})
+
+
+def test_what_skips_numbers_behind_the_change_of_captures_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = later_night([7, 8]).on(spark, tmp_path)
+    found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5)))
+    assert [found[f"{WAY}#0", i][1:6] for i in range(2)] == [
+        (S1, 5, None, "unknown", "capture_gap"),
+        (S1, 7, True, "in_order", None),
+    ]
+
+
+@pytest.mark.parametrize(("ns", "known"), [(T0 - 1, True), (T0, False), (None, False)])
+def test_a_state_counts_that_is_older_than_the_first_message(
+    spark: SparkSession, tmp_path: Path, ns: int | None, known: bool
+) -> None:
+    inputs = later_night([6]).on(spark, tmp_path)
+    found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5, last_captured_ns=ns)))
+    assert found[f"{WAY}#0", 0][4] == ("in_order" if known else "unknown")
+
+
+def test_connections_do_not_go_on_by_their_names(spark: SparkSession) -> None:
+    states = [stood(spark, key, 1) for key in (f"connection {WAY}#0 {SOURCE}", f"queue {SOURCE} connection ")]
+    assert [row.scope_key for row in going_on(states[0].union(states[1])).collect()] == [f"queue {SOURCE} connection "]
 
 
 # --- what verdicts add up to ----------------------------------------------------------------------------------------

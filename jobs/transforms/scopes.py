@@ -12,6 +12,7 @@ from schemas.table import U64
 
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
 SIGN = Decimal(1 << 63)
+_IS_GUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$"
 ROUTE = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
 
 
@@ -29,16 +30,24 @@ def _guid(name: str) -> Column:
     return F.nullif(F.col(name), F.lit(NULL_GUID))
 
 
-def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
+def going_on(states: DataFrame) -> DataFrame:
+    """STATES that a later warehouse may go on from: not those of connections, whose names are used again."""
+    return states.where(~F.col("scope_key").startswith(f"{Scope.CONNECTION.value} "))
+
+
+def with_ends(streams: DataFrame, handshakes: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     """Streams with `sender`, `receiver` (GUID, else address), their GUIDs, `session_id`, `first_ns` and `last_ns`.
 
     Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
-    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL). A stream of which nothing was
-    captured, known from what the other side acknowledges, begins with its connection.
+    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL). Those of one that was caught in
+    mid-stream are what the STATES of an `earlier` warehouse know it by. A stream of which nothing was captured, known
+    from what the other side acknowledges, begins with its connection.
     """
     named = handshakes.groupBy("stream_id").agg(
         F.max(_guid("client_guid")).alias("client"), F.max(_guid("server_guid")).alias("server")
     )
+    if earlier is not None:
+        named = named.unionByName(_named_before(streams.join(named, "stream_id", "left_anti"), earlier))
     both = Window.partitionBy("connection_id").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     initiator = F.col("from_initiator")
     sender_guid = F.when(initiator, F.col("client")).when(~initiator, F.col("server"))
@@ -64,6 +73,23 @@ def with_ends(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
             F.coalesce(receiver_guid, "dst_ip").alias("receiver"),
         )
         .withColumn("session_id", F.concat_ws("->", "sender", "receiver"))
+    )
+
+
+def _named_before(streams: DataFrame, earlier: DataFrame) -> DataFrame:
+    """`stream_id`, `client` and `server` of streams caught in mid-stream whose ends the earlier STATES name by GUID."""
+    way, initiator = F.substring_index("stream_id", "#", 1).alias("way"), F.col("from_initiator")
+    sender, receiver = F.split("session_id", "->")[0], F.split("session_id", "->")[1]
+    last = earlier.groupBy(way).agg(F.max_by("session_id", "last_captured_ns").alias("session_id"))
+    ends = {
+        "client": F.when(initiator, sender).otherwise(receiver),
+        "server": F.when(initiator, receiver).otherwise(sender),
+    }
+    return (
+        streams.where("mid_stream")
+        .select("stream_id", "from_initiator", way)
+        .join(last, "way")
+        .select("stream_id", *(F.when(end.rlike(_IS_GUID), end).alias(name) for name, end in ends.items()))
     )
 
 
