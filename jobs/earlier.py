@@ -1,4 +1,4 @@
-"""The warehouse that another goes on from (`continue_from`): of it only the table `states` is read."""
+"""The warehouse that another goes on from (`continue_from`): of it only the tables `states` and `ends` are read."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,17 +9,17 @@ from jobs.config import Config
 from jobs.errors import UsageError
 from jobs.transforms.scopes import going_on
 from jobs.warehouse import Warehouse
-from schemas.replay import STATES
+from schemas.replay import ENDS, STATES
 
 
-def states(spark: SparkSession, config: Config) -> DataFrame | None:
-    """The STATES that the warehouse goes on from; None where it begins anew."""
+def tables(spark: SparkSession, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
+    """The STATES that the warehouse goes on from, and the ENDS of the streams then; two None where it begins anew."""
     earlier = _warehouse(spark, config)
-    return going_on(earlier.read(STATES)) if earlier else None
+    return (going_on(earlier.read(STATES)), earlier.read(ENDS)) if earlier else (None, None)
 
 
 def version(spark: SparkSession, config: Config) -> list[Any]:
-    """Where these lie, and which version they are of; nothing where it begins anew.
+    """Where these lie, and which versions they are of; nothing where it begins anew.
 
     Raises:
         UsageError: they are not there, or are its own.
@@ -27,8 +27,9 @@ def version(spark: SparkSession, config: Config) -> list[Any]:
     earlier = _warehouse(spark, config)
     if not earlier:
         return []
-    earlier.require(STATES, "replay")
-    return [earlier.place, earlier.versions([STATES])]
+    for table in (STATES, ENDS):
+        earlier.require(table, "replay")
+    return [earlier.place, earlier.versions([STATES, ENDS])]
 
 
 def _warehouse(spark: SparkSession, config: Config) -> Warehouse | None:

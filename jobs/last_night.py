@@ -22,7 +22,7 @@ from jobs.sources import Stamp, capture_files, stamps
 from jobs.warehouse import Warehouse, located
 from schemas.ingest import BOOKS, CAPTURES, PACKETS
 from schemas.messages import DECODED
-from schemas.replay import FINDINGS, STATES, VERDICTS
+from schemas.replay import ENDS, FINDINGS, STATES, VERDICTS
 from udfs.hide import hidden
 from udfs.storage import locate
 
@@ -73,10 +73,8 @@ def _of(config: Config, taken: Mapping[str, Stamp]) -> str:
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _TOLD}
     options["names_key"] = config.hiding_key and hidden("names", config.hiding_key)
     if config.continue_from:
-        options["continue_from"] = (
-            config.continue_from,
-            delta_log.versions(located(config.continue_from, STATES.name))[:1],
-        )
+        places = (located(config.continue_from, table.name) for table in (STATES, ENDS))
+        options["earlier"] = [delta_log.versions(place)[:1] for place in places]
     text = json.dumps([options, sorted(taken.items())], sort_keys=True)
     program = b"".join(_code(files(package)) for package in _PACKAGES)
     return hashlib.sha256(text.encode() + program).hexdigest()

@@ -1,4 +1,4 @@
-"""Messages into verdicts, and verdicts into sequences, states, sessions, transactions and findings."""
+"""Messages into verdicts, and verdicts into sequences, states, sessions, transactions and findings; ends of streams."""
 
 import sys
 from functools import partial
@@ -21,10 +21,10 @@ from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
 
 SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
-TABLES = (VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
+TABLES = (ENDS, VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -44,8 +44,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write(tag: dict[str, Any]) -> None:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
-        states = earlier.states(warehouse.spark, config)
-        ends = _settled(with_ends(streams, handshakes, states))
+        states, ends_before = earlier.tables(warehouse.spark, config)
+        ends = _settled(with_ends(streams, handshakes, ends_before))
         reading, scope = Reading(config.reading), Scope(config.scope)
         judged = replay.verdicts(
             messages, ends, stream_gaps, quarantine, acks, states, reading=reading, scope=scope, settle=_settled
@@ -56,13 +56,14 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         together(
             partial(warehouse.replace, table, rows, tag)
             for table, rows in (
+                (ENDS, ends),
                 (SEQUENCES, summaries.sequences(verdicts)),
                 (STATES, summaries.states(verdicts, states, reading=reading)),
                 (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
                 (TRANSACTIONS, summaries.transactions(verdicts)),
             )
         )
-        progress("replay: wrote sequences, states, sessions, transactions")
+        progress("replay: wrote ends, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         rows = findings(messages, ends, runs, acknowledgments(acks, ends, verdicts), *written, settle=_settled)
         warehouse.replace(FINDINGS, rows, tag)

@@ -12,7 +12,7 @@ from typing import Any
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs import command, earlier
+from jobs import command
 from jobs.command import Summary
 from jobs.config import ALL, LAST, Config, moment
 from jobs.errors import JobError, UsageError
@@ -25,17 +25,16 @@ from jobs.summary import captured_bytes
 from jobs.together import together
 from jobs.transforms import report
 from jobs.transforms.expressions import nanoseconds
-from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from udfs.storage import locate
 
 _TABLES = (
     *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
     *(MESSAGES, ACKS, HANDSHAKES),
-    *(VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
+    *(ENDS, VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
 )
 _OPTIONS = (
     *("since", "session", "listed_findings", "listed_sessions"),
@@ -164,8 +163,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     keys = arrange.witness_keys(rows["findings"])
-    ends = with_ends(tables["streams"], tables["handshakes"], earlier.states(warehouse.spark, config))
-    ends = ends.localCheckpoint() if listed else ends
+    ends = tables["ends"]
     limit = config.drawn_points
     rows |= _collected(
         witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),

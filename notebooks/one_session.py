@@ -11,11 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.transforms import report
-from jobs.transforms.scopes import with_ends
 from jobs.warehouse import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import HANDSHAKES
-from schemas.replay import FINDINGS, SESSIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
@@ -93,7 +91,7 @@ display(
 # COMMAND ----------
 
 streams = warehouse.read(STREAMS)
-ends = with_ends(streams, warehouse.read(HANDSHAKES))
+ends = warehouse.read(ENDS)
 display(report.coverage(streams, ends, warehouse.read(QUARANTINE), [session]))
 display(report.holes(warehouse.read(STREAM_GAPS), messages, streams, ends, limit=1_000))
 

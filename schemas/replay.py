@@ -116,6 +116,27 @@ _COUNTS = tuple(
     Column(verdict.value, LONG, f"Messages with the verdict {verdict.value}.", nullable=False) for verdict in Verdict
 )
 
+ENDS = Table(
+    "ends",
+    "One row per stream: which queue managers talk on it.",
+    ("stream_id",),
+    (
+        _STREAM_ID,
+        Column("connection_id", STRING, "The TCP connection.", nullable=False),
+        _SESSION_ID,
+        Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False),
+        Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False),
+        Column("sender_guid", STRING, "Its GUID; null when no handshake told it."),
+        Column("receiver_guid", STRING, "Its GUID; null when no handshake told it."),
+        Column("address", STRING, "IP address of the sender.", nullable=False),
+        Column("mid_stream", BOOL, "Its beginning was not captured.", nullable=False),
+        Column("recovered_bytes", LONG, "Bytes that the captures hold.", nullable=False),
+        Column("missing_bytes", LONG, "Bytes that no capture holds.", nullable=False),
+        Column("first_ns", LONG, "Time of its first segment with data, else of its connection's, in ns since 1970."),
+        Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
+    ),
+)
+
 VERDICTS = Table(
     "verdicts",
     "One row per transactional message that arrived at its final destination.",

@@ -12,7 +12,7 @@ from schemas.ingest import (
 )
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
 TABLES: tuple[Table, ...] = (
@@ -28,6 +28,7 @@ TABLES: tuple[Table, ...] = (
     ACKS,
     HANDSHAKES,
     SESSION_ACKS,
+    ENDS,
     VERDICTS,
     SEQUENCES,
     STATES,

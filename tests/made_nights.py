@@ -184,6 +184,17 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
                 **span,
             }
         )
+        names = (sender, receiver) if stream_id == stream else (receiver, sender)
+        rows["ends"].append(
+            {
+                **rows["streams"][-1],
+                **dict(zip(("sender", "receiver"), names, strict=True)),
+                **dict(zip(("sender_guid", "receiver_guid"), names, strict=True)),
+                "session_id": "->".join(names),
+                "address": src[0],
+                **{f"{end}_ns": int(span[f"{end}_captured_at"].timestamp() * 1e6) * 1000 for end in ("first", "last")},
+            }
+        )
         rows["handshakes"].append(
             {
                 "stream_id": stream_id,

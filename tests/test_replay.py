@@ -15,7 +15,7 @@ from replay_tables import NULL, T0, Tables, fates, replay, summarised
 
 from jobs.transforms.scopes import going_on, with_ends
 from jobs.transforms.summaries import sequences, transactions
-from schemas.replay import STATES, VERDICTS, Reading, Scope
+from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 
 @dataclass
@@ -287,17 +287,32 @@ def later_night(numbers: Iterable[int], **columns: Any) -> Tables:
     return tables
 
 
+def known(spark: SparkSession, **columns: Any) -> DataFrame:
+    """The row of ENDS of the connection's last stream there that carried messages, and of one before it."""
+    row: dict[str, Any] = {
+        "stream_id": f"{WAY}#3",
+        "connection_id": "3",
+        "session_id": f"{A}->{B_}",
+        "sender": A,
+        "receiver": B_,
+    }
+    row |= {"sender_guid": A, "receiver_guid": B_, "address": "10.0.0.1", "mid_stream": False, "last_ns": T0 - 10}
+    row |= {"recovered_bytes": 1, "missing_bytes": 0} | columns
+    before = row | {"stream_id": f"{row['stream_id'][:-1]}2", "sender_guid": "other", "last_ns": T0 - 20}
+    rows = [[of.get(name) for name in ENDS.names] for of in (row, before)]
+    return spark.createDataFrame(rows, ENDS.spark)
+
+
 def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     inputs = later_night([5, 6, 8]).on(spark, tmp_path)
-    earlier = stood(spark, f"session {A}->{B_} {SOURCE}", 5)
-    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], earlier)
+    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], known(spark))
     assert {(row.stream_id, row.session_id) for row in inputs["ends"].collect()} == {
         (f"{WAY}#0", f"{A}->{B_}"),
         (f"{BACK}#0", f"{B_}->{A}"),
     }
-    found = fates(replay(inputs, earlier, scope=Scope.SESSION))
+    found = fates(replay(inputs, stood(spark, f"session {A}->{B_} {SOURCE}", 5), scope=Scope.SESSION))
     assert [found[f"{WAY}#0", i][1:6] for i in range(3)] == [
         (S1, 5, False, "duplicate", None),
         (S1, 5, True, "in_order", None),
@@ -306,16 +321,31 @@ def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
 
 
 @pytest.mark.parametrize(
-    ("columns", "state"),
-    [({"mid_stream": False}, {}), ({}, {"session_id": "10.0.0.1->10.0.0.2"}), ({}, {"stream_id": f"{BACK}#3"})],
+    ("columns", "end", "session"),
+    [
+        ({"mid_stream": False}, {}, "10.0.0.1->10.0.0.2"),
+        ({}, {"sender_guid": None, "receiver_guid": None}, "10.0.0.1->10.0.0.2"),
+        ({}, {"stream_id": "10.0.0.1:50001>10.0.0.2:1801#3"}, "10.0.0.1->10.0.0.2"),
+        ({}, {"stream_id": f"{BACK}#3", "sender_guid": B_, "receiver_guid": A}, f"{A}->{B_}"),
+    ],
 )
-def test_another_connection_is_not_named_by_an_earlier_one(
-    spark: SparkSession, tmp_path: Path, columns: dict[str, Any], state: dict[str, Any]
+def test_only_a_connection_between_these_ports_names_one_caught_in_mid_stream(
+    spark: SparkSession, tmp_path: Path, columns: dict[str, Any], end: dict[str, Any], session: str
 ) -> None:
     inputs = later_night([5], **columns).on(spark, tmp_path)
-    ends = with_ends(inputs["streams"], inputs["handshakes"], stood(spark, "queue", 5, **state))
-    named = {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()}
-    assert named == ({f"{B_}->{A}"} if state.get("stream_id") else {"10.0.0.1->10.0.0.2"})
+    ends = with_ends(inputs["streams"], inputs["handshakes"], known(spark, **end))
+    assert {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()} == {session}
+
+
+@pytest.mark.parametrize(("destination", "judged"), [(B_, 1), (A, 0)])
+def test_a_router_is_known_over_a_connection_caught_in_mid_stream(
+    spark: SparkSession, tmp_path: Path, destination: str, judged: int
+) -> None:
+    tables = later_night([5])
+    tables.rows["messages"][0]["queue_manager_address"] = destination
+    inputs = tables.on(spark, tmp_path)
+    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], known(spark))
+    assert replay(inputs).count() == judged
 
 
 def test_what_skips_numbers_behind_the_change_of_captures_is_unknown(spark: SparkSession, tmp_path: Path) -> None:

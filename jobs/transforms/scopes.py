@@ -12,7 +12,6 @@ from schemas.table import U64
 
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
 SIGN = Decimal(1 << 63)
-_IS_GUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$"
 ROUTE = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
 
 
@@ -36,12 +35,12 @@ def going_on(states: DataFrame) -> DataFrame:
 
 
 def with_ends(streams: DataFrame, handshakes: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    """Streams with `sender`, `receiver` (GUID, else address), their GUIDs, `session_id`, `first_ns` and `last_ns`.
+    """One row of ENDS per stream: `sender` and `receiver` go by their GUIDs, else by their addresses.
 
     Client and server are of the connection's EstablishConnection; the response alone, on the acceptor's
-    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL). Those of one that was caught in
-    mid-stream are what the STATES of an `earlier` warehouse know it by. A stream of which nothing was captured, known
-    from what the other side acknowledges, begins with its connection.
+    stream, is sure to name the server ([MS-MQQB] 2.2.3.1 lets a request leave it NULL). Those of a connection that was
+    caught in mid-stream are what the ENDS of an `earlier` warehouse say of the last one between its ports. A stream of
+    which nothing was captured, known from what the other side acknowledges, begins with its connection.
     """
     named = handshakes.groupBy("stream_id").agg(
         F.max(_guid("client_guid")).alias("client"), F.max(_guid("server_guid")).alias("server")
@@ -77,19 +76,19 @@ def with_ends(streams: DataFrame, handshakes: DataFrame, earlier: DataFrame | No
 
 
 def _named_before(streams: DataFrame, earlier: DataFrame) -> DataFrame:
-    """`stream_id`, `client` and `server` of streams caught in mid-stream whose ends the earlier STATES name by GUID."""
+    """`stream_id`, `client` and `server` of streams caught in mid-stream, as the ENDS of an earlier warehouse say."""
     way, initiator = F.substring_index("stream_id", "#", 1).alias("way"), F.col("from_initiator")
-    sender, receiver = F.split("session_id", "->")[0], F.split("session_id", "->")[1]
-    last = earlier.groupBy(way).agg(F.max_by("session_id", "last_captured_ns").alias("session_id"))
-    ends = {
-        "client": F.when(initiator, sender).otherwise(receiver),
-        "server": F.when(initiator, receiver).otherwise(sender),
-    }
+    sender, receiver = F.col("last.sender_guid"), F.col("last.receiver_guid")
+    last = earlier.groupBy(way).agg(F.max_by(F.struct("sender_guid", "receiver_guid"), "last_ns").alias("last"))
     return (
         streams.where("mid_stream")
         .select("stream_id", "from_initiator", way)
         .join(last, "way")
-        .select("stream_id", *(F.when(end.rlike(_IS_GUID), end).alias(name) for name, end in ends.items()))
+        .select(
+            "stream_id",
+            F.when(initiator, sender).otherwise(receiver).alias("client"),
+            F.when(initiator, receiver).otherwise(sender).alias("server"),
+        )
     )
 
 
