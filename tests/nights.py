@@ -1,7 +1,8 @@
-"""By hand: `python tests/nights.py kill --rounds 50`, `together --rounds 20`, `month`. Exits 1 when tables differ.
+"""By hand: `python tests/nights.py kill --rounds 50`, `together --rounds 20`, `month`, `chain`. Exits 1 on differences.
 
 `kill` ends a night with SIGKILL at a random moment and runs it again; `together` runs two nights at once; `month` takes
-thirty nights with late files and restarts. All must end in the tables of one undisturbed run.
+thirty nights with late files and restarts. All must end in the tables of one undisturbed run. `chain` has three
+warehouses go on from one another: their verdicts must be those of one, but where the documentation says otherwise.
 """
 
 import argparse
@@ -13,11 +14,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, all_rows, config
+from warehouses import CAPTURES, all_rows, config, rows
 
 from jobs import nightly
 from jobs.logs import progress
@@ -139,10 +142,51 @@ def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
     return not same(warehouse, folder / "once", f"{len(captures)} nights")
 
 
+FATE = (
+    *("verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "scope_key"),
+    "session_id",
+)
+
+
+def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
+    """What became of each message, by its ID and the time of its arrival."""
+    return {(row["message_id"], row["captured_ns"]): tuple(map(row.get, FATE)) for row in rows(warehouse, "verdicts")}
+
+
+def stood(warehouse: Path) -> dict[str, tuple[Any, ...]]:
+    """Where each scope's receiver stood."""
+    return {row["scope_key"]: (row["tx_sequence_id"], row["tx_sequence_number"]) for row in rows(warehouse, "states")}
+
+
+def chain(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) -> int:
+    """Rounds that went wrong: a change of captures may make a message `unknown`, or a late one a duplicate."""
+    wrong = 0
+    for number in range(rounds):
+        place = folder / f"round{number}"
+        simulate(str(place), rng.randrange(1 << 20), MESSAGES, disorder=0.005, file_bytes=MESSAGES * 300)
+        captures = sorted(place.glob("*.pcap"))
+        nightly.run(spark, config(place / "one", *captures))
+        cuts = [0, *sorted(rng.sample(range(1, len(captures)), 2)), len(captures)]
+        found: dict[tuple[str, int], tuple[Any, ...]] = {}
+        earlier = ""
+        for low, high in pairwise(cuts):
+            warehouse = place / str(low)
+            nightly.run(spark, config(warehouse, *captures[low:high], continue_from=earlier))
+            found, earlier = found | fates(warehouse), str(warehouse)
+        one = fates(place / "one")
+        differ = {key for key in found if found[key] != one.get(key)}
+        said = {key for key in differ & one.keys() if "capture_gap" in found[key] or "duplicate" in found[key]}
+        bad = differ != said or stood(Path(earlier)) != stood(place / "one")
+        counts = f"{len(differ)} differ, {len(one.keys() - found.keys())} were cut"
+        progress(f"round {number}, cuts {cuts}: of {len(one)} arrivals {counts}: {'wrong' if bad else 'right'}")
+        wrong += bad
+    return wrong
+
+
 def main() -> int:
     """Run what was asked for; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("kill", "together", "month"))
+    parser.add_argument("what", choices=("kill", "together", "month", "chain"))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -153,7 +197,8 @@ def main() -> int:
         if options.what == "month":
             wrong = month(spark, folder, rng)
         else:
-            wrong = {"kill": kill, "together": together}[options.what](spark, folder, options.rounds, rng)
+            play = {"kill": kill, "together": together, "chain": chain}[options.what]
+            wrong = play(spark, folder, options.rounds, rng)
     progress(f"{wrong} went wrong")
     return int(wrong > 0)
 
