@@ -8,13 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.abc import Traversable
-from importlib.resources import files
 from typing import Any
 
 from pyarrow import fs
 
-from jobs import delta_log, report
+from jobs import delta_log, program, report
 from jobs.command import Summary
 from jobs.config import Config
 from jobs.logs import progress
@@ -29,7 +27,6 @@ from udfs.storage import locate
 _NAME = "last_night.json"
 _TOLD = ("json", "log_format", "fail_on")
 """Options of what is said of a night, not of what is done."""
-_PACKAGES, _COMPILED = ("schemas", "udfs", "jobs"), ("__pycache__", ".pyc")
 _NEEDED = {table.name for table in (CAPTURES, PACKETS, BOOKS, *DECODED, VERDICTS, FINDINGS)}
 
 
@@ -75,17 +72,8 @@ def _of(config: Config, taken: Mapping[str, Stamp]) -> str:
     if config.continue_from:
         places = (located(config.continue_from, table.name) for table in (STATES, ENDS))
         options["earlier"] = [delta_log.versions(place)[:1] for place in places]
-    text = json.dumps([options, sorted(taken.items())], sort_keys=True)
-    program = b"".join(_code(files(package)) for package in _PACKAGES)
-    return hashlib.sha256(text.encode() + program).hexdigest()
-
-
-def _code(folder: Traversable) -> bytes:
-    """The files of a package, in order; wherever it was put, a zip included."""
-    inside = sorted(folder.iterdir(), key=lambda one: one.name)
-    return b"".join(
-        _code(one) if one.is_dir() else one.read_bytes() for one in inside if not one.name.endswith(_COMPILED)
-    )
+    text = json.dumps([options, sorted(taken.items()), program.fingerprint()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _report(config: Config) -> str:

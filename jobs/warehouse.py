@@ -247,8 +247,10 @@ class Warehouse:
             self.kept[table.name] = versions[0], settled(self._scan(table), eager=False)
         return self.kept[table.name][1]
 
-    def _scan(self, table: Table) -> DataFrame:
-        return self.spark.table(self.name(table))
+    def _scan(self, table: Table, version: int | None = None) -> DataFrame:
+        """The table's rows, of a version if one is given."""
+        reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
+        return reader.table(self.name(table))
 
     def replace(self, table: Table, rows: DataFrame, tag: dict[str, Any], where: str = "true") -> None:
         """Replace the rows that fulfil `where` in one commit.
@@ -421,6 +423,15 @@ class Warehouse:
     def _forget(self, *tables: Table) -> None:
         for table in tables:
             self.histories.pop(table.name, None)
+
+    def left(self, step: str, tables: Sequence[Table]) -> list[DataFrame]:
+        """The tables' rows as the step left them; nothing where it did not derive all of them from the same."""
+        origins = [_origin(self._seen(table), step) for table in tables]
+        if not origins[0] or origins.count(origins[0]) < len(tables):
+            return []
+        return [
+            self._scan(table, version) for table, version in zip(tables, self._newest(tables).values(), strict=True)
+        ]
 
     def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
         """Names of the tables that the step derived from other versions of the sources than the present ones."""

@@ -247,6 +247,22 @@ STATES = Table(
     ),
 )
 
+SENDERS = Table(
+    "senders",
+    "One row per original sender of judged messages: what they were judged by. Where that is the same another night, "
+    "its verdicts are kept.",
+    ("source_queue_manager",),
+    (
+        _SOURCE,
+        Column(
+            "grounds",
+            LONG,
+            "xxhash64 of that: messages, ends and unread runs of their sessions, acknowledgments, options, program.",
+            nullable=False,
+        ),
+    ),
+)
+
 SESSIONS = Table(
     "sessions",
     "One row per pair of queue managers and direction that carried messages.",

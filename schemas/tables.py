@@ -12,7 +12,7 @@ from schemas.ingest import (
 )
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SENDERS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
 TABLES: tuple[Table, ...] = (
@@ -29,6 +29,7 @@ TABLES: tuple[Table, ...] = (
     HANDSHAKES,
     SESSION_ACKS,
     ENDS,
+    SENDERS,
     VERDICTS,
     SEQUENCES,
     STATES,

@@ -23,6 +23,7 @@ from jobs.session import open_session
 from jobs.transforms import replay, summaries
 from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
+from jobs.transforms.grounds import Grounds
 from jobs.transforms.scopes import NULL_GUID, acknowledgments, with_ends
 from schemas.wire import UNLIMITED
 
@@ -235,8 +236,12 @@ class Bench:
             plan = " | ".join(str(self.plans[operator]) for operator in _OPERATORS)
             return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {messages / cost.cpu_s:,.0f} | {plan} |"
 
-        def verdicts() -> DataFrame:
-            return replay.verdicts(tables["messages"], ends, gaps, quarantine, tables["acks"], settle=self.settled)
+        given: list[Grounds] = []
+
+        def senders() -> DataFrame:
+            read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
+            given.append(Grounds.of(*read, settle=self.settled))
+            return given[0].by_sender("")
 
         def found() -> DataFrame:
             answers = acknowledgments(tables["acks"], ends, result["verdicts"])
@@ -251,7 +256,8 @@ class Bench:
         all_of_it = measured(
             lambda: lines.extend(
                 [
-                    write("verdicts", verdicts),
+                    write("senders", senders),
+                    write("verdicts", lambda: replay.verdicts(given[0], settle=self.settled)),
                     write("sequences", lambda: summaries.sequences(result["verdicts"])),
                     write(
                         "sessions",

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from jobs.transforms.coverage import unread_runs
 from jobs.transforms.findings import findings
+from jobs.transforms.grounds import Grounds
 from jobs.transforms.replay import verdicts
 from jobs.transforms.scopes import acknowledgments, with_ends
 from jobs.transforms.summaries import sequences, sessions, states, transactions
@@ -115,6 +116,12 @@ def settled(rows: DataFrame) -> DataFrame:
     return rows.localCheckpoint()
 
 
+def grounds(inputs: dict[str, DataFrame], scope: Scope = Scope.AUTO) -> Grounds:
+    """What the messages of these inputs are judged by."""
+    tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")]
+    return Grounds.of(*tables, scope=scope, settle=settled)
+
+
 def replay(
     inputs: dict[str, DataFrame],
     earlier: DataFrame | None = None,
@@ -123,12 +130,7 @@ def replay(
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
     """The verdicts on these inputs, where an earlier warehouse left these states."""
-    messages, ends, gaps, quarantine, acks = (
-        inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")
-    )
-    return settled(
-        verdicts(messages, ends, gaps, quarantine, acks, earlier, reading=reading, scope=scope, settle=settled)
-    )
+    return settled(verdicts(grounds(inputs, scope), earlier, reading=reading, settle=settled))
 
 
 def states_after(

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import NULL, T0, Tables, fates, replay, states_after
+from replay_tables import NULL, T0, Tables, fates, grounds, replay, settled, states_after
 from replayer import State, judged, verdicts
 
 from jobs.session import open_session
-from schemas.replay import Reading, Scope, Verdict
+from jobs.transforms.grounds import SENDER
+from jobs.transforms.replay import verdicts as verdicts_of
+from schemas.replay import VERDICTS, Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))
 LAST_NUMBER = 0xFFFFFFFF
@@ -224,6 +226,33 @@ def test_two_replayers_agree_on_what_goes_on_in_another_warehouse(
         assert found == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
     spark.catalog.clearCache()
     assert expected != verdicts(halves[1].rows, reading=reading, scope=scope)
+
+
+def thinned(rng: random.Random, tables: Tables) -> Tables:
+    """The night as it was known before its last captures came: of each table some rows are not there."""
+    before = Tables()
+    for name, rows in tables.rows.items():
+        gone = set(rng.sample(range(len(rows)), len(rows) // 200))
+        before.rows[name] = [row for i, row in enumerate(rows) if i not in gone]
+    return before
+
+
+def test_senders_with_the_same_grounds_have_the_same_verdicts(
+    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], tmp_path: Path
+) -> None:
+    """So that what others are judged by need not be looked at: together they are what all at once would be."""
+    now = grounds(inputs)
+    known = grounds(thinned(random.Random(20), tables).on(spark, tmp_path))
+    same = settled(now.by_sender("x").join(known.by_sender("x"), [SENDER, "grounds"], "left_semi").select(SENDER))
+    judged = [settled(verdicts_of(of, settle=settled)) for of in (known, now, now.without(same))]
+    before, whole, anew = ({tuple(row) for row in rows.collect()} for rows in judged)
+    names = {row[SENDER] for row in same.collect()}
+    kept = {row for row in before if row[VERDICTS.names.index(SENDER)] in names}
+    assert kept | anew == whole
+    assert not kept & anew
+    assert kept
+    assert before - kept - anew
+    spark.catalog.clearCache()
 
 
 def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:

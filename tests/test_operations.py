@@ -3,7 +3,7 @@
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config, rows
@@ -506,6 +507,30 @@ def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_colum
         tables.create(needed)
 
 
+def test_only_senders_of_whom_something_new_came_are_judged_again(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the tables are as if all were; which they are with other options, or where other hands wrote a table."""
+    orders, said = CAPTURES / "orders.pcapng", re.compile(r"of (\d+) senders (\d+) keep")
+    derived = [table for table in TABLES if table in replay.TABLES]
+
+    def kept(run: Callable[[SparkSession, Config], Any], **options: Any) -> list[tuple[str, ...]]:
+        run(spark, config(tmp_path, *captures, **options))
+        return said.findall(capsys.readouterr().err)
+
+    captures = [orders]
+    assert kept(nightly.run) == []
+    senders = {row["source_queue_manager"] for row in rows(tmp_path, "verdicts")}
+    captures = [orders, BRANCHES[0]]
+    ((of, keep),) = kept(nightly.run)
+    assert int(keep) == len(senders) < int(of)
+    some_kept = all_rows(tmp_path, derived)
+    DeltaTable(str(tmp_path / "transactions")).delete("instance = 1")
+    assert kept(replay.run) == []
+    assert {name for name, found in all_rows(tmp_path, derived).items() if found != some_kept[name]} == set()
+    assert kept(replay.run, reading="literal") == [(of, "0")]
+
+
 def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
     """What became of each message, by its ID and the time of its arrival; what the receiver stood at before."""
     names = ("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number")
@@ -552,3 +577,4 @@ def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str)
     registered = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
     assert {table.name for table in TABLES} <= registered
     assert nightly.run(spark, night) == summary
+    assert replay.run(spark, replace(night, reading="literal")) != summary

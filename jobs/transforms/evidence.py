@@ -19,7 +19,7 @@ LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQ
 _MS = 1_000_000  # ns
 _IN_FLIGHT_MS = 250  # an OrderAck that follows sooner may have left before the message arrived
 _WAS_QUEUED = 0x4000  # bit of the classes that FinalAcks have of messages that left their queue, [MS-MQQB] 2.2.5
-_REPEATED = (
+REPEATED = (
     "message_id",
     "tx_transaction_id",
     "tx_first",
@@ -36,7 +36,7 @@ _REPEATED = (
 
 def content() -> Column:
     """A hash of what a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may be others."""
-    return F.xxhash64(*_REPEATED)
+    return F.xxhash64(*REPEATED)
 
 
 def was_queued(message_class: Column) -> Column:

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.evidence import LATEST_ORDER_ACK_MS, was_queued
 from jobs.transforms.expressions import null, numbers_of, row_key
-from jobs.transforms.replay import ALL, BEFORE, SO_FAR, contract, unsettled
+from jobs.transforms.grounds import unsettled
+from jobs.transforms.replay import ALL, BEFORE, SO_FAR, contract
 from jobs.transforms.scopes import order_acks, signed, unsigned
 from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import UNLIMITED, MessageClass

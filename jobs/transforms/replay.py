@@ -12,19 +12,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.coverage import unread_runs
 from jobs.transforms.evidence import content, with_conformant_number, with_evidence, with_final_ack
-from jobs.transforms.scopes import (
-    ROUTE,
-    acknowledgments,
-    auto_scopes,
-    initial_states,
-    order_acks,
-    routes,
-    signed,
-    unsigned,
-    with_scope,
-)
+from jobs.transforms.grounds import Grounds, unsettled
+from jobs.transforms.scopes import ROUTE, initial_states, order_acks, signed, unsigned
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
 from udfs.acceptance import STATE, fold
@@ -52,36 +42,20 @@ def contract(table: Table) -> list[Column]:
     return [F.col(column.name).cast(column.type) for column in table]
 
 
-def unsettled(rows: DataFrame) -> DataFrame:
-    """The rows, to be computed wherever they are read."""
-    return rows
-
-
 def verdicts(
-    messages: DataFrame,
-    ends: DataFrame,
-    stream_gaps: DataFrame,
-    quarantine: DataFrame,
-    acks: DataFrame,
+    grounds: Grounds,
     earlier: DataFrame | None = None,
     *,
     reading: Reading = Reading.CONFORMANT,
-    scope: Scope = Scope.AUTO,
     settle: Callable[[DataFrame], DataFrame] = unsettled,
 ) -> DataFrame:
     """One row of VERDICTS per transactional message that arrived at its final destination.
 
-    Scopes that have a row in `earlier`, which are STATES, go on from there.
-    `settle` is given what several of the later steps read, and returns the same rows; so the caller should have done
-    with `ends`. A job cuts the plan there: as one plan, each of these is planned again wherever it is read, which costs
-    minutes.
+    Scopes that have a row in `earlier`, which are STATES, go on from there. `settle` is that of `Grounds.of`.
     """
-    ways = settle(routes(messages, ends))
-    answers = settle(acknowledgments(acks, ends, ways))
-    chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
-    runs = unread_runs(stream_gaps, quarantine)
-    lanes = settle(with_lanes(with_scope(ways, scope, chosen), runs, ends))
-    opening = initial_states(lanes.where("carries"), order_acks(answers), earlier)
+    messages, runs = grounds.messages, grounds.runs
+    lanes = settle(with_lanes(grounds.routes, runs, grounds.ends))
+    opening = initial_states(lanes.where("carries"), order_acks(grounds.answers), earlier)
     timeline = in_replay_order(
         arrivals(messages, lanes)
         .unionByName(run_rows(runs, lanes), allowMissingColumns=True)
@@ -93,7 +67,8 @@ def verdicts(
     if reading is Reading.LITERAL:
         conformant = judged.select(*LANE, "stream_offset", "conformant_number")
         judged = with_verdict(moving(timeline)).join(conformant, [*LANE, "stream_offset"])
-    replayed = with_evidence(with_pair(judged, lanes), of_pairs(answers, lanes), reading).drop("captured_ns")
+    answers = of_pairs(grounds.answers, lanes)
+    replayed = with_evidence(with_pair(judged, lanes), answers, reading).drop("captured_ns")
     told = with_lane(messages, lanes).withColumn("content_hash", content()).drop("stream_id", "source_queue_manager")
     return with_names(with_final_ack(told.join(replayed, [*LANE, "stream_offset"])), lanes).select(contract(VERDICTS))
 
@@ -143,7 +118,7 @@ def with_lane(messages: DataFrame, lanes: DataFrame) -> DataFrame:
     """Transactional messages at their final destination with their lane, and what is known of its stream."""
     routes = lanes.where("carries").select(*LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in ROUTE))
     same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in ROUTE]
-    return messages.where("transactional").join(routes, same)
+    return messages.join(routes, same)
 
 
 def arrivals(messages: DataFrame, lanes: DataFrame) -> DataFrame:
