@@ -146,40 +146,71 @@ FATE = (
     *("verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "scope_key"),
     "session_id",
 )
+Fates = dict[tuple[str, int], tuple[Any, ...]]
 
 
-def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What became of each message, by its ID and the time of its arrival."""
-    return {(row["message_id"], row["captured_ns"]): tuple(map(row.get, FATE)) for row in rows(warehouse, "verdicts")}
+def fates(warehouse: Path) -> Fates:
+    """What became of each message, by its ID and the time of its arrival, in replay order."""
+    found = sorted(rows(warehouse, "verdicts"), key=lambda row: row["replay_order"])
+    return {(row["message_id"], row["captured_ns"]): tuple(map(row.get, FATE)) for row in found}
 
 
-def stood(warehouse: Path) -> dict[str, tuple[Any, ...]]:
-    """Where each scope's receiver stood."""
-    return {row["scope_key"]: (row["tx_sequence_id"], row["tx_sequence_number"]) for row in rows(warehouse, "states")}
+def sender(message_id: str) -> str:
+    """Who sent it first."""
+    return message_id.split("\\", maxsplit=1)[0]
+
+
+def unexplained(found: Fates, one: Fates) -> list[tuple[str, int]]:
+    """Messages that a later warehouse judges otherwise than `one` does, for no reason that the documentation names.
+
+    Those are: a late resend is a duplicate; the first message behind the change of captures is unknown, and it sets
+    the state for what follows; and a message within a body that was cut in two is taken for one.
+    """
+    senders = {sender(message_id) for message_id, _ in one}
+    in_doubt, bad = set(), []
+    for key, fate in found.items():
+        scope, other = fate[FATE.index("scope_key")], one.get(key)
+        if "capture_gap" in fate and fate != other:
+            in_doubt.add(scope)
+        if fate != other and scope not in in_doubt and "duplicate" not in fate and sender(key[0]) in senders:
+            bad.append(key)
+    return bad
+
+
+def stood(warehouse: Path, senders: set[str]) -> dict[str, tuple[Any, ...]]:
+    """Where the receiver of each scope of these senders stood."""
+    return {
+        row["scope_key"]: (row["tx_sequence_id"], row["tx_sequence_number"])
+        for row in rows(warehouse, "states")
+        if row["source_queue_manager"] in senders
+    }
 
 
 def chain(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) -> int:
-    """Rounds that went wrong: a change of captures may make a message `unknown`, or a late one a duplicate."""
+    """Rounds in which a message was judged otherwise, or a receiver stood elsewhere, than can be explained."""
     wrong = 0
     for number in range(rounds):
         place = folder / f"round{number}"
         simulate(str(place), rng.randrange(1 << 20), MESSAGES, disorder=0.005, file_bytes=MESSAGES * 300)
         captures = sorted(place.glob("*.pcap"))
         nightly.run(spark, config(place / "one", *captures))
+        one = fates(place / "one")
         cuts = [0, *sorted(rng.sample(range(1, len(captures)), 2)), len(captures)]
-        found: dict[tuple[str, int], tuple[Any, ...]] = {}
-        earlier = ""
+        bad, found, earlier = list[tuple[str, int]](), Fates(), ""
         for low, high in pairwise(cuts):
             warehouse = place / str(low)
             nightly.run(spark, config(warehouse, *captures[low:high], continue_from=earlier))
-            found, earlier = found | fates(warehouse), str(warehouse)
-        one = fates(place / "one")
-        differ = {key for key in found if found[key] != one.get(key)}
-        said = {key for key in differ & one.keys() if "capture_gap" in found[key] or "duplicate" in found[key]}
-        bad = differ != said or stood(Path(earlier)) != stood(place / "one")
-        counts = f"{len(differ)} differ, {len(one.keys() - found.keys())} were cut"
-        progress(f"round {number}, cuts {cuts}: of {len(one)} arrivals {counts}: {'wrong' if bad else 'right'}")
-        wrong += bad
+            later = fates(warehouse)
+            bad += unexplained(later, one)
+            found, earlier = found | later, str(warehouse)
+        senders = {sender(message_id) for message_id, _ in one}
+        ends = stood(Path(earlier), senders) == stood(place / "one", senders)
+        differ = sum(fate != one.get(key) for key, fate in found.items())
+        progress(
+            f"round {number}, cuts {cuts}: of {len(one)} arrivals {differ} differ, {len(bad)} of them unexplained, "
+            f"{len(one.keys() - found.keys())} were cut; states {'equal' if ends else 'differ'}"
+        )
+        wrong += bool(bad) or not ends
     return wrong
 
 
