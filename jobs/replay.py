@@ -102,18 +102,19 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             partial(warehouse.replace, table, rows, tag)
             for table, rows in (
                 (ENDS, ends),
-                (SENDERS, senders),
                 (SEQUENCES, summaries.sequences(verdicts)),
                 (STATES, summaries.states(verdicts, states, reading=reading)),
                 (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
                 (TRANSACTIONS, transactions),
             )
         )
-        progress("replay: wrote ends, senders, sequences, states, sessions, transactions")
+        progress("replay: wrote ends, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         rows = findings(messages, ends, grounds.runs, acknowledgments(acks, ends, verdicts), *written, settle=_settled)
         warehouse.replace(FINDINGS, rows, tag)
-        progress("replay: wrote findings")
+        warehouse.check_unmoved(SOURCES, tag)  # else the hashes may be of other rows than what was judged
+        warehouse.replace(SENDERS, senders, tag)
+        progress("replay: wrote findings, senders")
 
     derived = warehouse.derive("replay", TABLES, SOURCES, write, **options)
     if not derived:

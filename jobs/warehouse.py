@@ -433,6 +433,17 @@ class Warehouse:
             self._scan(table, version) for table, version in zip(tables, self._newest(tables).values(), strict=True)
         ]
 
+    def check_unmoved(self, sources: Sequence[Table], tag: dict[str, Any]) -> None:
+        """Make sure that all that was read of the sources is of the versions that the tag names.
+
+        Raises:
+            ConflictError: another run wrote one of them meanwhile.
+        """
+        histories = together(partial(self.history, table) for table in sources)
+        versions = {table.name: _last_change(seen).version for table, seen in zip(sources, histories, strict=True)}
+        if moved := [name for name, version in versions.items() if tag["from"][name] != version]:
+            raise ConflictError(f"Another run wrote {', '.join(moved)} at the same time.")
+
     def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:
         """Names of the tables that the step derived from other versions of the sources than the present ones."""
         return self._stale(step, tables, sources, {})[1]

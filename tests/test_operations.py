@@ -26,7 +26,7 @@ from jobs.transforms.retention import outdated_states
 from jobs.warehouse import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
-from schemas.replay import SEQUENCES
+from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
 
@@ -529,6 +529,29 @@ def test_only_senders_of_whom_something_new_came_are_judged_again(
     assert kept(replay.run) == []
     assert {name for name, found in all_rows(tmp_path, derived).items() if found != some_kept[name]} == set()
     assert kept(replay.run, reading="literal") == [(of, "0")]
+
+
+def test_nothing_is_kept_of_what_was_judged_while_its_sources_changed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night = config(tmp_path, CAPTURES / "orders.pcapng")
+    ingest.run(spark, night)
+    decode.run(spark, night)
+    place, replace_ = str(tmp_path / "stream_gaps"), Warehouse.replace
+    stream = rows(tmp_path, "streams")[0]["stream_id"]
+    changes = iter([False, True])
+
+    def replacing(self: Warehouse, table: Table, *arguments: Any) -> None:
+        replace_(self, table, *arguments)
+        if table == VERDICTS and not next(changes, True):
+            spark.createDataFrame([(stream, 0, 1)], STREAM_GAPS.spark).write.format("delta").mode("append").save(place)
+
+    monkeypatch.setattr(Warehouse, "replace", replacing)
+    replay.run(spark, night)
+    said = capsys.readouterr().err
+    assert "Another run wrote stream_gaps at the same time." in said
+    assert said.count("replay: wrote verdicts") == 2
+    assert "keep their verdicts" not in said
 
 
 def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
