@@ -160,14 +160,14 @@ def sender(message_id: str) -> str:
     return message_id.split("\\", maxsplit=1)[0]
 
 
-def unexplained(found: Fates, one: Fates) -> list[tuple[str, int]]:
+def unexplained(found: Fates, one: Fates, in_doubt: set[str]) -> list[tuple[str, int]]:
     """Messages that a later warehouse judges otherwise than `one` does, for no reason that the documentation names.
 
     Those are: a late resend is a duplicate; the first message behind the change of captures is unknown, and it sets
-    the state for what follows; and a message within a body that was cut in two is taken for one.
+    the state for what follows, there and in warehouses that go on from it (scopes `in_doubt`, which it adds to); and a
+    message within a body that was cut in two is taken for one.
     """
-    senders = {sender(message_id) for message_id, _ in one}
-    in_doubt, bad = set(), []
+    senders, bad = {sender(message_id) for message_id, _ in one}, []
     for key, fate in found.items():
         scope, other = fate[FATE.index("scope_key")], one.get(key)
         if "capture_gap" in fate and fate != other:
@@ -196,12 +196,12 @@ def chain(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) ->
         nightly.run(spark, config(place / "one", *captures))
         one = fates(place / "one")
         cuts = [0, *sorted(rng.sample(range(1, len(captures)), 2)), len(captures)]
-        bad, found, earlier = list[tuple[str, int]](), Fates(), ""
+        bad, in_doubt, found, earlier = list[tuple[str, int]](), set[str](), Fates(), ""
         for low, high in pairwise(cuts):
             warehouse = place / str(low)
             nightly.run(spark, config(warehouse, *captures[low:high], continue_from=earlier))
             later = fates(warehouse)
-            bad += unexplained(later, one)
+            bad += unexplained(later, one, in_doubt)
             found, earlier = found | later, str(warehouse)
         senders = {sender(message_id) for message_id, _ in one}
         ends = stood(Path(earlier), senders) == stood(place / "one", senders)
