@@ -20,7 +20,7 @@ USAGE = """usage: msmq-replay COMMAND [options]
   nightly        ingest, decode, replay and report in order
   ingest         captures into captures, streams, stream_gaps, packets, pings, quarantine, books
   decode         packets into messages, acks, handshakes, session_acks
-  replay         messages into ends, verdicts, sequences, states, sessions, transactions, findings
+  replay         messages into ends, senders, verdicts, sequences, states, sessions, transactions, findings
   report         all of these into one HTML file
   status         what was read, what is pending, what failed and why
   repair         finish what a killed run left

@@ -439,9 +439,8 @@ class Warehouse:
         Raises:
             ConflictError: another run wrote one of them meanwhile.
         """
-        histories = together(partial(self.history, table) for table in sources)
-        versions = {table.name: _last_change(seen).version for table, seen in zip(sources, histories, strict=True)}
-        if moved := [name for name, version in versions.items() if tag["from"][name] != version]:
+        now = replace(self, histories={}).versions(sources)
+        if moved := [name for name, version in now.items() if tag["from"][name] != version]:
             raise ConflictError(f"Another run wrote {', '.join(moved)} at the same time.")
 
     def stale(self, step: str, tables: Sequence[Table], sources: Sequence[Table]) -> list[str]:

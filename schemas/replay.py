@@ -106,6 +106,8 @@ _SESSION_ID = Column(
     "Sending and receiving queue manager: GUIDs of the handshake, addresses where none was seen.",
     nullable=False,
 )
+_SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False)
+_RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
 _SCOPE_KEY = Column(
     "scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False
 )
@@ -124,8 +126,8 @@ ENDS = Table(
         _STREAM_ID,
         Column("connection_id", STRING, "The TCP connection.", nullable=False),
         _SESSION_ID,
-        Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False),
-        Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False),
+        _SENDER,
+        _RECEIVER,
         Column("sender_guid", STRING, "Its GUID; null when no handshake told it."),
         Column("receiver_guid", STRING, "Its GUID; null when no handshake told it."),
         Column("address", STRING, "IP address of the sender.", nullable=False),
@@ -269,8 +271,8 @@ SESSIONS = Table(
     ("session_id",),
     (
         _SESSION_ID,
-        Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False),
-        Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False),
+        _SENDER,
+        _RECEIVER,
         Column("replay_scope", STRING, "What a state belonged to.", nullable=False, values=tuple(Scope)),
         Column("connections", LONG, "TCP connections.", nullable=False),
         Column("messages", LONG, "Messages.", nullable=False),
