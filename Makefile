@@ -25,7 +25,7 @@ test: $(BIN)/.installed  ## lint, types, import contract, tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a larger capture, LARGEST=2000 for growth, REPORT=FILE to keep it
-	$(BIN)/python -m jobs.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
+	$(BIN)/python -m jobs.bench.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
 
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000)
@@ -38,7 +38,7 @@ fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECO
 	PYTHONPATH=. $(BIN)/python tests/fuzz_packet.py $(OUT)/fuzz/corpus -artifact_prefix=$(OUT)/fuzz/ -max_len=2048 -max_total_time=$(or $(SECONDS),60)
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
-	$(BIN)/python -m jobs.archive dist/msmq_replay.zip
+	$(BIN)/python -m jobs.app.build_zip dist/msmq_replay.zip
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist

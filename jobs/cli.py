@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from jobs import command, decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
+from jobs.app import command
+from jobs.steps import decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
 
 COMMANDS = {
     "nightly": nightly,

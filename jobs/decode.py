@@ -1,57 +1,9 @@
-"""Packets into messages, acks, handshakes and session_acks; what cannot be decoded into quarantine."""
+"""Decodes packets into messages, acks, handshakes and session_acks. The work is in `jobs.steps.decode`."""
 
 import sys
-from functools import partial
-from typing import Any
 
-from pyspark.sql import SparkSession
-
-from jobs import accounts, command
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.logs import progress
-from jobs.session import suited
-from jobs.summary import captured_bytes, decode_summary
-from jobs.together import together
-from jobs.transforms.decode import decoded_rows, undecodable_rows
-from jobs.warehouse import Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, Stage
-from schemas.messages import DECODED
-from udfs.hide import hidden
-
-SOURCES = (PACKETS,)
-TABLES = DECODED
-
-
-def run(spark: SparkSession, config: Config) -> Summary:
-    """Decode the packets; returns the summary."""
-    warehouse = Warehouse.of(spark, config)
-    with suited(spark, captured_bytes(warehouse)):
-        step(warehouse, config)
-        accounts.step(warehouse)
-        return decode_summary(warehouse)
-
-
-def step(warehouse: Warehouse, config: Config) -> bool:
-    """Decode the packets, unless that was done for this version of them; returns whether it was still to do."""
-
-    def write(tag: dict[str, Any]) -> None:
-        packets = warehouse.read(PACKETS)
-        undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
-        # Before the tables that say what they come of: a run that is killed in between is seen to have more to do.
-        warehouse.replace(QUARANTINE, undecodable, tag, f"stage = '{Stage.DECODE}'")
-        rows = {table: decoded_rows(packets, table, config.hiding_key) for table in TABLES}
-        together(partial(warehouse.replace, table, rows[table], tag) for table in TABLES)
-        progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
-
-    warehouse.require(PACKETS, "ingest")
-    key = config.hiding_key
-    names = hidden("names", key) if key else "keep"
-    derived = warehouse.derive("decode", TABLES, SOURCES, write, names=names)
-    if not derived:
-        progress("decode: nothing new")
-    return derived
-
+from jobs.app import command
+from jobs.steps import decode
 
 if __name__ == "__main__":
-    sys.exit(command.main("decode", run, sys.argv[1:]))
+    sys.exit(command.main("decode", decode.run, sys.argv[1:]))

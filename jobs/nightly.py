@@ -1,54 +1,8 @@
-"""Everything in order: ingest, decode, replay, report."""
+"""Runs one night: ingest, decode, replay and report, in order. The work is in `jobs.steps.nightly`."""
 
 import sys
-from collections.abc import Sequence
-from functools import partial
 
-from pyspark.sql import SparkSession
-
-from jobs import accounts, command, decode, ingest, last_night, replay, report
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.session import open_session, suited
-from jobs.summary import captured_bytes, summary
-from jobs.together import together
-from jobs.warehouse import Warehouse
-
-
-def run(spark: SparkSession, config: Config) -> Summary:
-    """One night; returns what it left. Done once more when another run was writing while the books were balanced."""
-    return _night(spark, config) or _night(spark, config, last=True)
-
-
-def _night(spark: SparkSession, config: Config, *, last: bool = False) -> Summary:
-    """What the tables say; nothing where their books do not balance, unless this is the `last` go."""
-    warehouse = Warehouse.of(spark, config)
-    taken = ingest.step(warehouse, config)
-    keeping = warehouse.keeping()
-    with suited(spark, captured_bytes(keeping)) as few:
-        warehouse = keeping if few else warehouse
-        decode.step(warehouse, config)
-        together((partial(accounts.step, warehouse), partial(replay.step, warehouse, config)))
-        found = summary(warehouse)
-        balanced = not found["books"]["unbalanced"]
-        if not balanced and not last:
-            return {}
-        report.step(warehouse, config)
-    place = report.destination(warehouse, config)
-    found |= {} if place is None else {"report": place}
-    if balanced:
-        last_night.remember(warehouse, config, taken, found)
-    return found
-
-
-def main(arguments: Sequence[str]) -> int:
-    """The command; Spark is started when there is something to do."""
-
-    def night(config: Config) -> Summary:
-        return last_night.recall(config) or run(open_session("msmq-replay nightly"), config)
-
-    return command.main_alone("nightly", night, arguments)
-
+from jobs.steps import nightly
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(nightly.main(sys.argv[1:]))

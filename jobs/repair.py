@@ -1,37 +1,9 @@
-"""Finish what a run left that was killed: undo what it had published, and derive again what is out of date.
-
-Captures are not needed: those that were not finished are in no table any more, and the next `nightly` reads them; with
-`--captures` they are read at once. A table of `decode` or `replay` that was dropped is made again.
-"""
+"""Finishes what a killed run left. The work is in `jobs.steps.repair`."""
 
 import sys
 
-from pyspark.sql import SparkSession
-
-from jobs import accounts, claims, command, decode, ingest, replay
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.summary import summary
-from jobs.warehouse import Warehouse
-from schemas.ingest import CAPTURES, PACKETS
-
-
-def run(spark: SparkSession, config: Config) -> Summary:
-    """Bring all tables up to date; returns what was done, and what they hold."""
-    warehouse = Warehouse.of(spark, config)
-    warehouse.require(CAPTURES, "ingest")
-    warehouse.require(PACKETS, "ingest")
-    undone = [f"{claim.owner}: {claim.ended or 'killed'}" for claim in claims.open_claims(warehouse)]
-    claims.settle(warehouse, config.claim_seconds)
-    if config.captures:
-        ingest.step(warehouse, config)
-    derived = {
-        "decode": decode.step(warehouse, config),
-        "books": accounts.step(warehouse),
-        "replay": replay.step(warehouse, config),
-    }
-    return {"undone": undone, "derived_again": [step for step, was in derived.items() if was]} | summary(warehouse)
-
+from jobs.app import command
+from jobs.steps import repair
 
 if __name__ == "__main__":
-    sys.exit(command.main("repair", run, sys.argv[1:]))
+    sys.exit(command.main("repair", repair.run, sys.argv[1:]))

@@ -1,35 +1,9 @@
-"""Captures of simulated queue managers, with the truth beside them."""
+"""Writes captures of simulated queue managers, with their truth. The work is in `jobs.steps.simulate`."""
 
 import sys
 
-from jobs import command
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.errors import UsageError
-from jobs.logs import progress
-from udfs.simulation import LARGEST_BODY, simulate
-
-
-def run(config: Config) -> Summary:
-    """Write captures and truth.json to the folder --out; returns the summary."""
-    if not config.out:
-        raise UsageError("Say where the captures go: --out FOLDER.")
-    if not config.smallest_body <= config.largest_body <= LARGEST_BODY:
-        raise UsageError(f"The options must be in order: smallest_body, largest_body, {LARGEST_BODY} bytes.")
-    progress(f"simulate: {config.messages} messages, seed {config.seed}")
-    simulate(
-        config.out,
-        config.seed,
-        config.messages,
-        bodies=(config.smallest_body, config.largest_body),
-        disorder=config.disorder,
-        file_bytes=config.ring_file_bytes or None,
-        loss=config.capture_loss,
-        begins_s=config.capture_begins_s,
-        ends_s=config.capture_ends_s or None,
-    )
-    return {"folder": config.out, "seed": config.seed, "messages": config.messages}
-
+from jobs.app import command
+from jobs.steps import simulate
 
 if __name__ == "__main__":
-    sys.exit(command.main_alone("simulate", run, sys.argv[1:]))
+    sys.exit(command.main_alone("simulate", simulate.run, sys.argv[1:]))

@@ -1,78 +1,9 @@
-"""What was read, what is pending, and what failed and why: from the tables alone, which it leaves as they are."""
+"""Prints what was read, what is pending, and what failed and why. The work is in `jobs.steps.status`."""
 
 import sys
-from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-
-from jobs import accounts, claims, command, decode, replay
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.sources import capture_files
-from jobs.summary import ingest_summary
-from jobs.warehouse import Warehouse
-from schemas.ingest import BOOKS, CAPTURES, CaptureStatus
-from schemas.table import Table
-
-_DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
-    "decode": (decode.TABLES, decode.SOURCES),
-    "books": ((BOOKS,), accounts.INGESTED + decode.TABLES),
-    "replay": (replay.TABLES, replay.SOURCES),
-}
-_NAMED = 20
-"""Captures that are named; of more, only how many there are."""
-
-
-def run(spark: SparkSession, config: Config) -> Summary:
-    """The state of the warehouse. With `--captures`, `pending` counts files whose name is in no row of `captures`."""
-    warehouse = Warehouse.of(spark, config)
-    warehouse.require(CAPTURES, "ingest")
-    found = ingest_summary(warehouse)
-    captures = warehouse.read(CAPTURES)
-    first, last, ingested = captures.agg(
-        F.min("first_captured_at"), F.max("last_captured_at"), F.max("ingested_at")
-    ).collect()[0]
-    damaged = captures.where(F.col("status") != CaptureStatus.OK.value).orderBy(F.desc("ingested_at"), "uri")
-    return found | {
-        "first_captured_at": _text(first),
-        "last_captured_at": _text(last),
-        "last_ingested_at": _text(ingested),
-        "damaged_captures": [
-            f"{row['uri']}: {row['status']}, {row['reason']}"
-            for row in damaged.select("uri", "status", "reason").limit(_NAMED).collect()
-        ],
-        "pending": _pending(warehouse, config),
-        "runs": [
-            f"{claim.owner}: {'publishing' if claim.lives(config.claim_seconds) else _failed(claim)}"
-            for claim in claims.open_claims(warehouse)
-        ],
-    }
-
-
-def _pending(warehouse: Warehouse, config: Config) -> dict[str, Any]:
-    """Why a step has something to do; and how many files have a name that is not in `captures`."""
-    pending: dict[str, Any] = {}
-    for step, (tables, sources) in _DERIVED.items():
-        missing = [table.name for table in (*sources, *tables) if not warehouse.has(table)]
-        stale = [] if missing else warehouse.stale(step, tables, sources)
-        if missing:
-            pending[step] = f"there is no table {', '.join(missing)}"
-        elif stale:
-            pending[step] = f"out of date: {', '.join(stale)}"
-    if config.captures:
-        files = warehouse.spark.createDataFrame([(file,) for file in capture_files(config.captures)], "uri string")
-        pending["captures"] = files.join(warehouse.read(CAPTURES), "uri", "left_anti").count()
-    return pending
-
-
-def _failed(claim: claims.Claim) -> str:
-    return f"did not finish ({claim.ended or 'killed'}); the next run, or repair, undoes what it left"
-
-
-def _text(time: Any) -> str | None:
-    return None if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
-
+from jobs.app import command
+from jobs.steps import status
 
 if __name__ == "__main__":
-    sys.exit(command.main("status", run, sys.argv[1:]))
+    sys.exit(command.main("status", status.run, sys.argv[1:]))

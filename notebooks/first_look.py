@@ -8,7 +8,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.warehouse import Warehouse
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.replay import VERDICTS, Verdict
 

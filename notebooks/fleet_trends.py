@@ -9,7 +9,7 @@
 from pyspark.sql import SparkSession
 
 from jobs.transforms import trends
-from jobs.warehouse import Warehouse
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS
 

@@ -75,8 +75,10 @@ SEGMENTS = Table(
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
         Column("sealed", BOOL, "True when it stands for packets that were framed already; its payload begins them."),
-        Column("places", BINARY, "Of a sealed segment: where in the capture its bytes are (`udfs.tcp.PLACES`)."),
-        Column("state", STRING, "What an earlier run knew of the connection (`udfs.carry`)."),
+        Column(
+            "places", BINARY, "Of a sealed segment: where in the capture its bytes are (`udfs.tcp.connections.PLACES`)."
+        ),
+        Column("state", STRING, "What an earlier run knew of the connection (`udfs.tcp.resume`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),

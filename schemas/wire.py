@@ -1,6 +1,6 @@
 """The headers of the protocol, each declared once, as data.
 
-The `dpkt` classes and the numpy dtypes of `udfs.headers`, the columns of `schemas.messages` and the
+The `dpkt` classes and the numpy dtypes of `udfs.msmq.header_types`, the columns of `schemas.messages` and the
 documentation all derive from these declarations. Names are the documents' own; `column` is the same thing in
 snake case, unique within a packet. Every number is little-endian ([MS-MQMQ] 2.2.18).
 """

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.session import open_session
+from jobs.app.spark_session import open_session
 from schemas.replay import VERDICTS, Verdict
 
 _DAYS = 30

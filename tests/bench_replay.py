@@ -17,14 +17,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from replay_tables import T0, TABLES
 
-from jobs.measure import measured
-from jobs.replay import _settled as settled
-from jobs.session import open_session
-from jobs.transforms import replay, summaries
-from jobs.transforms.coverage import unread_runs
-from jobs.transforms.findings import findings
-from jobs.transforms.grounds import Grounds
-from jobs.transforms.scopes import NULL_GUID, acknowledgments, with_ends
+from jobs.app.spark_session import open_session
+from jobs.bench.measure import measured
+from jobs.steps.replay import _settled as checkpoint
+from jobs.transforms.findings.engine import findings
+from jobs.transforms.replay.coverage import unread_runs
+from jobs.transforms.replay.inputs import ReplayInputs
+from jobs.transforms.replay.scopes import NULL_GUID, acknowledgments, with_ends
+from jobs.transforms.replay.verdicts import judge_messages
+from jobs.transforms.summaries import summaries
 from schemas.wire import UNLIMITED
 
 _ROUND = 500  # messages of a scope, in which one comes twice, two are swapped and one number expires
@@ -203,10 +204,10 @@ class Bench:
         rows.write.parquet(path)
         return self.spark.read.parquet(path)
 
-    def settled(self, rows: DataFrame) -> DataFrame:
+    def checkpoint(self, rows: DataFrame) -> DataFrame:
         """The rows as the job settles them, their plan counted."""
         self.counted(rows)
-        return settled(rows)
+        return checkpoint(rows)
 
     def counted(self, rows: DataFrame) -> None:
         """Count the operators of the plan."""
@@ -223,7 +224,7 @@ class Bench:
         for name, rows in inputs.items():
             tables[name] = self.table(name, rows)
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = settled(with_ends(tables["streams"], tables["handshakes"]))
+        ends = checkpoint(with_ends(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
@@ -236,18 +237,18 @@ class Bench:
             plan = " | ".join(str(self.plans[operator]) for operator in _OPERATORS)
             return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {messages / cost.cpu_s:,.0f} | {plan} |"
 
-        given: list[Grounds] = []
+        given: list[ReplayInputs] = []
 
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
-            given.append(Grounds.of(*read, settle=self.settled))
+            given.append(ReplayInputs.of(*read, settle=self.checkpoint))
             return given[0].by_sender("")
 
         def found() -> DataFrame:
             answers = acknowledgments(tables["acks"], ends, result["verdicts"])
             runs = unread_runs(gaps, quarantine)
             read = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            return findings(tables["messages"], ends, runs, answers, *read, settle=self.settled)
+            return findings(tables["messages"], ends, runs, answers, *read, settle=self.checkpoint)
 
         lines = [
             f"| table | wall s | CPU s | messages per core-second | {' | '.join(_OPERATORS)} |",
@@ -257,7 +258,7 @@ class Bench:
             lambda: lines.extend(
                 [
                     write("senders", senders),
-                    write("verdicts", lambda: replay.verdicts(given[0], settle=self.settled)),
+                    write("verdicts", lambda: judge_messages(given[0], settle=self.checkpoint)),
                     write("sequences", lambda: summaries.sequences(result["verdicts"])),
                     write(
                         "sessions",

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
-from jobs import nightly
-from jobs.command import Summary
-from jobs.session import open_session
+from jobs.app.command import Summary
+from jobs.app.spark_session import open_session
+from jobs.steps import nightly
 
 INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
 ONE_COMPILER = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m'"  # its own is soon full

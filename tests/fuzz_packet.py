@@ -11,12 +11,14 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["udfs.annotate", "udfs.names", "udfs.packet", "udfs.rules"]):
+with atheris.instrument_imports(
+    include=["udfs.msmq.annotate", "udfs.msmq.identifiers", "udfs.msmq.reference", "udfs.msmq.violations"]
+):
     from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
-    from udfs.annotate import annotated, tree
-    from udfs.packet import DecodeError, decode_packet
+    from udfs.msmq.annotate import annotated, tree
+    from udfs.msmq.reference import DecodeError, decode_packet
 
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
 _BATCH = 50

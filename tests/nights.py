@@ -22,11 +22,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config, rows
 
-from jobs import nightly
-from jobs.logs import progress
-from jobs.session import open_session
-from jobs.warehouse import Warehouse
-from udfs.simulation import simulate
+from jobs.app.logs import progress
+from jobs.app.spark_session import open_session
+from jobs.simulator import simulate
+from jobs.steps import nightly
+from jobs.warehouse.store import Warehouse
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 NIGHTS = 30

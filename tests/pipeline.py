@@ -16,13 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import CLIENT, SERVER, Sent, msmq
 
 from schemas import staging
-from udfs import condense
-from udfs.assemble import assemble_connections
-from udfs.fragments import reassemble
-from udfs.options import CaptureFile, IngestOptions
-from udfs.records import Cursor
-from udfs.scan import scan
-from udfs.survey import survey_files
+from udfs.capture.reader import Cursor
+from udfs.passes import preframe
+from udfs.passes.assemble import assemble_connections
+from udfs.passes.defragment import reassemble
+from udfs.passes.extract import scan
+from udfs.passes.index import survey_files
+from udfs.passes.options import CaptureFile, IngestOptions
 
 SURVEY, RANGES, FRAGMENTS, SEGMENTS = (
     to_arrow_schema(table.spark) for table in (staging.SURVEY, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
@@ -164,7 +164,7 @@ def unsealed(scanned: pa.Table, places: list[Row], files: Mapping[int, CaptureFi
         for place in places
     ]
     batches = pa.Table.from_pylist(rows).to_batches() if rows else []
-    found: list[Row] = pa.Table.from_batches(condense.unseal(PACKET)(batches), PACKET).to_pylist()
+    found: list[Row] = pa.Table.from_batches(preframe.unseal(PACKET)(batches), PACKET).to_pylist()
     return found
 
 
@@ -220,8 +220,8 @@ def look(tmp_path: Path, *captures: bytes, options: IngestOptions = WHOLE) -> In
     for sealing in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if sealing:
-                patch.setattr(condense, "SEALED_BYTES", 60)
-                patch.setattr(condense, "TAIL_BYTES", 30)
+                patch.setattr(preframe, "SEALED_BYTES", 60)
+                patch.setattr(preframe, "TAIL_BYTES", 30)
             for given in (options, split):
                 again = ingest(uris, given, batch=7)
                 assert again == found._replace(captures=again.captures, sealed=again.sealed, again=again.again)

@@ -24,13 +24,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from replay_tables import Tables, fates, replay
 from replayer import NULL, Fate, Key
 
-from jobs.session import open_session
+from jobs.app.spark_session import open_session
+from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.table import Table
-from udfs.decode import Decoded
-from udfs.options import IngestOptions
-from udfs.simulation import CAPTURE_PREFIX, TRUTH, simulate
+from udfs.msmq.decode import Decoded
+from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
 Truth = dict[tuple[str, str | None], list[Row]]

@@ -8,12 +8,12 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from jobs.simulator import build
 from schemas.messages import CARRIED, DECODED, DECODED_ALONE
 from schemas.wire import QueueType
-from udfs import build
-from udfs.decode import Decoded
-from udfs.outline import PACKET_TYPES
-from udfs.packet import Walk
+from udfs.msmq.decode import Decoded
+from udfs.msmq.layout import PACKET_TYPES
+from udfs.msmq.reference import Walk
 
 Stored = tuple[bytes, bytes | None, int]
 GUIDS = [UUID(int=random.Random(seed).getrandbits(128)) for seed in range(6)]

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from jobs.transforms.coverage import unread_runs
-from jobs.transforms.findings import findings
-from jobs.transforms.grounds import Grounds
-from jobs.transforms.replay import verdicts
-from jobs.transforms.scopes import acknowledgments, with_ends
-from jobs.transforms.summaries import sequences, sessions, states, transactions
+from jobs.transforms.findings.engine import findings
+from jobs.transforms.replay.coverage import unread_runs
+from jobs.transforms.replay.inputs import ReplayInputs
+from jobs.transforms.replay.scopes import acknowledgments, with_ends
+from jobs.transforms.replay.verdicts import judge_messages
+from jobs.transforms.summaries.summaries import sequences, sessions, states, transactions
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
@@ -108,18 +108,18 @@ class Tables:
             path = folder / f"{name}.parquet"
             pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
             tables[name] = spark.read.parquet(str(path))
-        return tables | {"ends": settled(with_ends(tables["streams"], tables["handshakes"]))}
+        return tables | {"ends": checkpoint(with_ends(tables["streams"], tables["handshakes"]))}
 
 
-def settled(rows: DataFrame) -> DataFrame:
+def checkpoint(rows: DataFrame) -> DataFrame:
     """The same rows, computed once, as the job does it."""
     return rows.localCheckpoint()
 
 
-def grounds(inputs: dict[str, DataFrame], scope: Scope = Scope.AUTO) -> Grounds:
+def grounds(inputs: dict[str, DataFrame], scope: Scope = Scope.AUTO) -> ReplayInputs:
     """What the messages of these inputs are judged by."""
     tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")]
-    return Grounds.of(*tables, scope=scope, settle=settled)
+    return ReplayInputs.of(*tables, scope=scope, settle=checkpoint)
 
 
 def replay(
@@ -130,14 +130,14 @@ def replay(
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
     """The verdicts on these inputs, where an earlier warehouse left these states."""
-    return settled(verdicts(grounds(inputs, scope), earlier, reading=reading, settle=settled))
+    return checkpoint(judge_messages(grounds(inputs, scope), earlier, reading=reading, settle=checkpoint))
 
 
 def states_after(
     result: DataFrame, earlier: DataFrame | None, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
     """By scope: ID, number, reject count, messages, latest time; and the rows of STATES that say so."""
-    rows = settled(states(result, earlier, reading=reading))
+    rows = checkpoint(states(result, earlier, reading=reading))
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
     found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
     return found, rows
@@ -153,8 +153,8 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """The findings of a replay."""
     answers = acknowledgments(inputs["acks"], inputs["ends"], result)
     runs = unread_runs(inputs["stream_gaps"], inputs["quarantine"])
-    summaries = settled(sequences(result)), settled(transactions(result))
-    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries, settle=settled)
+    summaries = checkpoint(sequences(result)), checkpoint(transactions(result))
+    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries, settle=checkpoint)
 
 
 FATE = (

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import NULL, T0, Tables, fates, grounds, replay, settled, states_after
+from replay_tables import NULL, T0, Tables, checkpoint, fates, grounds, replay, states_after
 from replayer import State, judged, verdicts
 
-from jobs.session import open_session
-from jobs.transforms.grounds import SENDER
-from jobs.transforms.replay import verdicts as verdicts_of
+from jobs.app.spark_session import open_session
+from jobs.transforms.replay.inputs import SENDER
+from jobs.transforms.replay.verdicts import judge_messages
 from schemas.replay import VERDICTS, Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))
@@ -243,8 +243,8 @@ def test_senders_with_the_same_grounds_have_the_same_verdicts(
     """So that what others are judged by need not be looked at: together they are what all at once would be."""
     now = grounds(inputs)
     known = grounds(thinned(random.Random(20), tables).on(spark, tmp_path))
-    same = settled(now.by_sender("x").join(known.by_sender("x"), [SENDER, "grounds"], "left_semi").select(SENDER))
-    judged = [settled(verdicts_of(of, settle=settled)) for of in (known, now, now.without(same))]
+    same = checkpoint(now.by_sender("x").join(known.by_sender("x"), [SENDER, "grounds"], "left_semi").select(SENDER))
+    judged = [checkpoint(judge_messages(of, settle=checkpoint)) for of in (known, now, now.without(same))]
     before, whole, anew = ({tuple(row) for row in rows.collect()} for rows in judged)
     names = {row[SENDER] for row in same.collect()}
     kept = {row for row in before if row[VERDICTS.names.index(SENDER)] in names}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from udfs.arrow import at_each, slices
+from udfs.arrow.buffers import at_each, slices
 
 BUFFER = np.frombuffer(b"abcdefgh", np.uint8)
 

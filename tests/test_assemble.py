@@ -28,7 +28,7 @@ from wiretap import (
     tcp,
 )
 
-from udfs import condense
+from udfs.passes import preframe
 
 REQUEST, REQUESTS = stream(random.Random(1), 30)
 RESPONSE, RESPONSES = stream(random.Random(2), 20)
@@ -136,8 +136,8 @@ def test_fault_10_snaplen(tmp_path: Path) -> None:
 
 def test_copies_of_sealed_bytes_are_read_again_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that comes again in a later split, cut otherwise: the same bytes change nothing, others are told."""
-    monkeypatch.setattr(condense, "SEALED_BYTES", 60)
-    monkeypatch.setattr(condense, "TAIL_BYTES", 30)
+    monkeypatch.setattr(preframe, "SEALED_BYTES", 60)
+    monkeypatch.setattr(preframe, "TAIL_BYTES", 30)
     talk = conversation(random.Random(3), REQUEST, largest=1000)
     data = [one for one in talk if one.payload and not one.by_server]
     half = len(data[3].payload) // 2

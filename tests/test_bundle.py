@@ -11,7 +11,7 @@ import yaml
 from databricks.bundles.jobs import Job
 
 from jobs import cli
-from jobs.config import add_options
+from jobs.app.config import add_options
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())

@@ -25,10 +25,10 @@ from pipeline import (
 )
 from wiretap import Sent, conversation, pcap
 
-from udfs import condense
-from udfs.options import CaptureFile, IngestOptions
-from udfs.survey import survey_files
-from udfs.tcp import Overlap
+from udfs.passes import preframe
+from udfs.passes.index import survey_files
+from udfs.passes.options import CaptureFile, IngestOptions
+from udfs.tcp.connections import Overlap
 
 KINDS = ("stream", "gap", "packet", "quarantine")
 
@@ -129,14 +129,14 @@ def same(tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE) 
     uris = [tmp_path / f"{at}.pcap" for at in range(len(captures))]
     for uri, data in zip(uris, captures, strict=True):
         uri.write_bytes(data)
-    together = ingest(uris, options)
+    run_in_parallel = ingest(uris, options)
     nights = Nights(options)
     for uri in uris:
         nights.read(uri)
-    assert nights.table("stream") == sorted(map(repr, map(_ordered, together.streams)))
-    assert nights.table("gap") == sorted(map(repr, map(_ordered, together.gaps)))
-    assert nights.table("packet") == sorted(map(repr, map(_ordered, together.packets)))
-    of_streams = [row for row in together.quarantine if row["stage"] in ("framing", "tcp")]
+    assert nights.table("stream") == sorted(map(repr, map(_ordered, run_in_parallel.streams)))
+    assert nights.table("gap") == sorted(map(repr, map(_ordered, run_in_parallel.gaps)))
+    assert nights.table("packet") == sorted(map(repr, map(_ordered, run_in_parallel.packets)))
+    of_streams = [row for row in run_in_parallel.quarantine if row["stage"] in ("framing", "tcp")]
     assert nights.table("quarantine") == sorted(map(repr, map(_ordered, of_streams)))
     return Told(nights.again, nights.back)
 
@@ -183,8 +183,8 @@ def test_nights_are_one_night(
 ) -> None:
     rng = random.Random(seed)
     if sealing:
-        monkeypatch.setattr(condense, "SEALED_BYTES", 60)
-        monkeypatch.setattr(condense, "TAIL_BYTES", 30)
+        monkeypatch.setattr(preframe, "SEALED_BYTES", 60)
+        monkeypatch.setattr(preframe, "TAIL_BYTES", 30)
     talks = []
     for flow in range(rng.randrange(1, 3)):
         request, response = (stream(rng, rng.randrange(2, 30), largest=rng.choice([60, 2000]))[0] for _ in range(2))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warehouses import CAPTURES, all_rows
 
-from jobs.command import Summary
+from jobs.app.command import Summary
 
 
 def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path) -> None:

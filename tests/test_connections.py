@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from warehouses import all_rows, config
 from wiretap import ACK, PSH, Sent, goodbye, handshake, msmq, pcap
 
-from jobs import ingest
-from jobs.transforms.connections import bases_again, whole
+from jobs.steps import ingest
+from jobs.transforms.ingest.resume import bases_again, whole
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 
 ISN, SIZE, COUNT = 1000, 1000, 30

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, tables, user_message
 from worked_examples import EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
+from jobs.simulator import build
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import ACKS, DECODED, header_columns
@@ -24,13 +25,13 @@ from schemas.pings import PINGS
 from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
-from udfs import build, names
-from udfs.annotate import annotated, tree
-from udfs.decode import Decoded, guid_texts, utf16_texts
-from udfs.gather import Packets
-from udfs.outline import FAULTS, outline
-from udfs.packet import DecodeError, decode_packet
-from udfs.rules import OF_TABLE
+from udfs.msmq import identifiers
+from udfs.msmq.annotate import annotated, tree
+from udfs.msmq.batch import Packets
+from udfs.msmq.decode import Decoded, guid_texts, utf16_texts
+from udfs.msmq.layout import FAULTS, outline
+from udfs.msmq.reference import DecodeError, decode_packet
+from udfs.msmq.violations import OF_TABLE
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
 
@@ -730,12 +731,12 @@ def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> No
     assert guid_texts(
         np.frombuffer(b"".join(guid.bytes_le for guid in GUIDS), np.uint8).reshape(-1, 16)
     ).to_pylist() == [str(guid) for guid in GUIDS]
-    assert names.sender_id_text(1, SID) == "S-1-5-21-1-2-3-1000"
-    assert names.sender_id_text(1, SID[:-1]) is None
-    assert names.sender_id_text(1, b"\x02" + SID[1:]) is None
-    assert names.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
-    assert names.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
-    assert names.provider(b"\x01") == (None, None)
+    assert identifiers.sender_id_text(1, SID) == "S-1-5-21-1-2-3-1000"
+    assert identifiers.sender_id_text(1, SID[:-1]) is None
+    assert identifiers.sender_id_text(1, b"\x02" + SID[1:]) is None
+    assert identifiers.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
+    assert identifiers.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
+    assert identifiers.provider(b"\x01") == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -743,7 +744,9 @@ def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> No
 )
 def test_texts_beyond_ascii_and_with_a_terminator_inside_read_as_one_by_one(texts: list[str]) -> None:
     contents = [text.encode("utf-16-le") for text in texts for text in (text, f"{text}\0")]
-    assert utf16_texts(pa.array(contents, pa.large_binary())).to_pylist() == [names.text(each) for each in contents]
+    assert utf16_texts(pa.array(contents, pa.large_binary())).to_pylist() == [
+        identifiers.text(each) for each in contents
+    ]
 
 
 def test_an_odd_byte_in_a_label_is_replaced_and_text_beyond_ascii_is_kept() -> None:

@@ -9,10 +9,10 @@ import pytest
 from worked_examples import EXAMPLES
 
 from jobs import cli
+from jobs.simulator import build
 from schemas import wire
 from schemas.violations import Violation
-from udfs import build
-from udfs.annotate import Line, annotated, tree
+from udfs.msmq.annotate import Line, annotated, tree
 
 PING = b"\x02\x00HU\x07\0\0\0" + bytes(16)
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cli, command
-from jobs.command import Summary
+from jobs import cli
+from jobs.app import command
+from jobs.app.command import Summary
 from schemas.replay import Verdict
-from udfs.acceptance import Message, State, accept, after
+from udfs.msmq.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, found, replay, summarised
 
-from jobs.transforms.summaries import transactions
+from jobs.simulator import build
+from jobs.transforms.summaries.summaries import transactions
 from schemas.replay import FindingKind, Reading, Severity
 from schemas.wire import UNLIMITED, MessageClass
-from udfs import build
-from udfs.packet import decode_packet
+from udfs.msmq.reference import decode_packet
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
 NS = 1_000_000_000
@@ -29,7 +29,7 @@ def guid(name: str) -> UUID:
 class Scene:
     """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s.
 
-    What they send are packets, as `udfs.build` builds and `udfs.packet` decodes them.
+    What they send are packets, as `jobs.simulator.build` builds and `udfs.msmq.reference` decodes them.
     """
 
     tables: Tables

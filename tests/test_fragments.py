@@ -15,12 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from schemas import staging
-from udfs.checksum import intact
-from udfs.fragments import reassemble
-from udfs.frames import segments
-from udfs.options import IngestOptions
-from udfs.records import NO_TIME, Records
-from udfs.staged import fragment_rows, segment_rows
+from udfs.capture.reader import NO_TIME, Records
+from udfs.network.checksum import intact
+from udfs.network.dissect import segments
+from udfs.network.segment_rows import fragment_rows, segment_rows
+from udfs.passes.defragment import reassemble
+from udfs.passes.options import IngestOptions
 
 SEGMENTS, FRAGMENTS = (to_arrow_schema(table.spark) for table in (staging.SEGMENTS, staging.FRAGMENTS))
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]

@@ -26,9 +26,9 @@ from wiretap import (
 )
 
 from schemas.ingest import FrameReason
-from udfs.checksum import NO_SUM, intact
-from udfs.frames import Fragments, connection_keys, segments
-from udfs.records import Records
+from udfs.capture.reader import Records
+from udfs.network.checksum import NO_SUM, intact
+from udfs.network.dissect import Fragments, connection_keys, segments
 
 
 class Seen(NamedTuple):

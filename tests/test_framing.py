@@ -10,8 +10,8 @@ from pace import bounded
 from wiretap import base_header, msmq
 
 from schemas.ingest import FramingReason as Why
-from udfs import framing
-from udfs.framing import Framer, Unframed
+from udfs.msmq import framing
+from udfs.msmq.framing import Framer, Unframed
 
 Run = tuple[int, bytes]
 Places = list[tuple[int, int]]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from worked_examples import BUILT, EXAMPLES, RECEIVER, SENDER, SEQUENCE
 
+from jobs.simulator import build
 from schemas import wire
-from udfs import build, headers
+from udfs.msmq import header_types
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -17,8 +18,8 @@ def test_builders_rebuild_the_worked_packets_byte_for_byte(example: str) -> None
 
 @pytest.mark.parametrize("header", wire.HEADERS, ids=lambda header: header.name)
 def test_dpkt_class_and_dtype_have_the_declared_layout(header: wire.Header) -> None:
-    packet = headers.packet_class(header)
-    dtype = headers.dtype(header)
+    packet = header_types.packet_class(header)
+    dtype = header_types.dtype(header)
     assert packet.__hdr_len__ == dtype.itemsize == header.size
     data = bytes(range(256)) * 3
     parsed = packet(data[: header.size])

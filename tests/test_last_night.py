@@ -12,12 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
-from jobs import delta_log, last_night, nightly
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.session import suited
-from jobs.sources import Stamp, stamps
-from jobs.warehouse import Warehouse
+from jobs.app.capture_listing import Stamp, stamps
+from jobs.app.command import Summary
+from jobs.app.config import Config
+from jobs.app.spark_session import codegen_for_size
+from jobs.steps import nightly, unchanged_run
+from jobs.warehouse import log
+from jobs.warehouse.store import Warehouse
 from schemas.tables import TABLES
 
 
@@ -25,14 +26,14 @@ from schemas.tables import TABLES
 def again(spark: SparkSession, orders: tuple[Path, Summary]) -> Config:
     """The options of the night of `orders`, which was the last one there."""
     night = config(orders[0], CAPTURES / "orders.pcapng", listed_findings=25, listed_sessions=200)
-    if last_night.recall(night) is None:  # another test has asked for another report since
+    if unchanged_run.recall(night) is None:  # another test has asked for another report since
         nightly.run(spark, night)
     return night
 
 
 def test_the_same_night_is_known_again(orders: tuple[Path, Summary], again: Config) -> None:
-    assert last_night.recall(again) == orders[1]
-    assert last_night.recall(replace(again, json=True, log_format="json", fail_on=("duplicate",))) == orders[1]
+    assert unchanged_run.recall(again) == orders[1]
+    assert unchanged_run.recall(replace(again, json=True, log_format="json", fail_on=("duplicate",))) == orders[1]
 
 
 def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
@@ -53,55 +54,55 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", [{"scope": "queue"}, {"names": "hash", "names_key": "k" * 16}, {"drawn_points": 7}])
 def test_other_options_are_another_night(again: Config, option: dict[str, Any]) -> None:
-    assert last_night.recall(replace(again, **option)) is None
+    assert unchanged_run.recall(replace(again, **option)) is None
 
 
 def test_a_capture_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = stamps(again.captures)
     touched = {file: Stamp(stamp.size, (stamp.mtime_ns or 0) + 1) for file, stamp in taken.items()}
-    monkeypatch.setattr("jobs.last_night.stamps", lambda _: touched)
-    assert last_night.recall(again) is None
+    monkeypatch.setattr("jobs.steps.unchanged_run.stamps", lambda _: touched)
+    assert unchanged_run.recall(again) is None
 
 
 def test_one_capture_more_is_another_night(again: Config) -> None:
     more = str(CAPTURES / "branches_00000.pcap.gz")
-    assert last_night.recall(replace(again, captures=(*again.captures, more))) is None
+    assert unchanged_run.recall(replace(again, captures=(*again.captures, more))) is None
 
 
 def write_to(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make it look as if the table had a further version."""
 
-    def versions(place: str, of: object = delta_log.versions) -> list[int]:
+    def versions(place: str, of: object = log.versions) -> list[int]:
         found: list[int] = of(place)  # type: ignore[operator]
         return [found[0] + 1, *found] if place.endswith(f"/{table}") else found
 
-    monkeypatch.setattr(delta_log, "versions", versions)
+    monkeypatch.setattr(log, "versions", versions)
 
 
 @pytest.mark.parametrize("table", ["captures", "packets", "verdicts", "books"])
 def test_a_table_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     write_to(table, monkeypatch)
-    assert last_night.recall(again) is None
+    assert unchanged_run.recall(again) is None
 
 
 def test_an_earlier_warehouse_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     night = replace(again, continue_from=again.warehouse)
-    before = last_night._of(night, {})
-    assert last_night._of(night, {}) == before
+    before = unchanged_run._of(night, {})
+    assert unchanged_run._of(night, {}) == before
     write_to("states", monkeypatch)
-    assert last_night._of(night, {}) != before
+    assert unchanged_run._of(night, {}) != before
 
 
 def test_without_its_report_it_is_to_be_done(again: Config, tmp_path: Path) -> None:
-    assert last_night.recall(replace(again, out=str(tmp_path / "elsewhere.html"))) is None
+    assert unchanged_run.recall(replace(again, out=str(tmp_path / "elsewhere.html"))) is None
 
 
 def test_what_is_not_there_or_cannot_be_read_is_to_be_done(
     again: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert last_night.recall(replace(again, warehouse=str(tmp_path))) is None
+    assert unchanged_run.recall(replace(again, warehouse=str(tmp_path))) is None
     (tmp_path / "last_night.json").write_text("{")
-    assert last_night.recall(replace(again, warehouse=str(tmp_path))) is None
+    assert unchanged_run.recall(replace(again, warehouse=str(tmp_path))) is None
     assert "whether anything is new cannot be told without Spark" in capsys.readouterr().err
 
 
@@ -111,11 +112,11 @@ def test_a_run_that_wrote_meanwhile_leaves_the_night_unknown(
     warehouse = Warehouse.of(spark, again)
     warehouse.versions(TABLES)
     written: list[str] = []
-    monkeypatch.setattr("jobs.report.write", lambda place, _: written.append(place))
-    last_night.remember(warehouse, again, {}, orders[1])
+    monkeypatch.setattr("jobs.steps.report.write", lambda place, _: written.append(place))
+    unchanged_run.remember(warehouse, again, {}, orders[1])
     assert written == [f"{orders[0]}/last_night.json"]
     warehouse.histories["verdicts"].insert(0, warehouse.histories["verdicts"][0]._replace(version=99))
-    last_night.remember(warehouse, again, {}, orders[1])
+    unchanged_run.remember(warehouse, again, {}, orders[1])
     assert len(written) == 1
 
 
@@ -140,10 +141,10 @@ def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSe
     try:
         for key, value in zip(keys, ("true", "FALLBACK"), strict=True):
             spark.conf.set(key, value)
-        with suited(spark, 1_000_000):
+        with codegen_for_size(spark, 1_000_000):
             assert [spark.conf.get(key) for key in keys] == ["false", "NO_CODEGEN"]
         assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
-        with suited(spark, 1_000_000_000):
+        with codegen_for_size(spark, 1_000_000_000):
             assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
     finally:
         for key, value in zip(keys, before, strict=True):

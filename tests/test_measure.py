@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from jobs.measure import Cost, Moved, cpu_seconds, measured, moved, watched_workers
+from jobs.bench.measure import Cost, Moved, cpu_seconds, measured, moved, watched_workers
 
 
 def _task(finish_ms: int, shuffled: int, sent: str, written: int) -> str:

@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config, rows
 
-from jobs import command, decode, ingest, nightly
-from jobs.command import Summary
-from jobs.errors import UsageError
+from jobs.app import command
+from jobs.app.command import Summary
+from jobs.app.errors import UsageError
+from jobs.steps import decode, ingest, nightly
 from schemas.ingest import BOOKS, CONNECTION_STATES, PACKETS
 from schemas.messages import DECODED
 from schemas.tables import TABLES
@@ -74,7 +75,9 @@ def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
 def test_a_night_like_those_of_large_captures_says_the_same(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.session._WORTH_COMPILING", 0)  # its queries are compiled, and read the tables themselves
+    monkeypatch.setattr(
+        "jobs.app.spark_session._WORTH_COMPILING", 0
+    )  # its queries are compiled, and read the tables themselves
     nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng"))
     assert all_rows(tmp_path) == all_rows(orders[0])
 

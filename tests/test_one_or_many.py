@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pipeline import Ingested, balance, ingest
 
-from udfs import assemble
-from udfs.options import IngestOptions
-from udfs.simulation import simulate
-from udfs.tcp import Direction, Overlap, Piece, settle
+from jobs.simulator import simulate
+from udfs.passes import assemble
+from udfs.passes.options import IngestOptions
+from udfs.tcp.connections import Direction, Overlap, Piece, settle
 
 OPTIONS = IngestOptions()
 PCAP_HEADER = 24

@@ -18,12 +18,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config, rows
 
-from jobs import claims, decode, ingest, maintain, nightly, repair, replay, status
-from jobs.config import Config
-from jobs.errors import ConflictError, JobError, UsageError
-from jobs.sources import capture_files, stamps
-from jobs.transforms.retention import outdated_states
-from jobs.warehouse import Warehouse
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.config import Config
+from jobs.app.errors import ConflictError, JobError, UsageError
+from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
+from jobs.transforms.ingest.retention import outdated_states
+from jobs.warehouse import publish_lock
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES, VERDICTS
@@ -189,18 +190,18 @@ def test_of_two_first_replacements_the_second_adds_nothing(
 
 def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:
     tables = Warehouse(spark, str(warehouse))
-    version = claims.settle(tables, 1)
-    taken = claims.take(tables, version)
+    version = publish_lock.settle(tables, 1)
+    taken = publish_lock.take(tables, version)
     with pytest.raises(ConflictError):
-        claims.take(tables, version)
-    assert [claim.run for claim in claims.open_claims(tables)] == [taken.claim.run]
+        publish_lock.take(tables, version)
+    assert [claim.run for claim in publish_lock.open_claims(tables)] == [taken.claim.run]
     taken.end("done with it")
-    assert claims.settle(tables, 1) > version
-    assert claims.open_claims(tables) == []
+    assert publish_lock.settle(tables, 1) > version
+    assert publish_lock.open_claims(tables) == []
 
 
 def test_a_claim_of_another_machine_dies_of_age() -> None:
-    young, ended = (claims.Claim("run", "elsewhere", 1, 0, ended=ended) for ended in (None, "out of memory"))
+    young, ended = (publish_lock.Claim("run", "elsewhere", 1, 0, ended=ended) for ended in (None, "out of memory"))
     assert young.lives(1)
     assert not ended.lives(1)
 
@@ -294,7 +295,7 @@ def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSessio
 
 
 def test_whatever_ingest_publishes_can_be_undone() -> None:
-    assert set(claims.CLAIMED) == set(ingest._TABLES) - {BOOKS, CAPTURES_TABLE}
+    assert set(publish_lock.CLAIMED) == set(ingest._TABLES) - {BOOKS, CAPTURES_TABLE}
 
 
 def test_a_derived_table_of_an_older_declaration_is_made_anew(
@@ -339,7 +340,7 @@ def test_a_run_that_meets_another_lets_it_finish(
             other.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tags[0])
 
     clock = count()  # an attempt takes a second, and so does a look at what the other did
-    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=meanwhile))
+    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=meanwhile))
 
     def derived() -> bool:
         return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), meet, scope="auto")
@@ -372,8 +373,8 @@ def test_a_run_waits_until_another_has_changed_its_sources_for_good(
         change()
 
     clock = count()
-    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=change))
-    monkeypatch.setattr("jobs.warehouse.random", SimpleNamespace(uniform=lambda *_: 4))  # looks without a change
+    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=change))
+    monkeypatch.setattr("jobs.warehouse.store.random", SimpleNamespace(uniform=lambda *_: 4))  # looks without a change
     assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
     assert [tag["from"]["stream_gaps"] for tag in tags] == [0, 8]
 
@@ -385,7 +386,9 @@ def test_of_five_attempts_the_fifth_counts(
     tables.create(STREAM_GAPS)
     attempts = count(1)
     clock = count()
-    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None))
+    monkeypatch.setattr(
+        "jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
+    )
 
     def write(tag: dict[str, Any]) -> None:
         if next(attempts) < 5:  # as if a source had changed meanwhile
@@ -412,7 +415,7 @@ def test_a_table_that_another_run_is_making_is_waited_for(
             shutil.rmtree(tmp_path / STREAM_GAPS.name)
             Warehouse(spark, str(tmp_path)).create(STREAM_GAPS)
 
-    monkeypatch.setattr("jobs.warehouse.time", SimpleNamespace(sleep=meanwhile))
+    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(sleep=meanwhile))
     tables = Warehouse(spark, str(tmp_path))
     if made:
         tables.create(STREAM_GAPS)

@@ -7,8 +7,8 @@ import pytest
 import wiretap
 from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, udp
 
-from udfs.pings import ping_rows
-from udfs.records import Records
+from udfs.capture.reader import Records
+from udfs.msmq.ping import ping_rows
 
 GUID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 PING = (

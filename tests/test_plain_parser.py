@@ -12,16 +12,16 @@ from plain_parser import parse
 from random_packets import PARTS, any_packet, tables, user_message
 from worked_examples import EXAMPLES
 
-from udfs.packet import decode_packet
+from udfs.msmq.reference import decode_packet
 
 COMBINATIONS = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
 
 
 def three_agree(packets: list[bytes]) -> None:
-    for packet, together in zip(packets, tables([(each, None, len(each)) for each in packets]), strict=True):
+    for packet, run_in_parallel in zip(packets, tables([(each, None, len(each)) for each in packets]), strict=True):
         alone = decode_packet(packet, None, len(packet))
         assert isinstance(alone, dict), (packet.hex(), alone)
-        assert together == alone, packet.hex()
+        assert run_in_parallel == alone, packet.hex()
         plain = parse(packet)
         # An OrderAck or FinalAck keeps no column of the headers that it must not have.
         expected = {name: plain.get(name) for name in alone if name != "violations"}

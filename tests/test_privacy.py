@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import command
-from jobs.command import Summary
-from jobs.config import Config
-from jobs.errors import JobError, UsageError
-from jobs.logs import printable, progress
+from jobs.app import command
+from jobs.app.command import Summary
+from jobs.app.config import Config
+from jobs.app.errors import JobError, UsageError
+from jobs.app.logs import printable, progress
 from jobs.transforms.decode import decoded_rows
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
-from udfs.hide import hidden, with_hidden
+from udfs.msmq.pseudonyms import hidden, with_hidden
 
 KEY = "a secret of the operators"
 HOSTILE = [

@@ -5,8 +5,8 @@ Their annotations are wrong in places, and the bytes count (A-24 to A-27 of the 
 
 import pytest
 
-from udfs.annotate import annotated
-from udfs.packet import decode_packet
+from udfs.msmq.annotate import annotated
+from udfs.msmq.reference import decode_packet
 
 UNKNOWN = b"\xcd"
 BASE = b"\x10" + UNKNOWN  # BaseHeader.VersionNumber, BaseHeader.Reserved

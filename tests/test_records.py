@@ -26,8 +26,8 @@ from wiretap import (
 )
 
 from schemas.ingest import CaptureFormat, CaptureReason
-from udfs.records import NO_TIME, Cursor, open_capture, read_blocks
-from udfs.storage import Fault
+from udfs.capture.files import Fault
+from udfs.capture.reader import NO_TIME, Cursor, open_capture, read_blocks
 
 SIZES = (5_000, 1 << 16, 8 << 20)
 DAY = NEW_YEAR * BILLION

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from replay_tables import NULL, T0, Tables, fates, replay, summarised
 
-from jobs.transforms.scopes import going_on, with_ends
-from jobs.transforms.summaries import sequences, transactions
+from jobs.transforms.replay.scopes import going_on, with_ends
+from jobs.transforms.summaries.summaries import sequences, transactions
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 

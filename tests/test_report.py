@@ -16,12 +16,12 @@ from browser import CHROMIUM, Browser
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from jobs import report
-from jobs.archive import write_archive
-from jobs.config import Config
-from jobs.errors import JobError, UsageError
-from jobs.page import render
-from jobs.page.arrange import Row, steps
+from jobs.app.build_zip import write_archive
+from jobs.app.config import Config
+from jobs.app.errors import JobError, UsageError
+from jobs.report_page import render
+from jobs.report_page.arrange import Row, steps
+from jobs.steps import report
 from jobs.transforms.report import points
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.tables import TABLES
@@ -183,7 +183,8 @@ def test_the_page_is_in_the_zip(tmp_path: Path) -> None:
     archive = tmp_path / "msmq_replay.zip"
     write_archive(archive)
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from jobs.page import render; print(*map(len, render.files()))"
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from jobs.report_page import render; print(*map(len, render.files()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, archive], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cli, session
-from jobs.config import Config
-from jobs.errors import JobError, UsageError
+from jobs import cli
+from jobs.app import spark_session
+from jobs.app.config import Config
+from jobs.app.errors import JobError, UsageError
 
 FakeJava = Callable[[str], None]
 
@@ -31,23 +32,23 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
 @pytest.mark.usefixtures("fake_java")
 def test_java_that_is_missing_is_named_with_its_cure() -> None:
     with pytest.raises(JobError, match=r"^Java was not found: install Java 17 or set JAVA_HOME to it\.$"):
-        session._require_java()
+        spark_session._require_java()
 
 
 @pytest.mark.parametrize("answer", ['openjdk version "11.0.2" 2019-01-15', 'java version "1.8.0_402"'])
 def test_java_that_is_too_old_is_named_with_its_version(fake_java: FakeJava, answer: str) -> None:
     fake_java(answer)
     with pytest.raises(JobError, match=r"is version (11|8): install Java 17"):
-        session._require_java()
+        spark_session._require_java()
 
 
 def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
     fake_java('openjdk version "17.0.15" 2025-04-15')
-    session._require_java()
+    spark_session._require_java()
 
 
 _PRINTING = """
-from jobs.session import open_session
+from jobs.app.spark_session import open_session
 print("before")
 spark = open_session("printing")
 spark._jvm.System.out.println("as VACUUM does")

@@ -17,20 +17,20 @@ import pytest
 from plain_replay import Night, differences, differences_on_spark, simulated
 from pyspark.sql import SparkSession
 
-from jobs import cli
+from jobs import cli, simulator
+from jobs.simulator import START_NS, managers, simulate
+from jobs.simulator.capture import RingBuffer
+from jobs.simulator.events import MICROSECOND, SECOND, Action, Faults
+from jobs.simulator.managers import Fault
+from jobs.simulator.network import Direction, SegmentFault
 from schemas.ingest import Compression
 from schemas.replay import Reason, Verdict
-from udfs import simulation, tcp
-from udfs.frames import ACK, SYN, segments
-from udfs.framing import Framer
-from udfs.records import Cursor, Records, open_capture, read_blocks
-from udfs.simulation import START_NS, managers, simulate
-from udfs.simulation.capture import RingBuffer
-from udfs.simulation.events import MICROSECOND, SECOND, Action, Faults
-from udfs.simulation.managers import Fault
-from udfs.simulation.network import Direction, SegmentFault
-from udfs.storage import open_source
-from udfs.tcp import Connections, Overlap, Piece, Segment, settle
+from udfs.capture.files import open_source
+from udfs.capture.reader import Cursor, Records, open_capture, read_blocks
+from udfs.msmq.framing import Framer
+from udfs.network.dissect import ACK, SYN, segments
+from udfs.tcp import connections
+from udfs.tcp.connections import Connections, Overlap, Piece, Segment, settle
 
 SEED, MESSAGES = 7, 1200
 
@@ -102,7 +102,7 @@ def conversations(folder: Path) -> dict[frozenset[bytes], list[Segment]]:
     return found
 
 
-def streams(folder: Path) -> Iterator[tuple[tcp.Direction, list[Piece]]]:
+def streams(folder: Path) -> Iterator[tuple[connections.Direction, list[Piece]]]:
     """Every direction that carried bytes, and its pieces."""
     for segments_there in conversations(folder).values():
         tracker = Connections()
@@ -116,7 +116,7 @@ def streams(folder: Path) -> Iterator[tuple[tcp.Direction, list[Piece]]]:
                     yield side, pieces
 
 
-def framed(side: tcp.Direction, pieces: list[Piece]) -> list[bytes]:
+def framed(side: connections.Direction, pieces: list[Piece]) -> list[bytes]:
     """The packets of a stream; only its end may hold a part of one, where the connection was cut."""
     framer = Framer(mid_stream=side.isn is None, raw_kept=64)
     parts = [part for piece in pieces for part in framer.feed(data_of(piece))]
@@ -254,7 +254,7 @@ def test_messages_that_ask_for_a_final_ack_get_one_and_no_others_do(night: Night
 
 def test_an_unanswered_message_comes_again_as_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[MS-MQQB] 3.1.3.1: after 30 s three times, 300 s three times, 1,800 s three times."""
-    monkeypatch.setattr(simulation, "Fault", (Fault.SILENT,))
+    monkeypatch.setattr(simulator, "Fault", (Fault.SILENT,))
     monkeypatch.setattr(managers, "_SILENCES_S", (7_000,))
     simulate(str(tmp_path), 1, 14, disorder=1)
     times: dict[str, list[int]] = defaultdict(list)
@@ -272,7 +272,7 @@ def test_tshark_finds_nothing_wrong_below_msmq(options: dict[str, Any], tmp_path
     (capture,) = captures(tmp_path)
     checks = [f"{name}.check_checksum:TRUE" for name in ("tcp", "ip")]
     wrong = "_ws.malformed || _ws.short || _ws.expert.severity >= error"
-    wrong += " || ip.checksum.status == 0 || tcp.checksum.status == 0"
+    wrong += " || ip.checksum.status == 0 || connections.checksum.status == 0"
     read = partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     command = ["tshark", "-r", str(capture), *(part for check in checks for part in ("-o", check))]
     assert read([*command, "-Y", wrong]) == ""

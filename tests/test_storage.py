@@ -10,8 +10,8 @@ import wiretap
 from pace import bounded
 
 from schemas.ingest import CaptureReason, Compression
-from udfs import storage
-from udfs.storage import look_at, open_source
+from udfs.capture import files
+from udfs.capture.files import look_at, open_source
 
 
 def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
@@ -90,7 +90,7 @@ def test_fault_24_member_across_a_chunk(tmp_path: Path) -> None:
 
 
 def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "EXPANSION_LIMIT", 20)
+    monkeypatch.setattr(files, "EXPANSION_LIMIT", 20)
     for data in (gzip.compress(bytes(60 << 20)), zstd(bytes(60 << 20))):
         (tmp_path / "bomb").write_bytes(data)
         kind, _ = look_at(str(tmp_path / "bomb"))

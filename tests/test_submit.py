@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 from deltalake import DeltaTable
 
-from jobs.archive import write_archive
+from jobs.app.build_zip import write_archive
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

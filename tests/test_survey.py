@@ -18,11 +18,13 @@ from wiretap import Record, enhanced, interface, pcap, pcap_header, pcap_record,
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from schemas.staging import RANGES, SURVEY
-from udfs import columns, storage, survey
-from udfs.options import IngestOptions
-from udfs.records import NO_TIME, Cursor, open_capture, read_blocks
-from udfs.storage import Source, open_source
-from udfs.survey import ranges, stitch, survey_files, walk_ranges
+from udfs import on_spark
+from udfs.capture import files
+from udfs.capture.files import Source, open_source
+from udfs.capture.reader import NO_TIME, Cursor, open_capture, read_blocks
+from udfs.passes import index
+from udfs.passes.index import ranges, stitch, survey_files, walk_ranges
+from udfs.passes.options import IngestOptions
 
 BETWEEN, FOUND = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
 PIECE = 500
@@ -34,7 +36,7 @@ Row = dict[str, Any]
 def small_pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a few KB are large ones."""
     if "full_size" not in request.fixturenames:
-        monkeypatch.setattr(storage, "HASH_BYTES", PIECE)
+        monkeypatch.setattr(files, "HASH_BYTES", PIECE)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def full_size() -> None:
     """The length of a piece is what it is."""
 
 
-def surveyed(path: Path, survey_bytes: int, *, split_bytes: int = 3_000) -> Row:
+def index_captures(path: Path, survey_bytes: int, *, split_bytes: int = 3_000) -> Row:
     options = IngestOptions(split_bytes=split_bytes, survey_bytes=survey_bytes)
     (row,) = survey_files([str(path)], options, BETWEEN, FOUND).to_pylist()
     return dict(row)
@@ -56,10 +58,10 @@ def cut(row: Row) -> Row:
 def by_ranges(path: Path, data: bytes, sizes: tuple[int, ...] = (1_500, 5_000, 20_000)) -> dict[int, Row]:
     """The rows at each size of a range, after holding them to the row of one range, and that to the reader's own."""
     path.write_bytes(data)
-    whole = surveyed(path, WHOLE)
+    whole = index_captures(path, WHOLE)
     assert whole["seams"] is None
     exact(path, whole)
-    rows = {size: surveyed(path, size) for size in sizes}
+    rows = {size: index_captures(path, size) for size in sizes}
     for size, row in rows.items():
         assert cut(row) == whole, f"ranges of {size}"
     return rows
@@ -123,13 +125,13 @@ def test_records_longer_than_ranges(style: str, tmp_path: Path) -> None:
 
 def test_every_range_of_a_small_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seams at every byte of a record, its header and its end."""
-    monkeypatch.setattr(storage, "HASH_BYTES", 7)
+    monkeypatch.setattr(files, "HASH_BYTES", 7)
     path = tmp_path / "a"
     for make in (pcap, pcapng):
         path.write_bytes(make(SOME[:12]))
-        whole = surveyed(path, WHOLE, split_bytes=1_000)
+        whole = index_captures(path, WHOLE, split_bytes=1_000)
         for size in range(700, path.stat().st_size, 61):
-            row = surveyed(path, size, split_bytes=1_000)
+            row = index_captures(path, size, split_bytes=1_000)
             assert {name: row[name] for name in row if name != "capture_id"} == {
                 name: whole[name] for name in row if name != "capture_id"
             }
@@ -160,15 +162,15 @@ def test_each_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return Counted(open_source(uri, compression, offset))
 
     path = tmp_path / "a"
-    monkeypatch.setattr(survey, "open_source", counted)
+    monkeypatch.setattr(index, "open_source", counted)
     for make in (pcap, pcapng):
         path.write_bytes(make(SOME * 10))
         size = path.stat().st_size
         for survey_bytes, most in ((WHOLE, 1.001), (200_000, 1.1)):
             read = 0
-            assert surveyed(path, survey_bytes)["seams"] is None
+            assert index_captures(path, survey_bytes)["seams"] is None
             # Besides its range: the file's head, once a file, and up to a block behind the range.
-            assert size <= read - survey._HEAD_BYTES * (survey_bytes < size) <= size * most
+            assert size <= read - index._HEAD_BYTES * (survey_bytes < size) <= size * most
 
 
 # --- ranges that do not ---------------------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def test_identity(tmp_path: Path) -> None:
         digests = b"".join(hashlib.sha256(piece).digest() for piece in pieces)
         expected = hashlib.sha256(data if size <= PIECE else digests).hexdigest()
         for survey_bytes in (0, 1, 600, 1_000, WHOLE):
-            row = surveyed(path, survey_bytes)
+            row = index_captures(path, survey_bytes)
             assert (row["capture_id"], row["size_bytes"]) == (expected, size)
 
 
@@ -289,26 +291,26 @@ def test_identity(tmp_path: Path) -> None:
 def test_no_capture(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(data)
-    row = surveyed(path, WHOLE)
+    row = index_captures(path, WHOLE)
     assert row["status"] == CaptureStatus.UNREADABLE
     assert row["raw"] == data[:28] or not data
-    assert all(surveyed(path, size) == row for size in (500, 1_000))
+    assert all(index_captures(path, size) == row for size in (500, 1_000))
 
 
 def test_packed_files_are_one_range(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a", tmp_path / "b"
     plain.write_bytes(pcap(SOME))
     packed.write_bytes(gzip.compress(pcap(SOME)))
-    row, of_plain = surveyed(packed, 500), surveyed(plain, 500)
+    row, of_plain = index_captures(packed, 500), index_captures(plain, 500)
     same = ("packet_count", "first_ns", "last_ns", "status", "format", "seams")
     assert [row[name] for name in same] == [of_plain[name] for name in same]
     assert row["compression"] == Compression.GZIP
     assert row["cursors"] == of_plain["cursors"][:1]
-    assert row == surveyed(packed, WHOLE)
+    assert row == index_captures(packed, WHOLE)
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    row = surveyed(tmp_path / "none", 500)
+    row = index_captures(tmp_path / "none", 500)
     assert (row["status"], row["reason"]) == (CaptureStatus.UNREADABLE, CaptureReason.NOT_READABLE)
     assert row["capture_id"] == hashlib.sha256(str(tmp_path / "none").encode()).hexdigest()
 
@@ -335,7 +337,7 @@ def test_file_longer_meanwhile(tmp_path: Path) -> None:
     """It is surveyed as long as it was at first."""
     path = tmp_path / "a"
     path.write_bytes(pcap(SOME[:100])[:-30])
-    row = surveyed(path, WHOLE)
+    row = index_captures(path, WHOLE)
     options = IngestOptions(split_bytes=3_000, survey_bytes=20_000)
     (found,) = ranges(options, BETWEEN)([pa.RecordBatch.from_pylist([{"uri": str(path)}])])
     path.write_bytes(pcap(SOME))
@@ -361,7 +363,7 @@ def test_many_files_whose_rows_come_in_any_batches(tmp_path: Path) -> None:
     walked = pa.Table.from_batches(walk_ranges(options, BETWEEN)([found]), BETWEEN).combine_chunks()
     several = stitch(options, FOUND)(walked.to_batches(max_chunksize=7))
     assert [cut(row) for row in pa.Table.from_batches(several, FOUND).to_pylist()] == [
-        surveyed(uri, WHOLE) for uri in uris
+        index_captures(uri, WHOLE) for uri in uris
     ]
 
 
@@ -412,7 +414,7 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"")
     files = spark.createDataFrame([(uri,) for uri in uris], "uri string").repartition(2)
     options = IngestOptions()
-    rows = {row["uri"]: row.asDict() for row in columns.surveyed(files, options).collect()}
+    rows = {row["uri"]: row.asDict() for row in on_spark.index_captures(files, options).collect()}
     small = survey_files(uris[1:], options, BETWEEN, FOUND).to_pylist()
     assert [rows.get(uri) for uri in uris[1:]] == small
     large = rows[uris[0]]

@@ -9,7 +9,7 @@ from pace import bounded
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
 
 from schemas.ingest import TcpReason
-from udfs.tcp import Connections, Overlap, Segment, missing_at_end, settle
+from udfs.tcp.connections import Connections, Overlap, Segment, missing_at_end, settle
 
 
 class Rebuilt(NamedTuple):

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from wiretap import ETHERNET, SYN, ethernet, ipv4, pcap, records, tcp, udp
 from worked_examples import EXAMPLES
 
-from jobs import nightly
-from jobs.config import Config
+from jobs.app.config import Config
+from jobs.steps import nightly
 
 _FIRST_PORT = 10_000
 _SHORTEST = 16

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from udfs.columns import passed
-from udfs.options import Batches
-from udfs.worker import spare
+from udfs.on_spark import map_arrow
+from udfs.passes.options import Batches
+from udfs.spark_worker import spare
 
 COUNTS = StructType([StructField("finders", LongType()), StructField("frozen", LongType())])
 
@@ -59,6 +59,6 @@ def test_every_pass_spares_its_worker(spark: SparkSession) -> None:
             finders = [finder for finder in sys.path_importer_cache.values() if isinstance(finder, zipimporter)]
             yield pa.RecordBatch.from_pylist([{"finders": len(finders), "frozen": gc.get_freeze_count()}])
 
-    tasks = passed(spark.range(0, 4, numPartitions=4), counts, COUNTS).collect()
+    tasks = map_arrow(spark.range(0, 4, numPartitions=4), counts, COUNTS).collect()
     assert [row["finders"] for row in tasks] == [0] * 4
     assert all(row["frozen"] > 0 for row in tasks)

@@ -6,7 +6,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from jobs.config import Config
+from jobs.app.config import Config
 from schemas.ingest import CONNECTION_STATES
 from schemas.table import Table
 from schemas.tables import TABLES

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
+from jobs.simulator import build
 from schemas.wire import QueueType
-from udfs import build
 
 SENDER = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 RECEIVER = UUID("a0a1a2a3-b0b1-c0c1-d0d1-d2d3d4d5d6d7")

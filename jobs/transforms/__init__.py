@@ -1,1 +1,1 @@
-"""DataFrame to DataFrame: no session, no I/O, no action."""
+"""Computes rows from rows: DataFrame in, DataFrame out. No session, no reading or writing, no action."""

@@ -1,0 +1,142 @@
+"""The Spark session of a job: the platform's own, or one with Delta on this machine."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from jobs.app.errors import JobError
+
+_OLDEST_JAVA = 17
+_NEEDED = {
+    # Spark 4.1.1 takes a union of two sides for partitioned like both; adaptive execution then coalesces each side by
+    # itself, and the rows of a key part.
+    "spark.sql.unionOutputPartitioning": "false",
+    # A commit without rows is made all the same: it says what its table was derived from.
+    "spark.databricks.delta.skipRecordingEmptyCommits": "false",
+}
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_WORTH_COMPILING = 64_000_000
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def spark_defaults() -> dict[str, str]:
+    """The settings of `conf/spark-defaults.conf`."""
+    lines = files("conf").joinpath("spark-defaults.conf").read_text().splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+
+def open_session(application: str) -> SparkSession:
+    """A session (see `_session`) with what results depend on set, where its platform lets that be set.
+
+    Raises:
+        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+    """
+    session = _session(application)
+    for key, value in _NEEDED.items():
+        with suppress(PySparkException):  # serverless Databricks lets few settings be set
+            session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
+    """With queries interpreted where captures of so many bytes are too few to make compiling worth while; if they are.
+
+    Java code is made and compiled for each query: of a small night that was 40 % of the JVM's work. The setting is one
+    that Spark's own tests use (DECISIONS.md, 67, has what it saves and where it stops to); where the platform does not
+    let it be set, nothing changes.
+    """
+    few = size < _WORTH_COMPILING
+    wanted = _INTERPRETED if few else {}
+    before: dict[str, str] = {}
+    with suppress(PySparkException):  # serverless Databricks lets few settings be set
+        for key, value in wanted.items():
+            there = spark.conf.get(key)
+            spark.conf.set(key, value)
+            before[key] = there or value
+    try:
+        yield few
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
+def _session(application: str) -> SparkSession:
+    """The active session (Databricks, notebooks), a Connect client where SPARK_REMOTE says so, or a new session.
+
+    SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
+
+    Raises:
+        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName(application)
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if remote and not remote.startswith("local"):
+        return builder.getOrCreate()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # no spark-submit has started the JVM
+        _require_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
+    for key, value in spark_defaults().items():
+        builder = builder.config(key, value)
+    try:
+        with _printing_to_stderr():
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        message = (
+            "Spark could not start: most often Delta Lake's jars could not be fetched. The first start needs a Maven "
+            "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
+        )
+        raise JobError(message) from error
+    try:
+        spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
+    except Exception as error:
+        if _DELTA_CATALOG not in str(error):
+            raise
+        raise JobError(_no_delta()) from error
+    return spark
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """With stderr as standard output of the processes begun meanwhile: Delta's VACUUM prints, and stdout is ours."""
+    try:
+        own = os.dup(1)
+    except OSError:  # closed: there is nothing to keep apart
+        yield
+        return
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
+
+
+def _no_delta() -> str:
+    package = spark_defaults()["spark.jars.packages"]
+    return f"Spark was started without Delta Lake: add --packages {package} to spark-submit."
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    cure = f"install Java {_OLDEST_JAVA} or set JAVA_HOME to it"
+    if java is None:
+        raise JobError(f"Java was not found: {cure}.")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    version = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        found = f"is version {version[1]}" if version else "does not run"
+        raise JobError(f"The Java at {java} {found}: {cure}.")

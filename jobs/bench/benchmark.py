@@ -1,0 +1,400 @@
+"""Measure everything that is promised of speed, beside what a user would do today: `python -m jobs.bench.benchmark`.
+
+All in one run, on simulated traffic. CPU time is that of all processes: it says what a stage costs, not how long it
+takes on so many cores. Start-up counts apart: what a capture a quarter as large costs is taken off both sides.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from jobs.app.config import Config
+from jobs.app.errors import JobError
+from jobs.app.spark_session import open_session, spark_defaults
+from jobs.bench.measure import Cost, measured, moved, watched_workers
+from jobs.simulator import CAPTURE_PREFIX, simulate
+from jobs.steps import decode, ingest, replay
+from jobs.transforms.decode import decoded_rows
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import PACKETS, PacketType
+from schemas.messages import DECODED, MESSAGES
+from udfs.msmq.decode import Decoded
+from udfs.msmq.reference import decode_packet
+from udfs.on_spark import map_arrow
+from udfs.passes.options import Batches, Pass
+
+_APPLICATION = "msmq-replay benchmark"
+_SEED = 1
+_BODY = 1_000  # bytes of a message's body
+_BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body: some cross a router, and so the wire twice
+_DISORDER = 0.001
+_HALF = 0.5
+_BASE = 0.25  # of the capture; queries on one of less than 64 MB are interpreted, and cost otherwise
+_SMALL_MB = 1
+_SAMPLE = 100_000  # messages decoded outside Spark
+_SAMPLE_ALONE = 2_000
+_ROWS_OF_BATCH, _OF_WORKERS = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.executorEnv."
+_GOES = 5
+_ONE_FILE = 1 << 62
+_STAGES = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
+_PEER = Path(__file__).with_name("tshark_msmq.lua")
+_PEER_FIELDS = (
+    *("frame.number", "frame.time_epoch", "ip.src", "ip.dst", "tcp.stream"),
+    *(f"msmq.{name}" for name in ("source", "message", "queue", "sequence", "number", "previous")),
+)
+_EVENTS = {"enabled": "true", "compress": "false", "rolling.enabled": "false"}
+
+
+class Capture(NamedTuple):
+    """A capture and its size in MB."""
+
+    path: Path
+    megabytes: float
+
+
+class Night(NamedTuple):
+    """What each stage cost on a capture."""
+
+    capture: Capture
+    warehouse: Path
+    stages: dict[str, Cost]
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all stages."""
+        return sum(cost.cpu_s for cost in self.stages.values())
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of all stages."""
+        return sum(cost.wall_s for cost in self.stages.values())
+
+    @property
+    def wall_s_per_mb(self) -> float:
+        """Seconds of all stages for each MB of the capture."""
+        return self.wall_s / self.capture.megabytes
+
+
+def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
+    """A capture of about so many MB; one sender has the share `largest` of all messages, if that is not 0."""
+    messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
+    simulate(
+        str(folder),
+        _SEED,
+        messages,
+        bodies=(_BODY, _BODY),
+        disorder=_DISORDER,
+        file_bytes=_ONE_FILE,
+        largest_sender=largest,
+    )
+    (path,) = folder.glob(f"{CAPTURE_PREFIX}_*.pcap")
+    return Capture(path, path.stat().st_size / 1e6)
+
+
+def night(spark: SparkSession, capture: Capture, *, bodies: str = "drop") -> Night:
+    """Run the stages on a capture, into a warehouse beside it."""
+    warehouse = capture.path.with_name(f"warehouse-{bodies}")
+    config = Config.load({"captures": [str(capture.path)], "warehouse": str(warehouse), "bodies": bodies}, None)
+    return Night(capture, warehouse, {name: measured(run, spark, config) for name, run in _STAGES.items()})
+
+
+class Peer(NamedTuple):
+    """What tshark with a dissector cost, and how many transactional messages it found."""
+
+    cost: Cost
+    messages: int
+
+
+def peer(tshark: str, capture: Capture) -> Peer:
+    """The capture's transactional messages as tab-separated values, by tshark with a dissector written in Lua."""
+    table = capture.path.with_name("peer.tsv")
+    options = [option for name in _PEER_FIELDS for option in ("-e", name)]
+    command = [tshark, "-X", f"lua_script:{_PEER}", "-r", str(capture.path), "-Y", "msmq.number", "-T", "fields"]
+    with table.open("wb") as out:
+        cost = measured(
+            partial(subprocess.run, [*command, *options], check=True, stdout=out, stderr=subprocess.DEVNULL)
+        )
+    numbers = _PEER_FIELDS.index("msmq.number")
+    with table.open() as rows:
+        return Peer(cost, sum(row.split("\t")[numbers].count(",") + 1 for row in rows))
+
+
+def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
+    """Markdown: from capture to verdicts beside the peer; of each pair the first is the base, a quarter as large."""
+    base, large = (pair.capture.megabytes for pair in dropped)
+    costs = {
+        "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
+        "capture to verdicts, bodies kept": (kept[0].cpu_s, kept[1].cpu_s, kept[1].wall_s),
+    }
+    costs |= {
+        f"of the former, {name}": (dropped[0].stages[name].cpu_s, cost.cpu_s, cost.wall_s)
+        for name, cost in dropped[1].stages.items()
+    }
+    title = "tshark with a Lua dissector, to a text file"
+    if peers:
+        costs = {title: (peers[0].cost.cpu_s, peers[1].cost.cpu_s, peers[1].cost.wall_s)} | costs
+    lines = ["| what | wall s | CPU s | MB per core-second | times tshark |", "| --- | ---: | ---: | ---: | ---: |"]
+    first: float | None = None
+    for what, (base_s, large_s, wall_s) in costs.items():
+        rate = (large - base) / (large_s - base_s)
+        first = rate if peers and first is None else first
+        times = f"{rate / first:.1f}" if first else "-"
+        lines.append(f"| {what} | {wall_s:.1f} | {large_s:.1f} | {rate:.1f} | {times} |")
+    return lines
+
+
+def profile(large: Night, log: Path) -> list[str]:
+    """Markdown: where the time of each stage goes, and the bytes that it moves for each byte of capture."""
+    lines = [
+        "| stage | wall s | CPU s, Python | CPU s, JVM | bytes shuffled | through Arrow | written, of the capture's |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (name, cost), bytes_moved in zip(large.stages.items(), moved(log, large.stages.values()), strict=True):
+        shares = " | ".join(f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
+        lines.append(f"| {name} | {cost.wall_s:.1f} | {cost.python_s:.1f} | {cost.jvm_s:.1f} | {shares} |")
+    return lines
+
+
+def growth(nights: list[tuple[Night, float]]) -> list[str]:
+    """Markdown: what nights cost as captures grow, the base first, and the most that a worker had held by then."""
+    base = nights[0][0]
+    heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
+    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
+    for found, peak_mb in nights:
+        size, cpu_s = found.capture.megabytes, found.cpu_s
+        more_mb = size - base.capture.megabytes
+        more = f"{(cpu_s - base.cpu_s) / more_mb * 1e3:.1f}" if more_mb else "-"
+        stages = (f"{cost.cpu_s:.1f}" for cost in found.stages.values())
+        cells = (f"{size:.0f}", f"{found.wall_s:.1f}", f"{cpu_s:.1f}", *stages, more, f"{peak_mb:.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def model(small: Night, middle: Night, large: Night) -> list[str]:
+    """Markdown: each stage's cost as a fixed part and one for each GB, of two nights, and how it fits the third."""
+    lines = [
+        f"| stage | fixed, CPU s | CPU s per GB | foretold for {middle.capture.megabytes:.0f} MB | measured | off by |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name in _STAGES:
+        least, between, most = (found.stages[name].cpu_s for found in (small, middle, large))
+        per_mb = (most - least) / (large.capture.megabytes - small.capture.megabytes)
+        fixed = least - per_mb * small.capture.megabytes
+        foretold = fixed + per_mb * middle.capture.megabytes
+        off = foretold / between - 1
+        lines.append(f"| {name} | {fixed:.1f} | {per_mb * 1e3:.1f} | {foretold:.1f} | {between:.1f} | {off:+.0%} |")
+    return lines
+
+
+def small_nights(folder: Path) -> list[str]:
+    """Markdown: a night with one small capture and a second one with nothing new, each in a process of its own."""
+    capture = simulated(folder, _SMALL_MB)
+    command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
+    lines = ["| a process of its own | wall s |", "| --- | ---: |"]
+    for what in ("a night with one small capture", "a second one with nothing new"):
+        began = time.monotonic()
+        subprocess.run(  # noqa: S603 - this program
+            [*command, "--warehouse", str(folder / "warehouse")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        lines.append(f"| {what} | {time.monotonic() - began:.1f} |")
+    return lines
+
+
+def decoding(warehouse: Warehouse) -> list[str]:
+    """Markdown: messages per core-second of both decoding paths outside Spark, and how many take the slow one.
+
+    The bodies of the packets are not among what is stored of them. Batches are as large as Spark's, and the process has
+    the environment that Spark gives its workers.
+    """
+    of_messages = F.col("packet_type") == PacketType.USER_MESSAGE.value
+    stored = warehouse.read(PACKETS).where(of_messages).limit(_SAMPLE).toArrow()
+    defaults = spark_defaults()
+    environment = {k.removeprefix(_OF_WORKERS): v for k, v in defaults.items() if k.startswith(_OF_WORKERS)}
+    with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
+    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED), strict=True))
+    return [
+        "| decoding, outside Spark | messages per core-second |",
+        "| --- | ---: |",
+        f"| in batches | {together:,.0f} |",
+        f"| one by one | {alone:,.0f} |",
+        "",
+        f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
+    ]
+
+
+def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
+    """Messages per core-second, in batches of so many rows and one by one."""
+    schema = to_arrow_schema(MESSAGES.spark)
+    batches = stored.combine_chunks().to_batches(rows)
+    alone = [
+        (row["raw"], row["trailer"], row["size"])
+        for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
+    ]
+    together_s = _cpu(lambda: [Decoded(batch).rows(MESSAGES, schema) for batch in batches])
+    alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
+    return len(stored) / together_s, len(alone) / alone_s
+
+
+def decoding_in_spark(warehouse: Warehouse) -> list[str]:
+    """Markdown: CPU time of a message to be read, to be handed to Python and decoded there, and to come back."""
+    packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
+    count, schema = packets.count(), to_arrow_schema(MESSAGES.spark)
+    ways = {
+        "read": packets,
+        "read, handed to Python": map_arrow(packets, _ending_here(lambda batch: batch), packets.schema),
+        "read, handed to Python, decoded": map_arrow(
+            packets, _ending_here(lambda batch: Decoded(batch).rows(MESSAGES, schema)), packets.schema
+        ),
+        "read, handed to Python and back": map_arrow(packets, lambda batches: batches, packets.schema),
+        "read, handed to Python, decoded, and back": decoded_rows(packets, MESSAGES),
+    }
+
+    def least(rows: DataFrame) -> float:
+        return min(measured(rows.write.format("noop").mode("overwrite").save).cpu_s for _ in range(_GOES))
+
+    return [
+        "| packets, in Spark | CPU µs a message |",
+        "| --- | ---: |",
+        *(f"| {name} | {least(rows) / count * 1e6:.2f} |" for name, rows in ways.items()),
+    ]
+
+
+def _ending_here(work: Callable[[pa.RecordBatch], object]) -> Pass:
+    """A pass that does this to each batch, and hands nothing back."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            work(batch)
+        yield from ()
+
+    return run
+
+
+def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
+    slow, every = rows.agg(F.count_if("decoded_alone"), F.count("*")).collect()[0]
+    return slow, every
+
+
+def _cpu(work: Callable[[], Any]) -> float:
+    """The least CPU time of this process for it, of several goes."""
+    times = []
+    for _ in range(_GOES):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def benchmark(folder: Path, megabytes: int, largest: int) -> str:
+    """Markdown: everything, on captures of about so many MB and up to `largest`, made in the folder."""
+    events = folder / "events"
+    events.mkdir()
+    settings = [f"--conf spark.eventLog.{name}={value}" for name, value in (_EVENTS | {"dir": events.as_uri()}).items()]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join((*settings, "pyspark-shell"))
+    spark = open_session(_APPLICATION)
+    base, half, full, skewed = (
+        simulated(folder / name, size, largest=share)
+        for name, size, share in (
+            ("base", megabytes * _BASE, 0.0),
+            ("half", megabytes / 2, 0.0),
+            ("full", megabytes, 0.0),
+            ("skewed", megabytes, _HALF),
+        )
+    )
+    peak_mb = watched_workers()
+    # The JVM compiles for minutes, and what it compiled is cheap after.
+    night(spark, simulated(folder / "warm", megabytes))
+    steps = [(night(spark, capture), peak_mb()) for capture in (base, half, full)]
+    dropped = steps[0][0], steps[-1][0]
+    kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
+    uneven = night(spark, skewed)
+    if largest > megabytes:
+        steps.append((night(spark, simulated(folder / "largest", largest)), peak_mb()))
+    tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
+    decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
+    ours = tables.read(MESSAGES).where("transactional").count()
+    spark.stop()  # its event log is whole now
+    (log,) = events.iterdir()
+    tshark = shutil.which("tshark")
+    peers = (peer(tshark, base), peer(tshark, full)) if tshark else None
+    theirs = f", tshark {peers[1].messages:,}" if peers else "; tshark is not installed"
+    return "\n".join(
+        [
+            (
+                f"{full.megabytes:.0f} MB of simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; "
+                f"{os.cpu_count()} cores. What a capture of {base.megabytes:.0f} MB costs is taken off, as start-up."
+            ),
+            "",
+            *whole_way(dropped, kept, peers),
+            "",
+            f"Transactional messages found: {ours:,}{theirs}.",
+            "",
+            "## Where the time goes",
+            "",
+            *profile(dropped[1], log),
+            "",
+            "## Growth",
+            "",
+            *growth(steps),
+            "",
+            *model(steps[0][0], steps[-2][0], steps[-1][0]),
+            "",
+            "## Skew",
+            "",
+            (
+                f"One sender with half of all messages: {uneven.wall_s_per_mb / dropped[1].wall_s_per_mb:.2f} times "
+                f"the even case's wall time for each MB ({uneven.wall_s:.1f} s, {dropped[1].wall_s:.1f} s)."
+            ),
+            "",
+            "## Small nights",
+            "",
+            *small_nights(folder / "small"),
+            "",
+            "## Decoding",
+            "",
+            *decoded,
+        ]
+    )
+
+
+def main() -> int:
+    """Run the benchmark; returns the exit code."""
+    parser = argparse.ArgumentParser("python -m jobs.bench.benchmark", allow_abbrev=False)
+    parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
+    parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")
+    parser.add_argument("--out", type=Path, help="a file for the result, beside the terminal")
+    options = parser.parse_args()
+    try:
+        with TemporaryDirectory() as folder:
+            found = benchmark(Path(folder), options.megabytes, options.largest)
+    except JobError as error:
+        print(f"benchmark: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
+        return error.exit_code
+    print(found)  # noqa: T201 - the result
+    if options.out:
+        options.out.write_text(f"# Benchmark\n\nMade by `make bench`.\n\n{found}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

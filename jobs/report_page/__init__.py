@@ -1,0 +1,1 @@
+"""Makes the HTML report from rows that `jobs.transforms.report` chose. No Spark here."""

@@ -1,0 +1,97 @@
+"""Simulated queue managers: captures of what they send one another, and the verdicts that a replay must reach.
+
+Senders number, resend and expire transactional messages as [MS-MQQB] 3.1.1.5 and 3.1.1.6 have it, and at times fail
+to; receivers accept, acknowledge and read them, and some sit behind a router. The truth judges every message in the
+capture by the contract's table of verdicts, in a plain loop that shares nothing with the replay. A capture that is not
+whole is judged by what it holds: it may lose frames, begin in the middle of all connections and be cut at its end. Of a
+connection's set-up it loses nothing, so that the truth knows which queue managers a reader can name.
+"""
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
+from jobs.simulator.events import SECOND, Events, Faults
+from jobs.simulator.managers import BRANCHES, Fault, Receiver, Router, Sender
+from jobs.simulator.network import Network
+from jobs.simulator.truth import TRUTH, Truth
+from jobs.simulator.world import LARGEST_BODY, World
+
+__all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "START_NS", "TRUTH", "simulate"]
+
+START_NS = 1_772_438_400 * SECOND  # 2026-03-02 08:00 UTC
+CAPTURE_PREFIX = "simulated"
+_STAGGER_NS = 7_000_000
+_HEADERS = 500  # bytes that a message takes beside its body, roughly
+_FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30
+_MESSAGES_PER_SENDER, _MOST_SENDERS = 5_000, 240
+_RECEIVERS = 2
+
+
+def simulate(
+    out: str,
+    seed: int,
+    messages: int,
+    *,
+    bodies: tuple[int, int] = (100, 4_000),
+    disorder: float = 0.1,
+    file_bytes: int | None = None,
+    nanoseconds: bool = True,
+    loss: float = 0.0,
+    begins_s: int = 0,
+    ends_s: int | None = None,
+    largest_sender: float = 0.0,
+) -> None:
+    """Write captures of `messages` transactional messages, and truth.json, to the folder `out`.
+
+    The same arguments write the same bytes; what an earlier run wrote there is replaced. `bodies` are the smallest
+    and the largest body in bytes, `disorder` the share of transactions and of segments with a fault, `file_bytes`
+    about the size of one file of the ring buffer. The capture loses the share `loss` of all frames, and holds what
+    passed from `begins_s` to `ends_s` seconds after the traffic began. The first sender has the share `largest_sender`
+    of all messages, all the same where that is 0. Memory does not grow with `messages`.
+    """
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap"):
+        earlier.unlink()
+    if file_bytes is None:
+        whole = messages * (sum(bodies) // 2 + _HEADERS)
+        file_bytes = min(max(whole // _FILES, _SMALLEST_FILE), _LARGEST_FILE)
+    blindness = Blindness(
+        loss,
+        START_NS + begins_s * SECOND if begins_s else 0,
+        None if ends_s is None else START_NS + ends_s * SECOND,
+    )
+    rng = Random(seed)  # noqa: S311 - reproducible traffic, no secrets
+    events = Events(START_NS)
+    truth = Truth(folder)
+    with closing(RingBuffer(folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds)) as ring, truth.files:
+        tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
+        world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
+        _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)))
+        tap.at_end = partial(
+            events.after, 2 * SETTLED_NS, events.stop
+        )  # what it holds is delivered by then, and settled
+        events.run()
+        truth.write()
+
+
+def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault]) -> None:
+    """Let senders start that send so many transactional messages, and the routers that some of them need."""
+    rng, events = world.rng, world.events
+    receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
+    routers = [Router(world, index, receiver) for index, receiver in enumerate(receivers)]
+    named_ns = max(START_NS, world.begins_ns)
+    for router in routers:
+        events.at(named_ns, router.link.connect)
+    count = min(max(len(BRANCHES), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
+    first = int(messages * largest_sender)
+    for index in range(count):
+        quota = (messages - first) // count + (index < (messages - first) % count) + (first if index == 0 else 0)
+        if quota:
+            at = index // 2 % _RECEIVERS
+            sender = Sender(world, faults, index, receivers[at], routers[at], quota)
+            start_ns = named_ns if sender.branch.needs_names else START_NS
+            events.at(start_ns + (index + 1) * _STAGGER_NS, sender.start)

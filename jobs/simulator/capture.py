@@ -1,0 +1,172 @@
+"""What a capture holds of the traffic: the files of a ring buffer, and what an incomplete one has of a stream.
+
+draft-ietf-opsawg-pcap. Record times strictly increase.
+"""
+
+import struct
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import BinaryIO
+
+from jobs.simulator.events import MICROSECOND, MILLISECOND, SECOND, Action, Events, nothing
+
+_BURST_NS = 2 * MILLISECOND  # at most: what is lost with the frame whose loss was drawn
+_BURSTS = 0.2  # of losses; the others are of one frame
+SETTLED_NS = SECOND  # longer than a segment takes to come for the last time
+Seen = Callable[[int], None]
+"""Told the time, in ns, of the record that completed a packet in the capture."""
+
+
+class RingBuffer:
+    """A capture in pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
+
+    Record times strictly increase. Closing ends the last file.
+    """
+
+    def __init__(self, folder: Path, prefix: str, file_bytes: int, *, nanoseconds: bool = True) -> None:
+        """Write to `folder`, with times in ns or in us."""
+        self._folder, self._prefix, self._file_bytes = folder, prefix, file_bytes
+        self._unit_ns = 1 if nanoseconds else MICROSECOND
+        self._tick = 0
+        self._files = 0
+        self._file: BinaryIO | None = None
+        self._room = 0
+        self._record = struct.Struct("<IIII").pack
+
+    def write(self, time_ns: int, frame: bytes, kept: int | None = None) -> int:
+        """Append a record, or so many bytes of its frame and no more; returns its time in ns."""
+        self._tick = tick = max(time_ns // self._unit_ns, self._tick + 1)
+        seconds, fraction = divmod(tick, SECOND // self._unit_ns)
+        if self._file is None or self._room < len(frame):
+            self._file = self._next_file(seconds)
+        self._room -= 16 + len(frame)
+        self._file.write(self._record(seconds, fraction, len(frame), len(frame)) + frame[:kept])
+        return tick * self._unit_ns
+
+    def close(self) -> None:
+        """End the last file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _next_file(self, seconds: int) -> BinaryIO:
+        self.close()
+        name = f"{self._prefix}_{self._files:05}_{datetime.fromtimestamp(seconds, UTC):%Y%m%d%H%M%S}.pcap"
+        self._files += 1
+        self._room = self._file_bytes
+        file = (self._folder / name).open("wb", buffering=1 << 20)
+        magic = 0xA1B23C4D if self._unit_ns == 1 else 0xA1B2C3D4
+        file.write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 1 << 18, 1))
+        return file
+
+
+@dataclass(frozen=True, slots=True)
+class Blindness:
+    """What a capture misses of the frames that pass it."""
+
+    loss: float = 0.0
+    """Share of frames at which it loses that one or, at times, all for a while."""
+    begins_ns: int = 0
+    """Its first frame is the first from here on."""
+    ends_ns: int | None = None
+    """The first frame from here on is its last, and cut in the middle of the record."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it misses nothing."""
+        return not self.loss and not self.begins_ns and self.ends_ns is None
+
+
+class Tap:
+    """Takes the frames that pass it into the capture, unless it is blind to them."""
+
+    def __init__(self, ring: RingBuffer, rng: Random, blindness: Blindness) -> None:
+        """Draw losses from `rng`."""
+        self.blindness = blindness
+        self.is_whole = blindness.is_whole
+        self.take = ring.write
+        """Take a frame that passes at a time in ns; returns the time of its record."""
+        self.at_end: Action = nothing
+        """Called when the capture is cut."""
+        self._rng = rng
+        self._blind_until_ns = 0
+        self._cut = False
+
+    def look(self, time_ns: int, frame: bytes, *, spared: bool) -> int | None:
+        """Take the frame as far as the capture sees it; returns the time of its record. `spared`: not lost."""
+        blindness = self.blindness
+        if time_ns < blindness.begins_ns or self._cut:
+            return None
+        if blindness.ends_ns is not None and time_ns >= blindness.ends_ns:
+            self.take(time_ns, frame, len(frame) // 2)
+            self._cut = True
+            self.at_end()
+            return None
+        if not spared and (time_ns < self._blind_until_ns or self._loses(time_ns)):
+            return None
+        return self.take(time_ns, frame)
+
+    def _loses(self, time_ns: int) -> bool:
+        draw = self._rng.random()
+        if draw < self.blindness.loss * _BURSTS:
+            self._blind_until_ns = time_ns + self._rng.randrange(_BURST_NS)
+        return draw < self.blindness.loss
+
+
+class Held:
+    """What an incomplete capture holds of one direction of a connection, by positions that never wrap.
+
+    Packets are looked at in order, when no segment of theirs can come any more. One of which bytes are missing is
+    nothing to the reader but a run of missing bytes: where some of it is there, and where a later segment, a FIN or
+    an acknowledgment shows that there was something.
+    """
+
+    def __init__(self, events: Events, first: int | None, missing: Callable[[], None]) -> None:
+        """Know where the stream begins, or not; `missing` is called at every run of missing bytes."""
+        self._events = events
+        self._first = first
+        self._missing = missing
+        self._parts: list[tuple[int, int, int]] = []
+        self._shown = 0  # position up to which something is known to have been sent
+        self._unshown: int | None = None  # where the first run begins of which nothing is known yet
+
+    def segment(self, start: int, end: int, time_ns: int, *, is_fin: bool = False) -> None:
+        """The capture has the bytes from `start` to `end`, or a FIN there."""
+        if not is_fin:
+            self._first = start if self._first is None else min(self._first, start)
+        insort(self._parts, (start, end, time_ns))
+        self.shown(end)
+
+    def shown(self, position: int) -> None:
+        """Everything before the position was sent, says what the capture holds."""
+        self._shown = max(self._shown, position)
+        if self._unshown is not None and self._unshown < self._shown:
+            self._unshown = None
+            self._missing()
+
+    def packet(self, start: int, end: int, seen: Seen | None) -> None:
+        """A packet (or a FIN) lies there; tell `seen` once it is sure that the capture has all of it."""
+        self._events.after(SETTLED_NS, self._settle, start, end, seen)
+
+    def _settle(self, start: int, end: int, seen: Seen | None) -> None:
+        parts = self._parts
+        while parts and parts[0][1] <= start:
+            del parts[0]
+        lacking = [(start, end)]
+        for time_ns, low, high in sorted((ns, low, high) for low, high, ns in parts if low < end and high > start):
+            cut = ((piece, (low, high)) for piece in lacking)
+            lacking = [rest for (a, b), (c, d) in cut for rest in ((a, min(b, c)), (max(a, d), b)) if rest[0] < rest[1]]
+            if not lacking:
+                if seen is not None:
+                    seen(time_ns)
+                return
+        if self._first is None or end <= self._first:
+            return  # before the stream begins, as the capture has it
+        if lacking != [(start, end)] or start < self._shown:
+            self._missing()
+        elif self._unshown is None:
+            self._unshown = start

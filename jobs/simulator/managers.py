@@ -1,0 +1,360 @@
+"""Queue managers that send, route and receive; and what goes wrong with them."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from ipaddress import ip_address
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from jobs.simulator import build
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults
+from jobs.simulator.packets import Message, Template
+from jobs.simulator.session import Session
+from jobs.simulator.stream import Stream, post_back
+from jobs.simulator.world import Host, Line, Link, World
+from schemas.wire import QueueType
+
+_RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
+_CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent: some of it has arrived
+_RESTART_NS = 20 * SECOND, 60 * SECOND
+_BETWEEN_RESTARTS_NS = 600 * SECOND  # of a receiver, at least
+_LAST_NUMBER = 0xFFFFFFFF
+_TRANSACTION_IDS = 1 << 20
+_TRANSACTION_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
+_TRANSACTION_BITS = 0x2, 0x4, 0x8  # FA, FM, LM
+_EXPRESS_SHARE = 0.05  # of transactions, behind which a message goes that is not transactional
+_FINAL_ACK_SHARE = 0.05  # of transactions, whose messages ask for a FinalAck
+_SHORT_LIVED_SHARE, _SHORT_LIFE_S = 0.1, 25  # of messages; shorter than the first wait for an OrderAck
+_BUSY_SHARE, _IDLE_SHARE = 0.8, 0.005  # of pauses between transactions; the rest is long enough for an OrderAck
+_BUSY_NS = MILLISECOND, 50 * MILLISECOND
+_PAUSE_NS = 600 * MILLISECOND, 3 * SECOND
+_SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # two, five and ten times is everything sent again
+_WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
+_IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
+_TIMESTAMPS = 1 << 12  # between those of two senders; a restore takes the next
+_RECEIVER_ADDRESSES = {4: "10.0.0.{}", 6: "fd00::{}"}
+_ROUTER_ADDRESSES = {4: "10.0.1.{}", 6: "fd00:1::{}"}
+_SENDER_ADDRESSES = {4: "10.20.0.{}", 6: "fd00:20::{}"}
+_NAT_ADDRESSES = {4: "203.0.113.7", 6: "2001:db8::7"}
+
+
+class Receiver(Host):
+    """A receiving queue manager."""
+
+    _ordinal = 0
+
+    def __init__(self, rng: Random, events: Events, index: int) -> None:
+        """Have sent no message."""
+        super().__init__(rng, _RECEIVER_ADDRESSES, index)
+        self._events = events
+        self._may_restart_ns = 0
+
+    def next_ordinal(self) -> int:
+        """The MessageID of the next acknowledgment."""
+        self._ordinal += 1
+        return self._ordinal
+
+    def restart(self, down_ns: int) -> None:
+        """Break all sessions, and answer again after a while; the incoming states are on disk. Not too often."""
+        if self._events.now < self._may_restart_ns:
+            return
+        self._may_restart_ns = self._events.now + _BETWEEN_RESTARTS_NS
+        for link in self.links:
+            if link.session is not None:
+                link.cut(link.session, down_ns)
+
+
+class Router(Host):
+    """A routing server: what it takes it sends on, until the next has acknowledged it ([MS-MQQB] 3.1.5.8.2)."""
+
+    def __init__(self, world: World, index: int, receiver: Receiver) -> None:
+        """Route to one receiver."""
+        super().__init__(world.rng, _ROUTER_ADDRESSES, index)
+        line = Line(self.addresses[4], is_direct=False, hops=1)
+        self.link = Link(world, self.guid, receiver, line, _arrive, self._opened)
+        self._events = world.events
+        self._last: Session | None = None
+        self._waiting: list[tuple[Message, int]] = []
+
+    def take(self, _: Session, message: Message, previous: int) -> None:
+        """Send a message on, or keep it until there is a session."""
+        session = self.link.session
+        if session is None:
+            self._waiting.append((message, previous))
+        else:
+            session.send(message, previous)
+            session.pump()
+
+    def _opened(self, session: Session) -> None:
+        left = [] if self._last is None else self._last.left()
+        now_s = self._events.now // SECOND
+        for message, previous in left + self._waiting:
+            if not message.has_expired(now_s):
+                session.send(message, previous)
+        self._last, self._waiting = session, []
+        session.pump()
+        for stream in self.link.streams:
+            stream.send_final_acks()
+
+
+def _arrive(session: Session, message: Message, previous: int) -> None:
+    message.stream.arrive(session, message, previous)
+
+
+class Fault(Enum):
+    """What goes wrong with a transaction."""
+
+    EXPIRED = auto()  # the message before it expires before it is sent
+    LOST = auto()  # its first message is not sent until it is sent again
+    LOST_AND_EXPIRED = auto()  # nor then, unless that is soon
+    POSTPONED = auto()  # its first message is sent behind the others, which do not count it
+    NOT_ACKNOWLEDGED = auto()  # the receiver loses its OrderAck
+    SILENT = auto()  # the receiver loses all OrderAcks for long, in which the sender has nothing new to send
+    DISCONNECTED = auto()  # the session breaks before the OrderAck
+    CUT = auto()  # the network is cut while it is under way
+    RESTARTED = auto()  # the sender is started anew while it is under way
+    RECEIVER_RESTARTED = auto()  # the receiver is
+    RESTORED = auto()  # the sender is restored from a backup before its last message is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What is particular about a sender."""
+
+    queues: tuple[QueueType, ...] = (QueueType.DIRECT,)
+    numbered_per_queue: bool = False
+    ip_version: int = 4
+    behind_nat: bool = False
+    is_routed: bool = False
+    isn_near_wrap: bool = False
+    timestamp: int = 1_704_067_200  # TxSequenceID.TimeStamp, s since 1970
+    sequence_ordinal: int = 1  # TxSequenceID.Ordinal
+    message_ordinal: int = 1  # MessageID
+    sent_before: int = 0
+    """TxSequenceNumber of the last message that was sent before the capture began; 0: there was no session."""
+    order_ack_first: bool = False
+    """Of what was sent before, the capture still holds the OrderAck."""
+
+    @property
+    def shares_numbers(self) -> bool:
+        """Whether several queues are numbered together."""
+        return len(self.queues) > 1 and not self.numbered_per_queue
+
+    @property
+    def needs_names(self) -> bool:
+        """Whether the replay must have seen the names of queue managers to judge its messages as the truth does."""
+        return self.is_routed or self.shares_numbers
+
+
+_DIRECT, _PRIVATE = QueueType.DIRECT, QueueType.PRIVATE_ON_DESTINATION
+BRANCHES = (
+    Branch(),
+    Branch((_PRIVATE,), isn_near_wrap=True),
+    Branch(sent_before=41),
+    Branch(ip_version=6),
+    Branch((_DIRECT, _DIRECT, _DIRECT), numbered_per_queue=True),
+    Branch((_PRIVATE, _PRIVATE)),
+    Branch(behind_nat=True),
+    Branch(behind_nat=True),
+    Branch((_PRIVATE,), sent_before=0xFFFFFFFD, timestamp=0x8000_0000),
+    Branch((_PRIVATE,), sent_before=7, order_ack_first=True),
+    Branch((_PRIVATE,), timestamp=0xFFF0_0000, sequence_ordinal=0xC000_0000, message_ordinal=0x8000_0000),
+    Branch((_PRIVATE,), ip_version=6, behind_nat=True, isn_near_wrap=True, sequence_ordinal=0x7FFF_FFF0),
+    Branch((_PRIVATE,), is_routed=True),
+    Branch((_PRIVATE, _PRIVATE), numbered_per_queue=True, is_routed=True, ip_version=6),
+)
+
+
+class Sender:
+    """A sending queue manager: commits transactions until its quota is used up and all is acknowledged."""
+
+    def __init__(
+        self, world: World, faults: Faults[Fault], index: int, receiver: Receiver, router: Router, quota: int
+    ) -> None:
+        """Make the streams; `quota` is how many transactional messages are to be sent."""
+        rng = world.rng
+        self.branch = branch = BRANCHES[index % len(BRANCHES)]
+        self._world, self._faults = world, faults
+        self._guid = UUID(int=rng.getrandbits(128), version=4)
+        self._receiver = receiver
+        self._quota = quota
+        self._timestamp = branch.timestamp + index * _TIMESTAMPS
+        self._sequence_ordinal = branch.sequence_ordinal - 1
+        self._message_ordinal = branch.message_ordinal - 1
+        self._transaction_id = rng.randrange(_TRANSACTION_IDS)
+        self._turn = 0
+        addresses = _NAT_ADDRESSES if branch.behind_nat else _SENDER_ADDRESSES
+        line = Line(
+            ip_address(addresses[branch.ip_version].format(index + 1)),
+            is_direct=branch.queues[0] is _DIRECT,
+            behind_nat=branch.behind_nat,
+            isn_near_wrap=branch.isn_near_wrap,
+            is_final=not branch.is_routed,
+        )
+        way: tuple[Host, Action] = (router, router.take) if branch.is_routed else (receiver, _arrive)
+        self.link = Link(world, self._guid, way[0], line, way[1], self._opened)
+        self._last_link = router.link if branch.is_routed else self.link
+        self._links = [router.link, self.link] if branch.is_routed else [self.link]
+        self._streams = self._made_streams()
+        self._last_link.streams += self._streams
+
+    def _made_streams(self) -> list[Stream]:
+        world, branch, receiver = self._world, self.branch, self._receiver
+        queues = [
+            build.direct(f"OS:hub\\private$\\orders{number}") if kind is _DIRECT else build.private(16 + number)
+            for number, kind in enumerate(branch.queues)
+        ]
+        templates = [Template(self._guid, receiver.guid, queue) for queue in queues]
+        self._express = Template(self._guid, receiver.guid, queues[0], transactional=False)
+        parts = [[template] for template in templates] if branch.numbered_per_queue else [templates]
+        streams = []
+        for part in parts:
+            name = part[0].destination_queue if len(parts) > 1 else None
+            verdicts = world.truth.verdicts(self._guid, name, by_queue=not branch.shares_numbers)
+            ends = world.events, world.rng, self._guid, receiver
+            streams.append(Stream(*ends, part, verdicts, self._next_sequence_id, self._answer))
+        return streams
+
+    def start(self) -> None:
+        """Connect, or go on from before the capture began."""
+        if not self.branch.sent_before:
+            self.link.connect()
+            return
+        (stream,) = self._streams
+        stream.go_on_from(self.branch.sent_before)
+        session = self.link.go_on()
+        if self.branch.order_ack_first:
+            session.open = True
+            self.link.session = session
+            stream.send_order_ack(session)
+        self.link.begin(session)
+
+    def _next_sequence_id(self) -> int:
+        """A TxSequenceID above all before it."""
+        self._sequence_ordinal += 1
+        return self._timestamp << 32 | self._sequence_ordinal
+
+    def _answer(self, packet: bytes, deliver: Action, *arguments: Any, **how: Any) -> None:
+        """Send a packet of the receiver's back the way that messages come."""
+        post_back([link.session for link in self._links], packet, deliver, *arguments, **how)
+
+    def _opened(self, session: Session) -> None:
+        """Send again what is unacknowledged, and go on."""
+        for stream in self._streams:
+            stream.session = session
+            stream.resend(session)
+            stream.send_final_acks()
+        self._turn += 1
+        self._work(self._turn)
+
+    def _after(self, delay_ns: int) -> None:
+        """Go on then, unless a new session is opened before."""
+        self._turn += 1
+        self._world.events.after(delay_ns, self._work, self._turn)
+
+    def _work(self, turn: int) -> None:
+        """Commit a transaction and pause, or finish."""
+        session, events, rng = self.link.session, self._world.events, self._world.rng
+        if turn != self._turn or session is None:
+            return  # a session is, or will be, opened
+        silent = any(stream.silent_until_ns > events.now for stream in self._streams)
+        fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
+        if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
+            self.link.close(session, _RECONNECT_NS, reset=rng.random() < 0.5)  # noqa: PLR2004 - one in two
+        elif fault is Fault.SILENT:
+            self._after(_WAIT_NS)
+        elif fault is Fault.CUT:
+            events.after(rng.randint(*_CUT_NS), self.link.cut, session, _RECONNECT_NS)
+        elif fault is Fault.RESTARTED:
+            events.after(rng.randint(*_CUT_NS), self.link.restart, session, rng.randint(*_RESTART_NS))
+        elif self._quota:
+            pause = rng.random()
+            if pause < _BUSY_SHARE:
+                self._after(rng.randint(*_BUSY_NS))
+            elif pause < 1 - _IDLE_SHARE:
+                self._after(rng.randint(*_PAUSE_NS))
+            else:
+                self.link.close(session, rng.randint(*_IDLE_NS))
+        elif all(stream.is_settled for stream in self._streams):
+            self.link.close(session)
+        else:
+            self._after(_WAIT_NS)
+
+    def _commit(self, session: Session) -> Fault | None:
+        """Send the messages of a transaction, faults and all; returns the fault."""
+        world = self._world
+        stream = world.rng.choice(self._streams)
+        room = _LAST_NUMBER - stream.number
+        if not room:
+            if not stream.unacknowledged:
+                stream.begin_sequence()
+            return None
+        fault = self._faults.strike()
+        if fault is Fault.EXPIRED and room > 1:
+            stream.number += 1
+            room -= 1
+        smallest = 2 if fault is Fault.POSTPONED or self.branch.shares_numbers else 1
+        count = min(max(world.rng.choice(_TRANSACTION_SIZES), smallest), self._quota, room)
+        self._quota -= count
+        is_quiet = not stream.unacknowledged
+        sent = self._transaction(stream, count)
+        first = sent[0][0]
+        if fault in (Fault.LOST, Fault.LOST_AND_EXPIRED):
+            if fault is Fault.LOST_AND_EXPIRED:
+                first.time_to_reach_s = _SHORT_LIFE_S
+            del sent[0]
+        elif fault is Fault.POSTPONED and count > 1:
+            postponed, (second, _), *others = sent
+            sent = [(second, postponed[1]), *others, postponed]
+        elif fault is Fault.NOT_ACKNOWLEDGED:
+            stream.loses_order_ack = True
+        elif fault is Fault.SILENT:
+            stream.silent_until_ns = world.events.now + world.rng.choice(_SILENCES_S) * SECOND
+        elif fault is Fault.RECEIVER_RESTARTED:
+            down_ns = world.rng.randint(*_RESTART_NS)
+            world.events.after(world.rng.randint(*_CUT_NS), self._receiver.restart, down_ns)
+        elif fault is Fault.RESTORED:
+            del sent[-1]
+        sent += [(message, message.number - 1) for message in stream.left_behind]
+        stream.left_behind.clear()
+        if world.rng.random() < _EXPRESS_SHARE:
+            sent.append((self._message(stream, self._express), 0))
+        for message, previous in sent:
+            session.send(message, previous)
+        session.pump()
+        if is_quiet:
+            stream.expect_order_ack()
+        if fault is Fault.RESTORED:
+            self._timestamp += 1
+            self._sequence_ordinal = 0
+            for each in self._streams:
+                each.restore()
+        return fault
+
+    def _transaction(self, stream: Stream, count: int) -> list[tuple[Message, int]]:
+        """New messages of one transaction, each with its PreviousTxSequenceNumber."""
+        rng = self._world.rng
+        self._transaction_id = (self._transaction_id + 1) % _TRANSACTION_IDS
+        final_ack_required, first, last = _TRANSACTION_BITS
+        flags = self._transaction_id << 4 | (final_ack_required if rng.random() < _FINAL_ACK_SHARE else 0)
+        messages = []
+        for index in range(count):
+            stream.number += 1
+            # The first of a transaction go to one queue after the other: what is numbered together shows.
+            each_queue = index < len(stream.templates)
+            message = self._message(stream, stream.templates[index] if each_queue else rng.choice(stream.templates))
+            message.sequence_id, message.number = stream.sequence_id, stream.number
+            message.transaction_flags = flags | (first if index == 0 else 0) | (last if index == count - 1 else 0)
+            stream.unacknowledged.append(message)
+            messages.append((message, stream.last_sent))
+            stream.last_sent = stream.number
+        return messages
+
+    def _message(self, stream: Stream, template: Template) -> Message:
+        world = self._world
+        self._message_ordinal += 1
+        plain = self._message_ordinal == self.branch.message_ordinal
+        life_s = _SHORT_LIFE_S if world.rng.random() < _SHORT_LIVED_SHARE else build.FOUR_DAYS
+        ordinal = self._message_ordinal & 0xFFFFFFFF
+        return Message(stream, template, ordinal, world.events.now // SECOND, world.body(plain=plain), life_s)

@@ -1,0 +1,98 @@
+"""Messages, and the packets that they travel in: built once for a sender and a queue, patched for every message."""
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from jobs.simulator import build
+from schemas.wire import (
+    BASE_HEADER,
+    MESSAGE_PROPERTIES_HEADER,
+    TRANSACTION_HEADER,
+    USER_HEADER,
+    DeliveryMode,
+    Header,
+    QueueType,
+)
+from udfs.msmq.identifiers import direct_name, private_name
+
+if TYPE_CHECKING:
+    from jobs.simulator.stream import Stream
+
+
+def _offset(header: Header, field: str) -> int:
+    """Where a field begins in its header."""
+    names = [f.attribute for f in header.fixed]
+    return sum(f.size for f in header.fixed[: names.index(field)])
+
+
+BASE_FLAGS = _offset(BASE_HEADER, "base_flags")
+_PACKET_SIZE = _offset(BASE_HEADER, "packet_size")
+_SENT_AT = BASE_HEADER.size + _offset(USER_HEADER, "sent_at")
+_HOP_COUNT = _SENT_AT + 8  # the low byte of UserHeader.Flags, behind SentTime and MessageID
+_BODY_SIZE = _offset(MESSAGE_PROPERTIES_HEADER, "body_size")
+_PACK_SIZE = struct.Struct("<II").pack_into  # PacketSize, TimeToReachQueue
+_PACK_SENT = struct.Struct("<II").pack_into  # SentTime, MessageID
+_PACK_TRANSACTION = struct.Struct("<IQII").pack_into  # Flags, TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
+_PACK_BODY_SIZES = struct.Struct("<II").pack_into  # MessageSize, AllocationBodySize
+
+
+class Template:
+    """The packets of one sender to one queue."""
+
+    def __init__(self, source: UUID, receiver: UUID, queue: build.QueueName, *, transactional: bool = True) -> None:
+        """A direct queue's host is named by the queue itself, a private one's by `receiver`."""
+        self.is_direct = queue.type is QueueType.DIRECT
+        label = f"From {source}"
+        packet = build.user_message(
+            source,
+            message_id=0,
+            destination=queue,
+            queue_manager_address=build.NULL if self.is_direct else receiver,
+            sequence=(0, 1, 0) if transactional else None,
+            delivery_mode=DeliveryMode.RECOVERABLE if transactional else DeliveryMode.EXPRESS,
+            label=label,
+        )
+        name = queue.content
+        self.destination_queue = direct_name(name) if self.is_direct else private_name(receiver.bytes_le + name)
+        self._transaction = BASE_HEADER.size + USER_HEADER.size + len(queue.in_user_header)
+        self._transactional = transactional
+        self._properties = self._transaction + (TRANSACTION_HEADER.size if transactional else 0)
+        self._head = packet[: self._properties + MESSAGE_PROPERTIES_HEADER.size + len(build.utf16(label))]
+
+    def packet(self, message: "Message", previous: int, hops: int = 0) -> bytearray:
+        """The message as it is sent with this PreviousTxSequenceNumber, behind so many routing servers."""
+        packet = bytearray(self._head)
+        size = len(message.body)
+        _PACK_SENT(packet, _SENT_AT, message.sent_at_s, message.ordinal)
+        packet[_HOP_COUNT] |= hops
+        if self._transactional:
+            identity = message.sequence_id, message.number
+            _PACK_TRANSACTION(packet, self._transaction, message.transaction_flags, *identity, previous)
+        _PACK_BODY_SIZES(packet, self._properties + _BODY_SIZE, size, size)
+        packet += message.body
+        packet += build.FILL * (-len(packet) % 4)
+        _PACK_SIZE(packet, _PACKET_SIZE, len(packet), message.time_to_reach_s)
+        return packet
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message in its sender's table; `sequence_id` and `number` are 0 when it is not transactional."""
+
+    stream: "Stream"
+    template: Template
+    ordinal: int
+    sent_at_s: int
+    body: bytes
+    time_to_reach_s: int = build.FOUR_DAYS
+    sequence_id: int = 0
+    number: int = 0
+    transaction_flags: int = 0
+    judged_accepted: bool = False
+    """The capture shows that its (TxSequenceID, TxSequenceNumber) was accepted."""
+
+    def has_expired(self, now_s: int) -> bool:
+        """Whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""
+        return now_s - self.sent_at_s > self.time_to_reach_s

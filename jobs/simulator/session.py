@@ -1,0 +1,186 @@
+"""A protocol session on a TCP connection: set-up, the window, SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.1.6.1)."""
+
+from collections import deque
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from jobs.simulator import build
+from jobs.simulator.capture import Seen
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events
+from jobs.simulator.network import Connection, Direction
+from jobs.simulator.packets import BASE_FLAGS, Message
+
+_WINDOW = 64  # unacknowledged messages, [MS-MQQB] 3.1.3.2
+_ACK_FLAGS = 32  # recoverable messages that one SessionHeader can acknowledge
+_RECOVERABLE_ACK_NS = 500 * MILLISECOND
+_ACK_TIMEOUT_NS = 20 * SECOND
+_HAS_SESSION_HEADER = 0x10
+
+
+class Side:
+    """One queue manager's counts on a session, and the SessionAcks it sends ([MS-MQQB] 3.1.1.4, 3.1.6.4)."""
+
+    peer: "Side"
+
+    def __init__(self, session: "Session", direction: Direction) -> None:
+        """Count from 0, as every TCP connection does; `direction` leads to the peer."""
+        self.direction = direction
+        self._session = session
+        self._events = session.events
+        self._sent = self._sent_recoverable = 0
+        self._received = self._received_recoverable = 0
+        self._acknowledged = 0  # packets of this side that the peer has acknowledged
+        self._answered_recoverable = 0  # recoverable packets of the peer that this side has acknowledged
+        self._ack_since = self._ack_due = 0  # ns; 0 when there is nothing to acknowledge
+
+    @property
+    def unacknowledged(self) -> int:
+        """UserMessage-shaped packets that the peer has not acknowledged."""
+        return self._sent - self._acknowledged
+
+    def post(
+        self, packet: bytearray, deliver: Action, *arguments: Any, recoverable: bool, seen: Seen | None = None
+    ) -> None:
+        """Write a UserMessage-shaped packet; it carries a SessionHeader when 75 % of the ack timer have run."""
+        self._sent += 1
+        self._sent_recoverable += recoverable
+        acknowledged = None
+        if self._ack_due and 4 * (self._events.now - self._ack_since) > 3 * (self._ack_due - self._ack_since):
+            packet[BASE_FLAGS] |= _HAS_SESSION_HEADER
+            packet += bytes(build.session_header(**self._counts()))
+            acknowledged = self._received
+        self.direction.write(packet, self.peer.take, acknowledged, recoverable, deliver, arguments, seen=seen)
+
+    def take(self, acknowledged: int | None, recoverable: bool, deliver: Action, arguments: tuple[Any, ...]) -> None:
+        """Count a packet from the peer, and pass it on."""
+        if acknowledged is not None:
+            self.acknowledged_up_to(acknowledged)
+        self._received += 1
+        unanswered = self._received_recoverable - self._answered_recoverable
+        self._received_recoverable += recoverable
+        if not self._ack_due:
+            self._start_timer(_RECOVERABLE_ACK_NS if recoverable else _ACK_TIMEOUT_NS // 2)
+        elif recoverable and not unanswered:
+            self._start_timer(_RECOVERABLE_ACK_NS)
+        if unanswered + recoverable == _ACK_FLAGS:
+            self._send_ack()
+        deliver(*arguments)
+
+    def acknowledged_up_to(self, count: int) -> None:
+        """The peer has received so many packets."""
+        self._acknowledged = count
+        self._session.pump()
+
+    def _start_timer(self, delay_ns: int) -> None:
+        self._ack_since, self._ack_due = self._events.now, self._events.now + delay_ns
+        self._events.at(self._ack_due, self._ack_timer, self._ack_due)
+
+    def _ack_timer(self, due: int) -> None:
+        if due == self._ack_due:
+            self._send_ack()
+
+    def _send_ack(self) -> None:
+        if self._session.open:
+            packet = build.session_ack(**self._counts())
+            self.direction.write(packet, self.peer.acknowledged_up_to, self._received)
+            self.direction.flush()
+
+    def _counts(self) -> dict[str, int]:
+        """The fields of a SessionHeader, [MS-MQMQ] 2.2.20.4; what it acknowledges needs no more acknowledgment."""
+        unanswered = self._received_recoverable - self._answered_recoverable
+        counts = {
+            "ack_sequence_number": self._received,
+            "recoverable_msg_ack_seq_number": self._answered_recoverable + 1 if unanswered else 0,
+            "user_msg_sequence_number": self._sent,
+            "recoverable_msg_seq_number": self._sent_recoverable,
+        }
+        self._answered_recoverable = self._received_recoverable
+        self._ack_due = 0
+        flags = {"recoverable_msg_ack_flags": (1 << unanswered) - 1}
+        return {name: count & 0xFFFF for name, count in counts.items()} | flags
+
+
+class Session:
+    """A session between a queue manager and the next, which takes its messages."""
+
+    def __init__(self, connection: Connection, take: Action, *, hops: int, is_final: bool) -> None:
+        """Be closed, with nothing to send; `hops`: routing servers before it, `is_final`: the next hop is the last."""
+        self.events: Events = connection.network.events
+        self.open = False
+        self.connection = connection
+        self.near, self.far = Side(self, connection.up), Side(self, connection.down)
+        self.near.peer, self.far.peer = self.far, self.near
+        self._take = take
+        self._hops, self._is_final = hops, is_final
+        self._backlog: deque[tuple[Message, int]] = deque()
+        self._under_way: deque[tuple[Message, int]] = deque()
+
+    @property
+    def initiator(self) -> str:
+        """The sender's address as the receiver sees it."""
+        return str(self.connection.initiator.address)
+
+    def establish(self, client: UUID, server: UUID, booted_ns: int, then: Action, *, is_direct: bool) -> None:
+        """Connect, exchange EstablishConnection and ConnectionParameters, and do `then`."""
+        named = build.NULL if is_direct else server
+        time_stamp_ms = (self.events.now - booted_ns) // MILLISECOND & 0xFFFFFFFF
+        exchange = iter(
+            (
+                (self.near, build.establish_connection(client, named, time_stamp_ms=time_stamp_ms)),
+                (self.far, build.establish_connection(client, server, time_stamp_ms=time_stamp_ms)),
+                (self.near, build.connection_parameters()),
+                (self.far, build.connection_parameters()),
+            )
+        )
+
+        def step() -> None:
+            side, packet = next(exchange, (None, b""))
+            if side is None:
+                self.begin(then)
+            else:
+                side.direction.write(packet, step)
+                side.direction.flush()
+
+        self.connection.open(step)
+
+    def begin(self, then: Action) -> None:
+        """Be open, whether the capture saw how or not, and do `then`."""
+        self.open = True
+        self.connection.is_opening = False
+        then(self)
+
+    def close(self, then: Action, *, reset: bool = False) -> None:
+        """Send nothing more; do `then` when all that was sent has arrived and the connection is closed."""
+        self.open = False
+        self.connection.close(then, reset=reset)
+
+    def cut(self, then: Action) -> None:
+        """Lose the connection with all that is under way, and do `then`."""
+        self.open = False
+        self.connection.cut(then)
+
+    def send(self, message: Message, previous: int) -> None:
+        """Send a message as soon as the window lets it, with the next `pump`."""
+        self._backlog.append((message, previous))
+
+    def left(self) -> list[tuple[Message, int]]:
+        """What the peer has not acknowledged, and what was not sent."""
+        return [*self._under_way, *self._backlog]
+
+    def pump(self) -> None:
+        """Send what the window lets through."""
+        near, backlog, under_way = self.near, self._backlog, self._under_way
+        while len(under_way) > near.unacknowledged:
+            under_way.popleft()
+        if not self.open:
+            return
+        while backlog and near.unacknowledged < _WINDOW:
+            message, previous = backlog.popleft()
+            under_way.append((message, previous))
+            packet = message.template.packet(message, previous, self._hops)
+            seen: Seen | None = None
+            if self._is_final and message.number:
+                seen = partial(message.stream.verdicts.judge, message, previous, self.connection)
+            near.post(packet, self._take, self, message, previous, recoverable=message.number > 0, seen=seen)
+        near.direction.flush()

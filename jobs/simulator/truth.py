@@ -1,0 +1,132 @@
+"""truth.json: what a replay must say of every transactional message that the capture holds."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import TextIO
+from uuid import UUID
+
+from jobs.simulator.network import Connection
+from jobs.simulator.packets import Message
+
+TRUTH = "truth.json"
+_Pair = tuple[int, int]
+
+
+class Verdicts:
+    """The verdicts on the messages of one scope: the contract's table, one message after the other."""
+
+    def __init__(self, rows: TextIO, *, by_queue: bool) -> None:
+        """Write the rows of truth.json that the scope has, a line each; `by_queue`: a queue has a scope of its own."""
+        self._rows = rows
+        self._separator = ""
+        self._by_queue = by_queue
+        self._before: _Pair | None = None  # IncomingTxSequenceID and IncomingTxSequenceNumber
+        self._sent_before: _Pair = (0, 0)
+        self._rejects = 0
+        self._judged = False
+        self._missing = False  # since the state was set
+        self._missing_aside = False  # on a session that may turn out to have no message of the scope
+        self._acks: list[tuple[int, _Pair, Connection, bool]] = []
+
+    def missing(self, connection: Connection) -> None:
+        """A session of the scope lacks bytes: one without known names counts where it has messages of the scope."""
+        if connection.begins_captured or self._judged:
+            self._missing = True
+        else:
+            self._missing_aside = True
+
+    def acknowledged(self, pair: _Pair, connection: Connection, is_direct: bool, time_ns: int) -> None:
+        """An OrderAck is seen: before the first message, it fixes the state. One in the direct form names nobody."""
+        if not self._judged:
+            self._acks.append((time_ns, pair, connection, is_direct))
+
+    def judge(self, message: Message, previous: int, connection: Connection, time_ns: int) -> None:
+        """Judge a message with this PreviousTxSequenceNumber, completed then in the capture, and write its row."""
+        pair = sequence_id, number = message.sequence_id, message.number
+        if not self._judged:
+            self._open(sequence_id, connection, time_ns)
+        before = self._before
+        same = before is not None and sequence_id == before[0]
+        incoming = before[1] if before is not None and same else 0
+        gap = number - incoming - 1
+        accepted: bool | None = True
+        verdict, reason = "in_order" if same else "new_sequence", None
+        if before is None and previous:
+            accepted, verdict, reason = None, "unknown", "no_prior_state"
+        elif before is not None and pair <= before:
+            accepted, reason = False, "late" if same else "stale_sequence"
+        elif self._missing and before is not None and (previous > incoming or gap):
+            accepted, verdict, reason = None, "unknown", "capture_gap"
+        elif previous > incoming:
+            accepted, reason = False, "predecessor_missing"
+        elif gap:
+            verdict = "gap_expired"
+        if accepted is False:
+            is_duplicate = message.judged_accepted or pair <= self._sent_before
+            verdict, reason = ("duplicate", None) if is_duplicate else ("out_of_order", reason)
+            self._rejects += 1
+        else:
+            if accepted is None:
+                self._sent_before = max(self._sent_before, (sequence_id, previous))
+            self._rejects, self._before, self._missing = 0, pair, False
+            message.judged_accepted = True
+        said = "null" if accepted is None else "true" if accepted else "false"
+        self._rows.write(
+            f'{self._separator}{{"id": "{sequence_id}", "no": {number}, "prev": {previous}, "accepted": {said}, '
+            f'"verdict": "{verdict}", "reason": {json.dumps(reason)}, '
+            f'"gap": {gap if verdict == "gap_expired" else 0}, "reject": {self._rejects}, '
+            f'"before": {f"""["{before[0]}", {before[1]}]""" if before else "null"}, "mid": {message.ordinal}}}'
+        )
+        self._separator = ",\n"
+
+    def _open(self, sequence_id: int, connection: Connection, time_ns: int) -> None:
+        """Take the state from the last OrderAck before the scope's first message, if there is one."""
+        self._judged = True
+        self._missing |= self._missing_aside and not connection.begins_captured
+        fixing = [
+            (ack_ns, pair)
+            for ack_ns, pair, on, is_direct in self._acks
+            if ack_ns < time_ns
+            and (not self._by_queue or pair[0] == sequence_id)
+            and (not is_direct or on.begins_captured or on is connection)
+        ]
+        self._acks.clear()
+        if fixing:
+            _, self._before = max(fixing)
+            self._sent_before = self._before
+
+
+class Truth:
+    """The verdicts of all scopes, whose rows are kept in files of their own until they are put together."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep the rows in the folder."""
+        self._folder = folder
+        self._scopes: list[tuple[dict[str, str], TextIO]] = []
+        self.files = ExitStack()
+
+    def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
+        """The verdicts of a scope; `destination_queue` where its sender has several scopes."""
+        scope = {"source_queue_manager": str(source)}
+        if destination_queue is not None:
+            scope["destination_queue"] = destination_queue
+        rows = self.files.enter_context(TemporaryFile("w+", dir=self._folder))  # noqa: SIM115 - the stack closes it
+        self._scopes.append((scope, rows))
+        return Verdicts(rows, by_queue=by_queue)
+
+    def write(self) -> None:
+        """Write all scopes in which a message arrived."""
+        with (self._folder / TRUTH).open("w", encoding="utf-8") as file:
+            separator = "[\n"
+            file.write(separator * (not any(rows.tell() for _, rows in self._scopes)))
+            for scope, rows in self._scopes:
+                if rows.tell():
+                    file.write(f'{separator}{json.dumps(scope)[:-1]}, "rows": [\n')
+                    rows.seek(0)
+                    copyfileobj(rows, file)
+                    file.write("\n]}")
+                    separator = ",\n"
+            file.write("\n]\n")

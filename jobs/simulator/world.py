@@ -1,0 +1,152 @@
+"""What all queue managers share, and how they connect to one another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from random import Random
+from uuid import UUID
+
+from jobs.simulator import build
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events
+from jobs.simulator.network import Connection, Endpoint, Network
+from jobs.simulator.session import Session
+from jobs.simulator.stream import Stream
+from jobs.simulator.truth import Truth
+
+MSMQ_PORT = 1801
+_LATENCY_NS = 2 * MILLISECOND
+_SETTING_UP_NS = SECOND  # at most
+_PORT_REUSE = 0.5  # of reconnections
+_EPHEMERAL_PORTS = 49_152
+_NAT_PORTS = 61_000
+LARGEST_BODY = 1 << 20
+_POOL_PARTS, _POOL_PART = 64, 16_384  # bytes that bodies are cut from
+
+
+class World:
+    """All there is: time, the network, chance, and where the truth is written."""
+
+    def __init__(self, rng: Random, events: Events, network: Network, truth: Truth, bodies: tuple[int, int]) -> None:
+        """Bodies have a size between two."""
+        self.rng, self.events, self.network, self.truth = rng, events, network, truth
+        self.begins_ns = network.tap.blindness.begins_ns
+        self._bodies = bodies
+        # A body may hold a whole packet: what looks like a header is not always one. None ends where a segment does.
+        decoy = build.user_message(UUID(int=rng.getrandbits(128)), message_id=1, sequence=(1, 1, 0), body=b"within")
+        self._pool = b"".join(rng.randbytes(_POOL_PART + 1) + decoy + bytes(3) for _ in range(_POOL_PARTS))
+        if not network.tap.is_whole:  # behind a hole even the contract takes a packet in a body for one
+            self._pool = rng.randbytes(len(self._pool))
+        self._nat_port = _NAT_PORTS
+
+    def next_nat_port(self) -> int:
+        """The next port that the address translator gives out."""
+        self._nat_port = _NAT_PORTS + (self._nat_port + 1 - _NAT_PORTS) % ((1 << 16) - _NAT_PORTS)
+        return self._nat_port
+
+    def body(self, *, plain: bool = False) -> bytes:
+        """The body of a message, from the beginning of the pool, where no packet is, when it is to be `plain`."""
+        smallest, largest = self._bodies
+        size = smallest + int(self.rng.random() * (largest - smallest + 1))
+        start = 0 if plain else int(self.rng.random() * (len(self._pool) - size)) & ~3
+        return self._pool[start : start + size]
+
+
+class Host:
+    """A queue manager that others connect to."""
+
+    def __init__(self, rng: Random, addresses: dict[int, str], index: int) -> None:
+        """Listen on an IPv4 and an IPv6 address."""
+        self.guid = UUID(int=rng.getrandbits(128), version=4)
+        self.addresses = {version: ip_address(text.format(index + 1)) for version, text in addresses.items()}
+        self.links: list[Link] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How a queue manager connects to the next."""
+
+    address: IPv4Address | IPv6Address
+    is_direct: bool
+    behind_nat: bool = False
+    isn_near_wrap: bool = False
+    hops: int = 0
+    is_final: bool = True
+
+
+class Link:
+    """A queue manager's sessions with the next one, one at a time."""
+
+    def __init__(
+        self, world: World, near: UUID, far: Host, line: Line, take: Action, opened: Callable[[Session], None]
+    ) -> None:
+        """Have none; `take` is what the next does with a message, `opened` is told of each new session."""
+        self.session: Session | None = None
+        self.streams: list[Stream] = []
+        """Those that arrive at their destination there."""
+        self._world, self._near, self._far, self._line = world, near, far, line
+        self._take, self._opened = take, opened
+        self._booted_ns = world.events.now - world.rng.randrange(10**15)
+        self._port = _EPHEMERAL_PORTS + world.rng.randrange(4_096)
+        far.links.append(self)
+
+    def connect(self) -> None:
+        """Open a session; not when the capture is about to begin, so that it has seen all of a set-up or nothing."""
+        events, begins_ns = self._world.events, self._world.begins_ns
+        if begins_ns - _SETTING_UP_NS <= events.now < begins_ns:
+            events.at(begins_ns + self._world.rng.randrange(_SETTING_UP_NS), self.connect)
+            return
+        session = self._new_session(is_open=False)
+        session.establish(self._near, self._far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
+
+    def go_on(self) -> Session:
+        """The session that was there before the simulation; `begin` makes it go on."""
+        return self._new_session(is_open=True)
+
+    def begin(self, session: Session) -> None:
+        """Use a session from now on."""
+        session.begin(self._begin)
+
+    def close(self, session: Session, pause_ns: int | None = None, *, reset: bool = False) -> None:
+        """Close the session when all that was sent has arrived; connect again after the pause, if there is one."""
+        self.session = None
+        session.close(partial(self._again, pause_ns), reset=reset)
+
+    def cut(self, session: Session, pause_ns: int) -> None:
+        """Lose the session, if it is still the one, with all that is under way; connect again after the pause."""
+        if session is self.session:
+            self.session = None
+            session.cut(partial(self._again, pause_ns))
+
+    def restart(self, session: Session, pause_ns: int) -> None:
+        """Lose the session as a queue manager does that is started anew."""
+        if session is self.session:
+            self._booted_ns = self._world.events.now
+            self.cut(session, pause_ns)
+
+    def _again(self, pause_ns: int | None) -> None:
+        if pause_ns is not None:
+            self._world.events.after(pause_ns, self.connect)
+
+    def _begin(self, session: Session) -> None:
+        self.session = session
+        self._opened(session)
+
+    def _new_session(self, *, is_open: bool) -> Session:
+        rng, line = self._world.rng, self._line
+        if line.behind_nat:
+            self._port = self._world.next_nat_port()
+        elif line.isn_near_wrap or rng.random() > _PORT_REUSE:  # near numbers on one port would be one connection's
+            self._port = _EPHEMERAL_PORTS + (self._port + 1) % (1 << 14)
+        isn = (1 << 32) - rng.randrange(1, 4_096) if line.isn_near_wrap else rng.getrandbits(32)
+        initiator = Endpoint(line.address, self._port)
+        acceptor = Endpoint(self._far.addresses[line.address.version], MSMQ_PORT)
+        positions = isn, rng.getrandbits(32)
+        connection = Connection(self._world.network, initiator, acceptor, positions, _LATENCY_NS, is_open=is_open)
+
+        def missing() -> None:
+            for stream in self.streams:
+                stream.verdicts.missing(connection)
+
+        connection.missing = missing
+        return Session(connection, self._take, hops=line.hops, is_final=line.is_final)

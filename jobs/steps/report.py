@@ -1,0 +1,210 @@
+"""Gold tables into one self-contained HTML file."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.app.command import Summary
+from jobs.app.config import ALL, LAST, Config, moment
+from jobs.app.errors import JobError, UsageError
+from jobs.app.logs import progress
+from jobs.app.parallel import run_in_parallel
+from jobs.app.spark_session import codegen_for_size
+from jobs.report_page import arrange
+from jobs.report_page.arrange import Rows
+from jobs.report_page.render import files, render
+from jobs.steps.summary import captured_bytes
+from jobs.transforms import report
+from jobs.transforms.expressions import nanoseconds
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
+from udfs.capture.files import locate
+
+_TABLES = (
+    *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
+    *(MESSAGES, ACKS, HANDSHAKES),
+    *(ENDS, VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
+)
+_OPTIONS = (
+    *("since", "session", "listed_findings", "listed_sessions"),
+    *("drawn_sessions", "drawn_pictures", "drawn_points"),
+)
+NAME = "report.html"
+_HEAD_BYTES = 4096
+_KEYS = "stream_id STRING, stream_offset BIGINT"
+_PICTURES = "session_id STRING, scope_key STRING, source_queue_manager STRING, receiver STRING"
+
+
+def run(spark: SparkSession, config: Config) -> Summary:
+    """Write the report; returns where it is."""
+    warehouse = Warehouse.of(spark, config)
+    place = destination(warehouse, config)
+    if place is None:
+        raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
+    with codegen_for_size(spark, captured_bytes(warehouse)):
+        step(warehouse, config)
+    return {"report": place}
+
+
+def step(warehouse: Warehouse, config: Config) -> None:
+    """Write the report, unless there is no place for it."""
+    place = destination(warehouse, config)
+    if place is None:
+        progress("report: not written, as registered tables have no folder for it: give --out FILE")
+        return
+    warehouse.require(FINDINGS, "replay")
+    made_from = mark(warehouse, config)
+    if made_from in head(place):
+        progress(f"report: nothing new in {place}")
+        return
+    write(place, render(found(warehouse, config), made_from))
+    progress(f"report: wrote {place}")
+
+
+def mark(warehouse: Warehouse, config: Config) -> str:
+    """What a report is made from, as a hash: the versions of the tables, the options, and this program's page."""
+    options = {name: getattr(config, name) for name in _OPTIONS}
+    text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def destination(warehouse: Warehouse, config: Config) -> str | None:
+    """Where the report goes: `--out`, else into the folder of the tables."""
+    return config.out or (None if warehouse.catalog_schema else warehouse.location(NAME))
+
+
+def write(uri: str, text: str) -> None:
+    """Put the text there whole or not at all.
+
+    A local file is renamed into place. Object stores show a file when it is complete.
+
+    Raises:
+        JobError: the place cannot be written.
+    """
+    try:
+        filesystem, path = locate(uri)
+        local = isinstance(filesystem, fs.LocalFileSystem)
+        folder = path.rpartition("/")[0]
+        if local and folder:
+            filesystem.create_dir(folder, recursive=True)
+        target = f"{path}.{uuid.uuid4().hex}" if local else path
+        with filesystem.open_output_stream(target) as file:
+            file.write(text.encode())
+        if local:
+            _rename(filesystem, target, path)
+    except (OSError, ValueError) as error:
+        raise JobError(f"The report cannot be written to {uri}: {error}") from error
+
+
+def head(uri: str) -> str:
+    """The first bytes of a report that is there already; nothing where none is.
+
+    Raises:
+        JobError: the place cannot be read.
+    """
+    try:
+        filesystem, path = locate(uri)
+        if filesystem.get_file_info(path).type is not fs.FileType.File:
+            return ""
+        with filesystem.open_input_stream(path) as file:
+            data: bytes = file.read(_HEAD_BYTES)
+    except (OSError, ValueError) as error:
+        raise JobError(f"The report cannot be written to {uri}: {error}") from error
+    return data.decode(errors="replace")
+
+
+def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:
+    try:
+        filesystem.move(source, target)
+    except OSError:
+        filesystem.delete_file(source)
+        raise
+
+
+def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
+    """What the page shows, as plain values; no part grows with the tables."""
+    tables = {table.name: warehouse.read(table) for table in _TABLES}
+    since, only = _since(config, tables["captures"]), config.session
+    all_sessions, all_verdicts, all_findings = (
+        report.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
+    )
+    extent = report.extent(all_sessions, since).collect()[0].asDict()
+    since = since if extent["cut"] else None
+    verdicts = report.of_period(all_verdicts, since)
+    sessions, files, streams = (
+        report.of_period(rows, since, "last_captured_at")
+        for rows in (all_sessions, tables["captures"], tables["streams"])
+    )
+    findings = report.findings_of_period(all_findings, tables["sequences"], since)
+    rows = _collected(
+        outcomes=report.outcomes(verdicts, *arrange.steps(extent)),
+        lost=report.never_accepted(all_verdicts, tables["sequences"], since),
+        kinds=report.findings_by_kind(findings),
+        every_finding=all_findings.groupBy().count() if since else None,
+        findings=report.worst_findings(findings, config.listed_findings) if config.listed_findings else None,
+        sessions=report.ranked_sessions(sessions, verdicts, findings, config.listed_sessions)
+        if config.listed_sessions
+        else None,
+        caveats=report.caveats(files, streams, tables["quarantine"], tables["books"]),
+    )
+    listed = [row["session_id"] for row in rows["sessions"]]
+    drawn_sessions = listed[: config.drawn_sessions]
+    drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
+    holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
+    keys = arrange.witness_keys(rows["findings"])
+    ends = tables["ends"]
+    limit = config.drawn_points
+    rows |= _collected(
+        witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),
+        coverage=report.coverage(tables["streams"], ends, tables["quarantine"], listed) if listed else None,
+        points=report.points(drawn, config.drawn_pictures, limit) if drawn_sessions else None,
+        holes=report.holes(tables["stream_gaps"], drawn, streams, ends, limit) if holed else None,
+    )
+    pictures = warehouse.spark.createDataFrame(arrange.pictures(rows), _PICTURES)
+    captures = sorted({row["capture_id"] for row in rows["points"]})
+    rows |= _collected(
+        others=_witnesses(
+            warehouse.spark, arrange.unseen_keys(rows), tables, ["messages", "acks", "packets", "stream_gaps"]
+        ),
+        stairs=report.stairs(tables["acks"], ends, tables["sequences"], pictures, limit) if captures else None,
+        uris=report.uris(tables["captures"], captures) if captures else None,
+    )
+    return arrange.page(rows, extent, config, warehouse.place, since)
+
+
+def _witnesses(
+    spark: SparkSession, keys: list[tuple[str, int]], tables: Mapping[str, DataFrame], names: Sequence[str]
+) -> DataFrame | None:
+    """The rows with these keys in the first of the named tables that has them."""
+    if not keys:
+        return None
+    wanted = spark.createDataFrame(keys, _KEYS)
+    return report.witness_rows(wanted, [tables[name] for name in names], tables["captures"])
+
+
+def _collected(**bounded: DataFrame | None) -> dict[str, Rows]:
+    """The rows of DataFrames that are bounded, collected side by side, as most of it is planning; none for None."""
+    return dict(zip(bounded, run_in_parallel(partial(_rows, rows) for rows in bounded.values()), strict=True))
+
+
+def _rows(bounded: DataFrame | None) -> Rows:
+    return [] if bounded is None else [row.asDict() for row in bounded.collect()]
+
+
+def _since(config: Config, captures: DataFrame) -> datetime | None:
+    """Where the period begins; None when it is all that the tables hold."""
+    if config.since == ALL:
+        return None
+    if config.since != LAST:
+        return moment(config.since)
+    rows = report.last_run(captures).select(nanoseconds("since").alias("ns")).collect()
+    return datetime.fromtimestamp(rows[0]["ns"] // 10**9, UTC) if rows and rows[0]["ns"] is not None else None

@@ -1,0 +1,88 @@
+"""What a run found, from the tables."""
+
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
+from schemas.messages import ACKS, DECODED, MESSAGES
+from schemas.replay import FINDINGS, VERDICTS
+from schemas.table import Table
+
+_INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
+_DECODED = (
+    *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
+    *((table, "decoded_alone") for table in DECODED),
+)
+_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
+_CAPTURES = _INGESTED[:1]
+
+Counts = dict[str, dict[str, int]]
+"""Rows of a table (or `decoded_alone`) by the values of a column; by "true" and "false" when it is BOOLEAN."""
+
+
+def captured_bytes(warehouse: Warehouse) -> int:
+    """Size of all captures that were taken in."""
+    if not warehouse.has(CAPTURES):
+        return 0
+    size: int | None = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
+    return size or 0
+
+
+def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Where the tables are; captures by status, packets by type, quarantine by reason, books."""
+    counts = _counts(warehouse, _INGESTED)
+    return {"tables": warehouse.place} | counts | {"books": _books(counts)}
+
+
+def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Messages, transactional messages, acks, packets that the slow path decoded; quarantine by reason, books."""
+    return _decoded(_counts(warehouse, _DECODED))
+
+
+def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Verdicts and findings by kind."""
+    return dict(_counts(warehouse, _REPLAYED))
+
+
+def summary(warehouse: Warehouse) -> dict[str, Any]:
+    """All of these."""
+    counts = _counts(warehouse, _CAPTURES + _DECODED + _REPLAYED)
+    replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
+    return {"tables": warehouse.place, "captures": counts["captures"]} | _decoded(counts) | replayed
+
+
+def _decoded(counts: Counts) -> dict[str, Any]:
+    messages = counts["messages"]
+    return {
+        "messages": sum(messages.values()),
+        "transactional_messages": messages.get("true", 0),
+        "acks": counts["acks"],
+        "decoded_alone": counts["decoded_alone"].get("true", 0),
+        "quarantine": counts["quarantine"],
+        "books": _books(counts),
+    }
+
+
+def _books(counts: Counts) -> dict[str, int]:
+    return {"balanced": counts["books"].get("true", 0), "unbalanced": counts["books"].get("false", 0)}
+
+
+def _counts(warehouse: Warehouse, columns: tuple[tuple[Table, str], ...]) -> Counts:
+    """Rows of each table by the values of one column, of which there are few, the most first: in one query.
+
+    `decoded_alone` is counted over all tables that have it.
+    """
+    names = [column if column == "decoded_alone" else table.name for table, column in columns]
+    values = [
+        warehouse.read(table).select(F.lit(name).alias("name"), F.col(column).cast("string").alias("value"))
+        for name, (table, column) in zip(names, columns, strict=True)
+    ]
+    rows = reduce(DataFrame.unionAll, values).groupBy("name", "value").count()
+    found: Counts = {name: {} for name in names}
+    for row in rows.orderBy(F.desc("count"), "value").collect():
+        found[row["name"]][row["value"]] = row["count"]
+    return found

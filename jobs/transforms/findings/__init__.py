@@ -1,0 +1,1 @@
+"""Finds what an analyst should look at, with words and the rows that prove it."""

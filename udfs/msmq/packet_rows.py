@@ -1,0 +1,84 @@
+"""Rows of framed packets: which records they came from, and their bytes with the body left out."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from udfs.arrow.buffers import slices
+from udfs.capture.reader import NO_TIME
+from udfs.msmq.batch import Packets
+from udfs.msmq.layout import PACKET_TYPES, outline
+
+Ints = NDArray[np.int64]
+
+_FRAME_BITS = 40
+_FRAMES = (1 << _FRAME_BITS) - 1
+_PACKET_TYPES = np.array([str(packet_type) for packet_type in PACKET_TYPES])
+
+
+def arrival(capture: int, frame: int) -> int:
+    """A number that orders records as they are taken: by the rank of their capture, then by record number."""
+    return capture << _FRAME_BITS | frame
+
+
+def record(number: int) -> tuple[int, int]:
+    """Rank of the capture and record number of an `arrival`."""
+    return number >> _FRAME_BITS, number & _FRAMES
+
+
+class Pieces(NamedTuple):
+    """Consecutive stream bytes, one element a piece: the offset of its first byte, its `arrival`, its time in ns."""
+
+    start: Ints
+    arrival: Ints
+    time_ns: Ints
+
+    def at(self, offset: int) -> int:
+        """Arrival of the byte at a stream offset."""
+        return int(self.arrival[np.searchsorted(self.start, offset, "right") - 1])
+
+    def of_packets(self, start: Ints, size: Ints) -> dict[str, Any]:
+        """Of each packet: the record that arrived last, and the lowest record number in that record's capture."""
+        first = np.searchsorted(self.start, start, "right") - 1
+        last = np.searchsorted(self.start, start + size, "left")
+        ends = np.stack([first, last], axis=1).ravel()
+        done = np.maximum.reduceat(np.append(self.arrival, np.iinfo(np.int64).min), ends)[::2]
+        earliest = np.minimum.reduceat(np.append(self.arrival, np.iinfo(np.int64).max), ends)[::2]
+        capture = done >> _FRAME_BITS
+        for i in np.flatnonzero(earliest >> _FRAME_BITS != capture).tolist():
+            of_packet = self.arrival[first[i] : last[i]]
+            earliest[i] = of_packet[of_packet >> _FRAME_BITS == capture[i]].min()
+        order = np.argsort(self.arrival)
+        time_ns = self.time_ns[order[np.searchsorted(self.arrival, done, sorter=order)]]
+        return {
+            "captured_ns": pa.array(time_ns, mask=time_ns == NO_TIME),
+            "capture": pa.array(capture),
+            "first_frame": pa.array(earliest & _FRAMES),
+            "last_frame": pa.array(done & _FRAMES),
+        }
+
+
+def packet_bytes(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
+    """Size, type, raw and trailer of each packet in the buffer; without its body unless bodies are kept."""
+    lines = outline(Packets.whole(buffer, start, size))
+    raw = size if keep_bodies else lines["raw_size"].astype(np.int64)
+    whole = keep_bodies | (lines["trailer_offset"] < 0)
+    trailer_at = np.where(whole, size, lines["trailer_offset"])
+    trailer = slices(buffer, start + trailer_at, size - trailer_at)
+    return {
+        "size": pa.array(size),
+        "packet_type": pa.array(_PACKET_TYPES[lines["packet_type"]]),
+        "raw": slices(buffer, start, raw),
+        "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
+    }
+
+
+def struct_rows(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:
+    """The columns as one array of structs, nulls for the fields that there are none of."""
+    fields = list(kind)
+    count = len(next(iter(columns.values())))
+    arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(count, f.type) for f in fields]
+    return pa.StructArray.from_arrays(arrays, fields=fields)

@@ -1,0 +1,485 @@
+"""One packet at a time, with dpkt: the reference for `udfs.msmq.layout`, and the path for what that does not take.
+
+A packet is `raw`, `trailer` and `size`: the bytes before the body, those after it, and the bytes on the stream. With
+its body kept, `raw` is all of it and `trailer` is None. Nothing outside these bytes is read, nothing of a body is
+needed except of an acknowledgment's, and every length is held against its packet before it is used.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from schemas import wire
+from schemas.ingest import PacketType
+from schemas.messages import (
+    ACKS,
+    CARRIED,
+    DECODED,
+    DECODED_ALONE,
+    HANDSHAKES,
+    MESSAGES,
+    TABLE_OF,
+    AckType,
+    HandshakeType,
+)
+from schemas.violations import Fault, Violation
+from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
+from udfs.msmq import identifiers, violations
+from udfs.msmq.header_types import CLASSES, columns
+
+_GUID = wire.GUID_SIZE
+_SESSION = wire.SESSION_HEADER.size
+_NULL_GUID = identifiers.guid_text(bytes(_GUID))
+_HEADERS = {header.name: header for header in wire.HEADERS}
+_DECODED = {
+    table.name: [column.name for column in table if column not in (*CARRIED, DECODED_ALONE)] for table in DECODED
+}
+_LISTS = {
+    SectionId.DESTINATION: "multi_destination_queues",
+    SectionId.ADMINISTRATION: "multi_admin_queues",
+    SectionId.RESPONSE: "multi_response_queues",
+}
+_FORMAT_TYPES = frozenset(FormatType)
+_ELEMENT_SIZES = {FormatType.PUBLIC: 16, FormatType.PRIVATE: 20, FormatType.DISTRIBUTION_LIST: 16}
+
+
+class DecodeError(NamedTuple):
+    """Why a packet is undecodable: code, offset in the packet, and what was found there."""
+
+    fault: Fault
+    offset: int
+    found: str
+
+    @property
+    def detail(self) -> str:
+        """The sentence for the quarantine row."""
+        return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
+
+
+class Part(NamedTuple):
+    """Where a walk found something: the fixed part of a header, or a field whose place depends on the packet."""
+
+    offset: int
+    size: int
+    header: Header
+    field: wire.Field | None = None
+    text: str | None = None  # the value, where it is more than its bytes
+
+
+class _Stop(Exception):  # noqa: N818  # ends a walk, never leaves this module
+    def __init__(self, fault: Fault, offset: int, found: str) -> None:
+        super().__init__(found)
+        self.error = DecodeError(fault, offset, found)
+
+
+def r4(size: int) -> int:
+    """The size rounded up to a multiple of 4."""
+    return (size + 3) & ~3
+
+
+@dataclass(slots=True)
+class Walk:
+    """The headers of one packet, found one after the other: their offsets, what they say, what is wrong."""
+
+    raw: bytes
+    trailer: bytes | None
+    size: int
+    limit: int = 0  # where the headers end: PacketSize, but for a SessionHeader
+    seen: int = 0  # end of the bytes that were looked at before the body
+    packet_type: PacketType = PacketType.UNKNOWN
+    error: DecodeError | None = None
+    offsets: dict[str, int] = field(default_factory=dict)
+    headers: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)  # those that no header's fixed part holds
+    violations: set[Violation] = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
+
+    @classmethod
+    def over(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
+        """The finished walk; `error` says why it stopped early, if it did."""
+        walk = cls(raw, trailer, size, limit=size)
+        try:
+            walk.packet_type = walk._packet()
+        except _Stop as stop:
+            walk.error = stop.error
+        return walk
+
+    @property
+    def raw_size(self) -> int:
+        """Where raw stops when bodies are dropped: at the body, or where the walk failed before finding one."""
+        if self.packet_type in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION):
+            return self.offsets["body"]
+        return self.size if self.error is None else self.offsets.get("body", self.seen)
+
+    @property
+    def trailer_offset(self) -> int:
+        """Where trailer then begins, -1 for null."""
+        kept_whole = self.error is None and self.packet_type not in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION)
+        return -1 if kept_whole or "body" not in self.offsets else self.offsets["body_end"]
+
+    def _take(self, offset: int, size: int, fault: Fault, what: str) -> bytes:
+        """The bytes at an offset, held against the packet and against what is stored of it."""
+        end = offset + size
+        if end > self.limit:
+            raise _Stop(fault, offset, f"{what} takes {size} bytes and the packet's headers end at {self.limit}")
+        if end <= len(self.raw):
+            data = self.raw[offset:end]
+        else:
+            trailer = self.trailer or b""
+            after = offset - (self.size - len(trailer))
+            if after < 0:
+                raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{what} is not among the stored bytes")
+            data = trailer[after : after + size]
+        if "body" not in self.offsets:
+            self.seen = max(self.seen, end)
+        return data
+
+    def _header(self, header: Header, offset: int, fault: Fault = Fault.HEADER_BEYOND_PACKET) -> Any:
+        packet = CLASSES[header.name](self._take(offset, header.size, fault, header.name))
+        self.headers[header.name] = packet
+        self.offsets[header.name] = offset
+        self.parts.append(Part(offset, header.size, header))
+        return packet
+
+    def _guid(self, header: Header, column: str, offset: int) -> int:
+        """An optional GUID at the end of a header; returns where it ends."""
+        data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, header.by_attribute[column].name)
+        self.columns[column] = identifiers.guid_text(data)
+        self._note(header, column, offset, _GUID, self.columns[column])
+        return offset + _GUID
+
+    def _note(self, header: Header, attribute: str, offset: int, size: int, text: str | None = None) -> None:
+        """Note where a field without a fixed place is."""
+        if size:
+            self.parts.append(Part(offset, size, header, header.by_attribute[attribute], text))
+
+    def _packet(self) -> PacketType:
+        stored = len(self.raw) + len(self.trailer or b"")
+        if stored > self.size:
+            raise _Stop(Fault.SIZE_MISMATCH, self.size, f"{stored} bytes are stored of a frame of {self.size}")
+        base = self._header(wire.BASE_HEADER, 0)
+        if base.version_number != wire.VERSION or base.signature != wire.SIGNATURE:
+            raise _Stop(Fault.BAD_SIGNATURE, 0, f"version {base.version_number:#x}, signature {base.signature:#x}")
+        # The frame has 16 bytes more where PacketSize leaves a SessionHeader out, A-1.
+        extra = self.size - base.packet_size
+        if base.packet_size > wire.MAX_PACKET_SIZE or extra not in ((0, _SESSION) if base.has_session_header else (0,)):
+            raise _Stop(Fault.SIZE_MISMATCH, 8, f"PacketSize is {base.packet_size} and the frame has {self.size} bytes")
+        packet_type = self._internal() if base.internal else self._user_shaped(base)
+        if self.trailer is None and len(self.raw) != self.size:
+            raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{len(self.raw)} of {self.size} bytes are stored")
+        return packet_type
+
+    def _internal(self) -> PacketType:
+        internal = self._header(wire.INTERNAL_HEADER, 16)
+        match internal.internal_type:
+            case InternalType.SESSION_ACK:
+                header, packet_type = wire.SESSION_HEADER, PacketType.SESSION_ACK
+            case InternalType.ESTABLISH_CONNECTION:
+                header, packet_type = wire.ESTABLISH_CONNECTION_HEADER, PacketType.ESTABLISH_CONNECTION
+            case InternalType.CONNECTION_PARAMETERS:
+                header, packet_type = wire.CONNECTION_PARAMETERS_HEADER, PacketType.CONNECTION_PARAMETERS
+            case other:
+                raise _Stop(Fault.UNKNOWN_INTERNAL_TYPE, 18, f"PT is {other}")
+        self._header(header, 20)
+        if 20 + header.size != self.size:
+            self.violations.add(Violation.TRAILING_BYTES)
+        return packet_type
+
+    def _user_shaped(self, base: Any) -> PacketType:
+        if base.has_session_header:  # after PacketSize; inside it where the frame was cut that way, A-1
+            session = self.size - _SESSION
+            self.limit = session
+        user = self._header(wire.USER_HEADER, 16)
+        end, destination = self._queues(user)
+        if user.has_connector_type:
+            self.offsets["connector_type"] = end
+            end = self._guid(wire.USER_HEADER, "connector_type", end)
+        if user.transactional:
+            end = self._transaction(end)
+        if user.has_security_header:
+            end = self._security(end)
+        if not user.has_message_properties:
+            raise _Stop(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
+        properties = self._properties(end)
+        self._after_properties(base, user, properties)
+        if base.has_session_header:
+            self.limit = self.size
+            self._header(wire.SESSION_HEADER, session)
+        return self._classify(properties, user.destination_queue_type, destination)
+
+    def _queues(self, user: Any) -> tuple[int, bytes]:
+        """The three queue names; returns where they end, and the destination's bytes."""
+        if user.destination_queue_type not in wire.LEGAL_DESTINATION_TYPES:
+            raise _Stop(Fault.ILLEGAL_DESTINATION_TYPE, 60, f"DQ is {user.destination_queue_type}")
+        if user.admin_queue_type not in wire.LEGAL_ADMIN_TYPES:
+            raise _Stop(Fault.ILLEGAL_ADMIN_TYPE, 60, f"AQ is {user.admin_queue_type}")
+        hosts = {
+            QueueType.PRIVATE_ON_SOURCE: user.source_queue_manager,
+            QueueType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
+        }
+        end, destination = self._queue("destination_queue", user.destination_queue_type, hosts, 64)
+        end, admin = self._queue("admin_queue", user.admin_queue_type, hosts, end)
+        admin_host = admin[:_GUID] if user.admin_queue_type == QueueType.PRIVATE else hosts.get(user.admin_queue_type)
+        if admin_host is not None:
+            hosts[QueueType.PRIVATE_ON_ADMIN_HOST] = admin_host
+        end, _ = self._queue("response_queue", user.response_queue_type, hosts, end)
+        if user.response_queue_type == QueueType.SAME_AS_ADMIN:
+            self.columns["response_queue"] = self.columns["admin_queue"]
+        return end, destination
+
+    def _queue(self, column: str, kind: int, hosts: dict[QueueType, bytes], offset: int) -> tuple[int, bytes]:
+        if kind == QueueType.DIRECT:
+            count = int.from_bytes(self._take(offset, 2, Fault.NAME_BEYOND_PACKET, f"{column}'s Count"), "little")
+            if count % 2:
+                raise _Stop(Fault.NAME_ODD_LENGTH, offset, f"{column} has a Count of {count}")
+            content = self._take(offset + 2, count, Fault.NAME_BEYOND_PACKET, column)
+            end = offset + r4(2 + count)
+        else:
+            size = wire.QUEUE_NAME_SIZES[kind]
+            content = self._take(offset, size, Fault.NAME_BEYOND_PACKET, column)
+            end = offset + size
+        try:
+            self.columns[column] = identifiers.queue_name(kind, hosts.get(QueueType(kind)), content)
+        except UnicodeDecodeError as error:
+            raise _Stop(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
+        if end > offset:
+            self.offsets[column] = offset
+            size = 2 + len(content) if kind == QueueType.DIRECT else len(content)
+            self._note(wire.USER_HEADER, column, offset, size, self.columns[column])
+        return end, content
+
+    def _transaction(self, offset: int) -> int:
+        transaction = self._header(wire.TRANSACTION_HEADER, offset)
+        end = offset + wire.TRANSACTION_HEADER.size
+        if transaction.has_connector_qm_guid:
+            end = self._guid(wire.TRANSACTION_HEADER, "connector_qm_guid", end)
+        return end
+
+    def _security(self, offset: int) -> int:
+        security = self._header(wire.SECURITY_HEADER, offset)
+        sender_id = offset + wire.SECURITY_HEADER.size
+        sizes = [getattr(security, size) for size in wire.SECURITY_SIZES]
+        end = sender_id + sum(map(r4, sizes))
+        if end > self.limit:
+            raise _Stop(Fault.SECURITY_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        provider = end - r4(security.provider_info_size)
+        data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
+        self.columns["sender_id"] = identifiers.sender_id_text(security.sender_id_type, data)
+        data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")
+        self.columns["provider_type"], self.columns["provider_name"] = identifiers.provider(data)
+        place = sender_id
+        for item, size in zip(wire.SECURITY_HEADER.variable, sizes, strict=True):
+            self._note(wire.SECURITY_HEADER, item.attribute, place, size, self.columns.get(item.attribute))
+            place += r4(size)
+        return end
+
+    def _properties(self, offset: int) -> Any:
+        properties = self._header(wire.MESSAGE_PROPERTIES_HEADER, offset)
+        label = offset + wire.MESSAGE_PROPERTIES_HEADER.size
+        body = label + 2 * properties.label_length + properties.extension_size
+        if body + properties.body_size > self.limit:
+            raise _Stop(
+                Fault.BODY_BEYOND_PACKET,
+                offset,
+                f"the body would end at {body + properties.body_size}, the headers at {self.limit}",
+            )
+        data = self._take(label, 2 * properties.label_length, Fault.BODY_BEYOND_PACKET, "Label")
+        self.columns["label"] = identifiers.text(data) if data else None
+        self._take(label + len(data), properties.extension_size, Fault.BODY_BEYOND_PACKET, "ExtensionData")
+        self.offsets["body"] = self.columns["body_offset"] = body
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "label", label, len(data), self.columns["label"])
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "extension_data", label + len(data), properties.extension_size)
+        self._note(wire.MESSAGE_PROPERTIES_HEADER, "message_body", body, properties.body_size)
+        return properties
+
+    def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
+        """The headers after the body, wherever that ends, A-30.
+
+        The allocated size is tried first, MessageSize next; one after which the headers end exactly at their limit
+        wins, then the first after which they can be read at all.
+        """
+        body = self.offsets["body"]
+        sizes = dict.fromkeys((max(properties.body_size, properties.allocation_body_size), properties.body_size))
+        best: tuple[Walk, int] | None = None
+        for size in sizes:
+            self.offsets["body_end"] = body + size
+            if body + size > self.limit:
+                continue
+            branch = replace(
+                self,
+                headers=dict(self.headers),
+                columns=dict(self.columns),
+                offsets=dict(self.offsets),
+                parts=list(self.parts),
+            )
+            try:
+                end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
+            except _Stop as stop:
+                failure, failed = stop, branch.parts
+                continue
+            if best is None or end == self.limit:
+                best = branch, end
+            if end == self.limit:
+                break
+        if best is None:
+            self.parts = failed
+            raise failure
+        branch, end = best
+        self.headers, self.columns, self.offsets = branch.headers, branch.columns, branch.offsets
+        self.parts = branch.parts
+        if end != self.limit:
+            self.violations.add(Violation.TRAILING_BYTES)
+        if self.offsets["body_end"] < body + properties.allocation_body_size:
+            self.violations.add(Violation.ALLOCATION_NOT_SENT)
+        missing = range(len(self.raw), self.size - len(self.trailer or b""))
+        if missing and (missing.start < body or missing.stop > self.offsets["body_end"]):
+            raise _Stop(Fault.BYTES_MISSING, missing.start, f"bytes {missing.start} to {missing.stop} are not stored")
+
+    def optional_headers(self, base: Any, user: Any, end: int) -> int:
+        """DebugHeader, SoapHeader, MultiQueueFormatHeader; returns where they end."""
+        if base.has_debug_header:
+            debug = self._header(wire.DEBUG_HEADER, end)
+            end += wire.DEBUG_HEADER.size
+            if debug.debug_queue_type == 1:
+                end = self._guid(wire.DEBUG_HEADER, "debug_queue", end)
+        if user.has_soap_header:
+            end = self._soap(end)
+        if user.has_multi_queue_format:
+            end = self._multi_queue_format(end)
+        return end
+
+    def _soap(self, offset: int) -> int:
+        """Both halves, each rounded up to a multiple of 4; the second may also follow at once, A-33."""
+        half = self._header(wire.SOAP_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
+        if half.header_section_id != SectionId.SOAP_HEADER:
+            raise _Stop(Fault.BAD_SECTION, offset, f"HeaderSectionID is {half.header_section_id:#06x}")
+        start = offset + wire.SOAP_HEADER.size
+        data = self._take(start, 2 * half.soap_header_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Header")
+        self.columns["soap_header"] = identifiers.text(data) if data else None
+        self._note(wire.SOAP_HEADER, "soap_header", start, len(data), self.columns["soap_header"])
+        for second in dict.fromkeys((r4(start + len(data)), start + len(data))):
+            half = self._header(wire.SOAP_BODY, second, Fault.SECTION_BEYOND_PACKET)
+            if half.body_section_id == SectionId.SOAP_BODY:
+                break
+        else:
+            raise _Stop(Fault.BAD_SECTION, second, f"BodySectionID is {half.body_section_id:#06x}")
+        start = second + wire.SOAP_BODY.size
+        data = self._take(start, 2 * half.soap_body_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Body")
+        self.columns["soap_body"] = identifiers.text(data) if data else None
+        self._note(wire.SOAP_BODY, "soap_body", start, len(data), self.columns["soap_body"])
+        return min(r4(start + len(data)), self.limit)
+
+    def _multi_queue_format(self, offset: int) -> int:
+        """Its parts, in order; one may be left out, A-32, and the signature is the last."""
+        self.offsets["MultiQueueFormatHeader"] = offset
+        expected = list(_LISTS)
+        while expected and offset + wire.MQF_ADDRESS_HEADER.size <= self.limit:
+            header = CLASSES["MQFAddressHeader"](
+                self._take(offset, wire.MQF_ADDRESS_HEADER.size, Fault.SECTION_BEYOND_PACKET, "MQFAddressHeader")
+            )
+            if header.header_id not in expected:
+                break
+            section = SectionId(header.header_id)
+            expected = expected[expected.index(section) + 1 :]
+            end = offset + header.header_size
+            if header.header_size < wire.MQF_ADDRESS_HEADER.size or end > self.limit:
+                raise _Stop(
+                    Fault.SECTION_BEYOND_PACKET,
+                    offset,
+                    f"HeaderSize is {header.header_size} and the headers end at {self.limit}",
+                )
+            start = offset + wire.MQF_ADDRESS_HEADER.size
+            self.parts.append(Part(offset, wire.MQF_ADDRESS_HEADER.size, wire.MQF_ADDRESS_HEADER))
+            self.columns[_LISTS[section]] = self._elements(start, end, header.element_count)
+            offset = min(r4(end), self.limit)
+        signature = self._header(wire.MQF_SIGNATURE_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
+        if signature.id != SectionId.SIGNATURE:
+            raise _Stop(Fault.BAD_SECTION, offset, f"MQFSignatureHeader.ID is {signature.id:#06x}")
+        end = offset + wire.MQF_SIGNATURE_HEADER.size + signature.multi_queue_signature_size
+        if end > self.limit:
+            raise _Stop(Fault.SECTION_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+        start = offset + wire.MQF_SIGNATURE_HEADER.size
+        self._note(wire.MQF_SIGNATURE_HEADER, "signature", start, signature.multi_queue_signature_size)
+        return min(r4(end), self.limit)
+
+    def _elements(self, offset: int, end: int, count: int) -> list[str]:
+        """The format names of a FormatNameList that ends at `end`."""
+        data = self._take(offset, end - offset, Fault.SECTION_BEYOND_PACKET, "FormatNameList")
+        elements: list[str] = []
+        place = 0
+        for number in range(1, count + 1):
+            start = offset + place
+            code = int.from_bytes(data[place : place + 2], "little")
+            if place + 2 > len(data):
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} of {count} is not there")
+            if code not in _FORMAT_TYPES:
+                raise _Stop(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {code}")
+            kind = FormatType(code)
+            if kind is FormatType.DIRECT:
+                place, size = place + 2, identifiers.terminated_size(data, place + 2)
+            else:
+                place, size = r4(place + 2), _ELEMENT_SIZES[kind]
+            if place + size > len(data):
+                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
+            try:
+                elements.append(identifiers.element_name(kind, data[place : place + size]))
+            except UnicodeDecodeError as error:
+                raise _Stop(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
+            self.parts.append(Part(start, wire.MQF_ELEMENT.size, wire.MQF_ELEMENT))
+            self._note(wire.MQF_ELEMENT, "content", offset + place, size, elements[-1])
+            place += size
+        return elements
+
+    def _classify(self, properties: Any, destination_type: int, destination: bytes) -> PacketType:
+        """The recommended decision of A-10 and A-14; reads the body of an acknowledgment."""
+        code = properties.message_class
+        final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
+        if (
+            (final or code == MessageClass.MQMSG_CLASS_ORDER_ACK)
+            and properties.body_size == wire.ACK_BODY_SIZE
+            and self.columns["label"] == wire.ORDER_ACK_LABEL
+            and identifiers.is_order_queue(destination_type, destination)
+        ):
+            header = wire.FINAL_ACK_BODY if final else wire.ORDER_ACK_BODY
+            self._header(header, self.offsets["body"])
+            return PacketType.FINAL_ACK if final else PacketType.ORDER_ACK
+        if final or code in (MessageClass.MQMSG_CLASS_REPORT, MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE):
+            return PacketType.ADMINISTRATION
+        return PacketType.USER_MESSAGE
+
+
+def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
+    """The packet's type and, where that has a table, the row without the columns carried from `packets`."""
+    walk = Walk.over(raw, trailer, size)
+    return walk.error or row(walk)
+
+
+def row(walk: Walk) -> dict[str, Any]:
+    """The row of a packet that decoded, as `decode_packet` describes it."""
+    table = TABLE_OF.get(walk.packet_type)
+    if table is None:
+        return {"packet_type": walk.packet_type}
+    values: dict[str, Any] = {}
+    for name, packet in walk.headers.items():
+        values |= columns(_HEADERS[name], packet)
+    values |= walk.columns
+    ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
+    broken = set(walk.violations)
+    if table in (MESSAGES, ACKS):
+        ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
+        values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
+        values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])
+        values["body_type_name"] = wire.BODY_TYPE_NAMES.get(values["body_type"])
+        values["delivery_mode_name"] = wire.DELIVERY_MODE_NAMES.get(values["delivery_mode"])
+        if "tx_sequence_ordinal" in values:
+            values["tx_sequence_id"] = values["tx_sequence_timestamp"] << 32 | values["tx_sequence_ordinal"]
+    if table is ACKS:
+        values["ack_type"] = AckType(walk.packet_type)
+        if walk.packet_type is PacketType.FINAL_ACK:
+            ordinal = values["acknowledged_message_id_ordinal"]
+            values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
+    if table is HANDSHAKES:
+        values["handshake_type"] = HandshakeType(walk.packet_type)
+    broken |= {violation for violation, rule in violations.OF_TABLE[table.name].items() if rule(ints)}
+    values["violations"] = [violation.value for violation in Violation if violation in broken]
+    return {"packet_type": walk.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}

@@ -1,0 +1,43 @@
+"""TCP checksums [RFC 9293] 3.1, [RFC 1071], in two parts: headers for a whole block at once, payloads when asked."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from udfs.arrow.buffers import at_each
+
+Ints = NDArray[np.int64]
+
+NO_SUM = -1
+"""Stands for the sum of a TCP header that the capture does not hold whole."""
+_TCP = 6
+_ONES = 0xFFFF
+
+
+def header_sums(
+    data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
+) -> Ints:
+    """The 16-bit one's complement sums of pseudo header and TCP header, checksum field included, one a segment.
+
+    `transport`: where in `data` the TCP headers begin, of `header` bytes (20 to 60) each. `endpoints`: n rows of 36
+    bytes, as in `udfs.network.dissect.Segments`; the prefix of a mapped IPv4 address adds 0xFFFF, which is 0 in
+    these sums, so
+    both pseudo headers ([RFC 9293] 3.1, [RFC 8200] 8.1) come out of them. `length`: payload bytes on the wire. The
+    destination is the one in the IP header, also where a routing header names a later one.
+    """
+    words = endpoints.view(">u2")
+    size = header + length
+    total: Ints = _TCP + (size >> 16) + (size & _ONES)
+    total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
+    for width in np.unique(header).tolist():
+        rows = np.flatnonzero(header == width)
+        headers = at_each(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
+        total[rows] += headers.sum(axis=1, dtype=np.int64)
+    total = (total & _ONES) + (total >> 16)
+    return (total & _ONES) + (total >> 16)
+
+
+def intact(header_sum: int, payload: bytes | memoryview) -> bool:
+    """Whether a segment with this sum of its headers and this payload, captured whole, has the right checksum."""
+    # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.
+    value = int.from_bytes(payload, "big") % _ONES << 8 * (len(payload) % 2)
+    return (header_sum + value) % _ONES == 0

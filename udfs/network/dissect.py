@@ -1,0 +1,306 @@
+"""TCP segments out of captured frames, a block of frames at a time.
+
+Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
+headers [RFC 8200], TCP [RFC 9293]. The arrays hold one element per frame; nothing here makes a Python object per frame.
+Fragments of IP datagrams are found here and put together by `udfs.passes.defragment`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.ingest import FrameReason
+from udfs.arrow.buffers import at_each
+from udfs.capture.reader import Records
+from udfs.network.checksum import NO_SUM, header_sums
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_PAD = 128
+"""Bytes of padding behind a block, so that a header cut by its end can be looked at before it is judged."""
+_ETHERNET, _NULL, _LOOP, _SLL, _SLL2 = 1, 0, 108, 113, 276
+_RAW = (12, 14, 101, 228, 229)
+SUPPORTED_LINK_TYPES = (_NULL, _ETHERNET, *_RAW, _LOOP, _SLL, _SLL2)
+_IPV4, _IPV6 = 0x0800, 0x86DD
+_VLAN_TAGS = (0x8100, 0x88A8, 0x9100)
+_VLAN_DEPTH = 4
+_EXTENSION_HEADERS = (0, 43, 60)  # hop-by-hop options, routing, destination options
+_EXTENSION_DEPTH = 8
+_FRAGMENT_HEADER = 44
+_AUTHENTICATION_HEADER = 51
+_TCP = 6
+_UDP, _UDP_HEADER = 17, 8
+_CHECK_SEQUENCE = 4  # bytes at the end of an Ethernet frame, where they are captured
+_MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
+_FRAGMENT = -1  # stands for TCP in an IP fragment
+_KEY_BYTES = 37
+FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
+
+
+class Segments(NamedTuple):
+    """TCP segments of one block, one element each. `payload` is an index in the block's buffer.
+
+    `frame`: record number, from 1. `captured`: payload bytes in the capture. `length`: payload bytes on the wire, more
+    than `captured` where the snap length cut the frame. `endpoints`: 36 bytes, the sending address (IPv4 mapped into
+    IPv6) and port, then the receiving ones, in network order. `header_sum`: see `udfs.network.checksum.header_sums`, or
+    `NO_SUM`.
+    """
+
+    frame: Ints
+    time_ns: Ints
+    endpoints: NDArray[np.uint8]
+    seq: Ints
+    ack: Ints
+    flags: Ints
+    payload: Ints
+    captured: Ints
+    length: Ints
+    header_sum: Ints
+
+    def take(self, index: Ints | Bools) -> "Segments":
+        """Some of the segments."""
+        return Segments(*(column[index] for column in self))  # type: ignore[arg-type] # each of its own type
+
+
+class Fragments(NamedTuple):
+    """IP fragments of one block that may belong to TCP datagrams, one element each.
+
+    `key`: 37 bytes, what the fragments of a datagram have in common ([RFC 791] 3.2, [RFC 8200] 4.5): source and
+    destination address (IPv4 mapped into IPv6), identification in 4 bytes, and the protocol, which may be an IPv6
+    extension header. `offset`: bytes from the start of the datagram's payload. `more`: it is not the last one.
+    `payload`, `captured`, `length`: as for `Segments`, of what follows the IP and fragment headers.
+    """
+
+    frame: Ints
+    time_ns: Ints
+    key: NDArray[np.uint8]
+    offset: Ints
+    more: Bools
+    payload: Ints
+    captured: Ints
+    length: Ints
+
+
+class Datagrams(NamedTuple):
+    """UDP datagrams, one element each; `endpoints` as for `Segments`, `payload` the bytes of each."""
+
+    frame: Ints
+    time_ns: Ints
+    endpoints: NDArray[np.uint8]
+    payload: list[bytes]
+
+
+class Rejected(NamedTuple):
+    """Frames that may have carried MSMQ and cannot be read: number, position and length in the buffer, why."""
+
+    frame: Ints
+    start: Ints
+    captured: Ints
+    reason: list[FrameReason]
+
+
+def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
+    """The TCP segments from or to one of `ports`, the frames that cannot be read, and what may be TCP in fragments.
+
+    Every other frame is other traffic: its number is the rest.
+    """
+    data = np.concatenate([records.buffer, np.zeros(_PAD, np.uint8)])
+    count = len(records.start)
+    frame = records.first_frame + np.arange(count)
+    end = records.start + records.captured
+    ether_type, network = _network_layer(data, records)
+    transport, protocol, datagram_end, bad_ip = _transport_layer(data, ether_type, network, end)
+    is_tcp = (protocol == _TCP) & ~bad_ip
+    at = np.where(is_tcp, transport, 0)
+    header = (data[at + 12] >> 4).astype(np.int64) * 4
+    bad_tcp = is_tcp & ((transport + 20 > end) | (header < 20) | (transport + header > datagram_end))  # noqa: PLR2004
+    source, target = _be16(data, at), _be16(data, at + 2)
+    wanted = is_tcp & ~bad_tcp & (np.isin(source, ports) | np.isin(target, ports))
+    unsupported = ~np.isin(records.link_type, SUPPORTED_LINK_TYPES)
+
+    pick = np.flatnonzero(wanted)
+    at, payload, v4 = at[pick], (transport + header)[pick], ether_type == _IPV4
+    endpoints, length = _endpoints(data, network[pick], at, v4[pick]), datagram_end[pick] - payload
+    sums = header_sums(data, at, header[pick], endpoints, length)
+    taken = Segments(
+        frame=frame[pick],
+        time_ns=records.time_ns[pick],
+        endpoints=endpoints,
+        seq=_be32(data, at + 4),
+        ack=_be32(data, at + 8),
+        flags=data[at + 13].astype(np.int64),
+        payload=payload,
+        captured=np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0),
+        length=length,
+        header_sum=np.where(payload <= end[pick], sums, NO_SUM),
+    )
+    reasons = {
+        FrameReason.UNSUPPORTED_LINK_TYPE: unsupported,
+        FrameReason.BAD_IP_HEADER: bad_ip & ~unsupported,
+        FrameReason.BAD_TCP_HEADER: bad_tcp,
+    }
+    bad = np.flatnonzero(unsupported | bad_ip | bad_tcp)
+    why = [next(reason for reason, where in reasons.items() if where[i]) for i in bad.tolist()]
+    part = np.flatnonzero((protocol == _FRAGMENT) & ~bad_ip)
+    fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part])
+    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why), fragments
+
+
+def datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
+    """The UDP datagrams with a payload of `size` bytes, whole, that has `mark` at `at`.
+
+    Only frames are looked at that end with such a payload, or with one and a frame check sequence: others are passed by
+    for the price of a comparison.
+    """
+    end = records.start + records.captured
+    likely = np.zeros(len(end), np.bool_)
+    for trailer in (0, _CHECK_SEQUENCE):
+        place = end - trailer - size + at
+        rows = np.flatnonzero(place >= records.start)
+        match = [records.buffer[place[rows] + i] == byte for i, byte in enumerate(mark)]
+        likely[rows] |= np.logical_and.reduce(match)
+    pick = np.flatnonzero(likely)
+    starts, captured = records.start[pick], records.captured[pick]
+    frames = [records.buffer[s : s + n] for s, n in zip(starts.tolist(), captured.tolist(), strict=True)]
+    data = np.concatenate([*frames, np.zeros(_PAD, np.uint8)])
+    start = np.cumsum(captured) - captured
+    alone = records._replace(buffer=data, start=start, captured=captured, link_type=records.link_type[pick])
+    ether_type, network = _network_layer(data, alone)
+    transport, protocol, datagram_end, bad = _transport_layer(data, ether_type, network, start + captured)
+    whole = ~bad & (protocol == _UDP) & (datagram_end - transport == _UDP_HEADER + size)
+    rows = np.flatnonzero(whole & (datagram_end <= start + captured))
+    payload = [data[p : p + size].tobytes() for p in (transport[rows] + _UDP_HEADER).tolist()]
+    marked = np.array([each[at : at + len(mark)] == mark for each in payload], np.bool_)
+    rows = rows[marked]
+    return Datagrams(
+        frame=records.first_frame + pick[rows],
+        time_ns=records.time_ns[pick[rows]],
+        endpoints=_endpoints(data, network[rows], transport[rows], (ether_type == _IPV4)[rows]),
+        payload=[each for each, keep in zip(payload, marked.tolist(), strict=True) if keep],
+    )
+
+
+def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bools]:
+    """What both directions of a connection have in common, 36 bytes each, and whether the higher endpoint sent.
+
+    `endpoints` are those of `Segments`; the key has the lower one first.
+    """
+    source, target = endpoints[:, :18], endpoints[:, 18:]
+    differ = (source != target).argmax(axis=1)
+    rows = np.arange(len(differ))
+    from_b = source[rows, differ] > target[rows, differ]
+    return np.where(from_b[:, None], np.concatenate([target, source], axis=1), endpoints), from_b
+
+
+def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:
+    return at_each(data, ">u2", at).astype(np.int64)
+
+
+def _be32(data: NDArray[np.uint8], at: Ints) -> Ints:
+    return at_each(data, ">u4", at).astype(np.int64)
+
+
+def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Ints]:
+    """EtherType (0 when the frame holds no IP) and where the network layer begins."""
+    start, end = records.start, records.start + records.captured
+    link = records.link_type
+    header = np.select([link == _ETHERNET, link == _SLL, link == _SLL2], [14, 16, 20], 0)
+    type_at = np.select([link == _ETHERNET, link == _SLL, link == _SLL2], [12, 14, 0], 0)
+    network = start + header
+    ether_type = np.where(header > 0, _be16(data, start + type_at), 0)
+    loopback = (link == _NULL) | (link == _LOOP)
+    network = np.where(loopback, start + 4, network)
+    for _ in range(_VLAN_DEPTH):
+        tagged = np.isin(ether_type, _VLAN_TAGS) & (network + 4 <= end)
+        if not tagged.any():
+            break
+        ether_type = np.where(tagged, _be16(data, np.where(tagged, network + 2, 0)), ether_type)
+        network = np.where(tagged, network + 4, network)
+    # Without an EtherType the IP version speaks for itself; the address family of a loopback header does not matter.
+    version = data[np.minimum(network, end)] >> 4
+    by_version = np.select([version == 4, version == 6], [_IPV4, _IPV6], 0)  # noqa: PLR2004
+    ether_type = np.where(loopback | np.isin(link, _RAW), by_version, ether_type)
+    return np.where(network < end, ether_type, 0), network
+
+
+def _transport_layer(
+    data: NDArray[np.uint8], ether_type: Ints, network: Ints, end: Ints
+) -> tuple[Ints, Ints, Ints, Bools]:
+    """Where the transport layer begins, its protocol (0: none), where the datagram ends on the wire, bad headers."""
+    v4, v6 = ether_type == _IPV4, ether_type == _IPV6
+    at = np.where((v4 & (network + 20 <= end)) | (v6 & (network + 40 <= end)), network, 0)
+    version, low = data[at] >> 4, (data[at] & 15).astype(np.int64) * 4
+    total = _be16(data, at + 2)
+    v6_length = _be16(data, at + 4)
+    bad = (v4 & ((network + 20 > end) | (version != 4) | (low < 20) | ((total != 0) & (total < low)))) | (  # noqa: PLR2004
+        v6 & ((network + 40 > end) | (version != 6))  # noqa: PLR2004
+    )
+    transport = np.where(v4, network + low, network + 40)
+    protocol = np.where(v4, data[at + 9], np.where(v6, data[at + 6], 0)).astype(np.int64)
+    # Segmentation offload writes a total length of 0: then the datagram is what was captured.
+    datagram_end = np.where(
+        v4, np.where(total == 0, end, network + total), np.where(v6_length == 0, end, network + 40 + v6_length)
+    )
+    for _ in range(_EXTENSION_DEPTH):
+        more = v6 & ~bad & np.isin(protocol, (*_EXTENSION_HEADERS, _AUTHENTICATION_HEADER, _FRAGMENT_HEADER))
+        more &= transport + np.where(protocol == _FRAGMENT_HEADER, 8, 2) <= end
+        here = np.where(more, transport, 0)
+        more &= (protocol != _FRAGMENT_HEADER) | ((_be16(data, here + 2) & 0xFFF9) == 0)  # [RFC 6946]: all in one
+        if not more.any():
+            break
+        units = np.where(protocol == _FRAGMENT_HEADER, 0, data[here + 1]).astype(np.int64)
+        size = np.where(protocol == _AUTHENTICATION_HEADER, (units + 2) * 4, (units + 1) * 8)
+        protocol = np.where(more, data[here], protocol)
+        transport = np.where(more, np.minimum(transport + size, end), transport)
+    v6_fragment = v6 & ~bad & (protocol == _FRAGMENT_HEADER)
+    bad |= v6_fragment & (transport + 8 > np.minimum(end, datagram_end))
+    v6_tcp = v6_fragment & np.isin(data[np.where(v6_fragment, transport, 0)], _MAY_LEAD_TO_TCP)
+    v4_fragment = v4 & ((_be16(data, at + 6) & 0x3FFF) != 0)
+    of_tcp = v6_tcp | (v4_fragment & (protocol == _TCP))
+    protocol = np.where(v4_fragment | v6_fragment, np.where(of_tcp, _FRAGMENT, 0), protocol)
+    return transport, np.where(v4 | v6, protocol, 0), datagram_end, bad
+
+
+def _fragments(
+    data: NDArray[np.uint8], records: Records, part: Ints, network: Ints, transport: Ints, datagram_end: Ints
+) -> Fragments:
+    """The fragments in the records `part`; the layers are those of these records."""
+    v4 = data[network] >> 4 == 4  # noqa: PLR2004
+    end = (records.start + records.captured)[part]
+    word = np.where(v4, _be16(data, network + 6), _be16(data, transport + 2))
+    key = np.zeros((len(network), _KEY_BYTES), np.uint8)
+    key[:, :32] = _addresses(data, network, v4)
+    identification = data[np.where(v4, network + 2, transport + 4)[:, None] + np.arange(4)]
+    key[:, 32:36] = np.where(v4[:, None] & (np.arange(4) < 2), 0, identification)  # noqa: PLR2004
+    key[:, 36] = data[np.where(v4, network + 9, transport)]
+    payload = np.where(v4, transport, transport + 8)
+    return Fragments(
+        frame=records.first_frame + part,
+        time_ns=records.time_ns[part],
+        key=key,
+        offset=np.where(v4, (word & 0x1FFF) * 8, word & 0xFFF8),
+        more=(word & np.where(v4, 0x2000, 1)) != 0,
+        payload=payload,
+        captured=np.maximum(np.minimum(datagram_end, end) - payload, 0),
+        length=datagram_end - payload,
+    )
+
+
+def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.uint8]:
+    """The 32 bytes of source and destination address of each datagram, IPv4 mapped into IPv6."""
+    out = np.zeros((len(network), 2, 16), np.uint8)
+    four, six = np.flatnonzero(v4), np.flatnonzero(~v4)
+    out[six] = at_each(data, "V32", network[six] + 8).view(np.uint8).reshape(-1, 2, 16)
+    out[four, :, 10:12] = 0xFF
+    out[four, :, 12:] = at_each(data, "V8", network[four] + 12).view(np.uint8).reshape(-1, 2, 4)
+    return out.reshape(-1, 32)
+
+
+def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: Bools) -> NDArray[np.uint8]:
+    """The 36 bytes of source address and port, destination address and port, of each segment."""
+    addresses = _addresses(data, network, v4)
+    ports = at_each(data, "V4", transport).view(np.uint8).reshape(-1, 4)
+    return np.concatenate([addresses[:, :16], ports[:, :2], addresses[:, 16:], ports[:, 2:]], axis=1)

@@ -1,0 +1,110 @@
+"""The passes and decoders as Spark sees them: DataFrame in, DataFrame out, through Arrow."""
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from schemas.messages import NAMES
+from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
+from schemas.table import Table
+from udfs.msmq.decode import Decoded
+from udfs.msmq.pseudonyms import with_hidden
+from udfs.passes.assemble import assemble_connections
+from udfs.passes.defragment import reassemble
+from udfs.passes.extract import scan
+from udfs.passes.index import ranges, stitch, walk_ranges
+from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
+from udfs.passes.preframe import unseal
+from udfs.spark_worker import spare
+
+_MOST_TASKS = 10_000
+
+
+def tasks(parts: int) -> int:
+    """How many tasks do so many independent parts of a pass."""
+    return max(1, min(parts, _MOST_TASKS))
+
+
+def map_arrow(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
+    """The rows of `schema` that a pass makes of `rows`."""
+
+    def run(batches: Batches) -> Batches:
+        spare()
+        yield from work(batches)
+
+    return rows.mapInArrow(run, schema)
+
+
+def index_captures(files: DataFrame, options: IngestOptions) -> DataFrame:
+    """One row of SURVEY per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
+
+    Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
+    """
+    between, survey = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
+    begun = map_arrow(files, ranges(options, between), RANGES.spark).localCheckpoint()
+    finished = begun.where("survey is not null").select("survey.*")
+    to_walk = begun.where("survey is null")
+    large = [row["uri"] for row in to_walk.select("uri").collect()]
+    if not large:
+        return finished
+    walked = map_arrow(to_walk.repartition(tasks(len(large))), walk_ranges(options, between), RANGES.spark)
+    of_file = walked.repartition(tasks(len(set(large))), "uri").sortWithinPartitions("uri", "begin")
+    return finished.unionByName(map_arrow(of_file, stitch(options, survey), SURVEY.spark))
+
+
+def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of SCANNED in `splits` (capture, uri, compression, cursor, stop, only)."""
+    return map_arrow(splits, scan(options, to_arrow_schema(SCANNED), to_arrow_schema(SEALED_PACKETS)), SCANNED)
+
+
+def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of SEGMENTS that come of IP fragments, which are rows of FRAGMENTS."""
+    ordered = fragments.repartition("key").sortWithinPartitions("key", "capture", "frame")
+    return map_arrow(ordered, reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+
+
+def assembled(
+    segments: DataFrame, captures: Mapping[int, CaptureFile], options: IngestOptions, *, final: bool
+) -> DataFrame:
+    """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
+    # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then may
+    # coalesce the partitions of the two sides differently, so that a state and its segments part.
+    ordered = segments.repartition(F.xxhash64("connection")).sortWithinPartitions("connection", "capture", "frame")
+    work = assemble_connections(options, captures, to_arrow_schema(ASSEMBLED), final=final)
+    return map_arrow(ordered, work, ASSEMBLED)
+
+
+def unsealed(sealed: DataFrame) -> DataFrame:
+    """The rows of PACKET in the packets of sealed segments (stream_id, stream_offset, capture_id, packets)."""
+    return map_arrow(sealed, unseal(to_arrow_schema(PACKET)), PACKET)
+
+
+def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+    """The rows of a table of what packets say, in `packets`; names hidden under the key."""
+    schema = to_arrow_schema(table.spark)
+
+    def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = Decoded(batch).rows(table, schema)
+        return with_hidden(found, NAMES, key) if key else found
+
+    return map_arrow(packets, _each(rows), table.spark)
+
+
+def explained(packets: DataFrame) -> DataFrame:
+    """The rows of `packets` that cannot be decoded, with `reason` and `detail`."""
+    schema = StructType(
+        [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
+    )
+    return map_arrow(packets, _each(lambda batch: Decoded(batch).undecodable()), schema)
+
+
+def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield decoder(batch)
+
+    return run

@@ -1,0 +1,447 @@
+"""The third pass of ingest: connections in, streams and packets out."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import IPv6Address
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.ingest import Compression, FramingReason, Stage, TcpReason
+from udfs.capture.files import open_source
+from udfs.capture.reader import NO_TIME
+from udfs.msmq.framing import Framed, Framer, Unframed
+from udfs.msmq.packet_rows import Pieces, arrival, packet_bytes, record, struct_rows
+from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
+from udfs.tcp import resume
+from udfs.tcp.connections import (
+    Again,
+    Connection,
+    Connections,
+    Direction,
+    Piece,
+    Segment,
+    missing_at_end,
+    settle,
+)
+
+_ROWS = 10_000
+_NEVER = np.iinfo(np.int64).max
+
+
+def assemble_connections(
+    options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema, *, final: bool
+) -> Pass:
+    """From rows of SEGMENTS, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
+
+    `captures`: by rank.
+
+    A connection for which bytes are needed that its rows do not hold is named in `again`, unless this is `final`: then
+    none of its segments is sealed, and a segment from before what was carried over is not waited for. Memory: of each
+    direction of one connection the window, and a batch of packets.
+    """
+
+    def run(batches: Batches) -> Batches:
+        out = _Out(options, captures, schema)
+        pair: _Pair | None = None
+        for packed, rows in _by_connection(batches):
+            if pair is None or pair.packed != packed:
+                if pair is not None:
+                    yield from pair.finish()
+                pair = _Pair(packed, options, out, final=final)
+            yield from pair.take(rows)
+        if pair is not None:
+            yield from pair.finish()
+        yield from out.rest()
+
+    return run
+
+
+def _by_connection(batches: Batches) -> Iterator[tuple[bytes, pa.RecordBatch]]:
+    """The rows of each connection, as many together as one batch holds."""
+    for batch in batches:
+        if batch.num_rows:
+            connection = batch.column("connection")
+            start = 0
+            for end in pc.run_end_encode(connection, pa.int32()).run_ends.to_pylist():
+                yield connection[start].as_py(), batch.slice(start, end - start)
+                start = end
+
+
+class _Pair:
+    """The connections between one pair of endpoints."""
+
+    def __init__(self, packed: bytes, options: IngestOptions, out: "_Out", *, final: bool) -> None:
+        self.packed = packed
+        self._options = options
+        self._out = out
+        self._final = final
+        self._connections = Connections(options.window_bytes)
+        self._streams: dict[tuple[int, bool], _Stream] = {}
+        self._waiting = 0
+        self._again = False
+        self._name = "-".join(_printed(*_endpoint(packed[at : at + 18])) for at in (0, 18))
+
+    def take(self, rows: pa.RecordBatch) -> Batches:
+        """Take the next segments, and hand on what is out of reach of those to come."""
+        if self._again:
+            return
+        try:
+            for segment in self._segments(rows):
+                self._connections.take(segment)
+                self._waiting += len(segment.payload)
+            if self._waiting >= self._options.window_bytes:
+                yield from self._settle(last=False)
+                self._waiting = 0
+        except Again as reason:
+            self._give_up(reason)
+
+    def finish(self) -> Batches:
+        """Hand on the rest; then what is to be known when the connections go on."""
+        try:
+            if not self._again:
+                self._connections.rest()
+                yield from self._settle(last=True)
+                self._close()
+        except Again as reason:
+            self._give_up(reason)
+        yield from self._out.full()
+
+    def _give_up(self, reason: Again) -> None:
+        self._again = True
+        self._out.add("again", self._name, {"packed": self.packed, "back": reason.back})
+
+    def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
+        """The segments; payloads are views of the Arrow buffers."""
+        if rows.column("capture")[0].as_py() < 0:
+            kept = resume.load(rows.column("state")[0].as_py(), self._connections)
+            for (instance, from_b), state in kept.items():
+                self._stream(self._connections.at(instance), from_b=from_b).resume(state)
+            rows = rows.slice(1)
+        payload = rows.column("payload")
+        _, offsets, data = payload.buffers()
+        at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
+        view = memoryview(data or b"").cast("B")
+        before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
+        places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
+        times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
+        sealed = rows.column("sealed").is_valid().to_pylist()
+        after = [rows.column("header_sum").to_pylist(), sealed, rows.column("places").to_pylist()]
+        payloads = (view[start:end] for start, end in pairwise(at))
+        yield from map(Segment, *before, payloads, *places, *times, *after)
+
+    def _stream(self, connection: Connection, *, from_b: bool) -> "_Stream":
+        key = connection.instance, from_b
+        if key not in self._streams:
+            self._streams[key] = _Stream(self.packed, connection, self._options, self._out, from_b=from_b)
+        return self._streams[key]
+
+    def _settle(self, *, last: bool) -> Batches:
+        for connection in self._connections.found:
+            for from_b, side in zip((False, True), connection.sides, strict=True):
+                before = None
+                if not last:
+                    if side.end is None or not side.pending:
+                        continue
+                    before = side.end - self._options.window_bytes - side.base
+                    if before <= side.done:
+                        continue
+                pieces = settle(side, self._options.overlap, before, final=self._final, fetch=self._out.fetch)
+                if pieces:
+                    yield from self._stream(connection, from_b=from_b).add(pieces)
+
+    def _close(self) -> None:
+        """Rows of the streams, and of what is carried over."""
+        for connection in self._connections.found:
+            for from_b, side in zip((False, True), connection.sides, strict=True):
+                if side.done or side.rejected or missing_at_end(side) or (connection.instance, from_b) in self._streams:
+                    self._stream(connection, from_b=from_b).close()
+        for segment in self._connections.outside:
+            self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
+        recent = self._connections.recent()
+        kept = {key: stream for key, stream in self._streams.items() if key[0] >= recent[0].instance}
+        tails = [{"stream_id": stream.stream_id, "stream_offset": stream.tail} for stream in kept.values()]
+        state = resume.dump(self._connections, {key: stream.state() for key, stream in kept.items()})
+        row = {"packed": self.packed, "first_instance": recent[0].instance, "tails": tails, "state": state}
+        self._out.add("state", self._name, row)
+
+
+class _Stream:
+    """One direction of a connection: from pieces to packets."""
+
+    def __init__(
+        self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
+    ) -> None:
+        self._names = _names(packed, from_b=from_b, instance=connection.instance)
+        self.stream_id: str = self._names["stream_id"]
+        self._endpoints = self._names["connection_id"].rpartition("#")[0]
+        self._connection = connection
+        self._from_b = from_b
+        self._options = options
+        self._out = out
+        self._framer: Framer | None = None
+        self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of what is in no packet yet
+        self._carried: list[str] = []  # identifiers of the captures that are ranked below 0
+        self._gaps = 0
+        self._recovered = 0
+        self._first_ns, self._last_ns = int(_NEVER), int(NO_TIME)
+
+    @property
+    def tail(self) -> int:
+        """Offset from which on rows are provisional."""
+        return 0 if self._framer is None else self._framer.offset
+
+    def add(self, pieces: Iterable[Piece]) -> Batches:
+        """Frame the pieces that follow."""
+        framer = self._framer
+        if framer is None:
+            mid_stream = self._side.isn is None
+            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.quarantine_raw_bytes)
+        for start, end, segment, skip in pieces:
+            if start > framer.end:
+                self._add_framed(framer.gap(start - framer.end))
+            self._pieces.append((start, arrival(segment.capture, segment.frame), segment.time_ns))
+            self._recovered += end - start
+            if segment.time_ns != NO_TIME:
+                self._first_ns = min(self._first_ns, segment.time_ns)
+                self._last_ns = max(self._last_ns, segment.time_ns, segment.last_ns)
+            if segment.sealed:
+                self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
+                place = {"capture": segment.capture, "frame": segment.frame, "stream_offset": start}
+                self._out.add("sealed", self._endpoints, place | {"stream_id": self.stream_id})
+            else:
+                self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
+            self._forget(framer.offset)
+            yield from self._out.full()
+
+    @property
+    def _side(self) -> Direction:
+        return self._connection.sides[self._from_b]
+
+    def close(self) -> None:
+        """Rows of the stream as it is now, and of the bytes that are in no packet yet."""
+        side = self._side
+        if self._framer is not None:
+            self._add_framed([self._framer.decided()])
+            self._add_framed(self._framer.rest())
+        for offset, length in side.gaps[self._gaps :]:
+            self._add_gap(offset, length)
+        self._gaps = len(side.gaps)
+        missing = sum(length for _, length in side.gaps)
+        if at_end := missing_at_end(side):
+            self._add_gap(side.done, at_end)
+        for segment, reason in side.rejected:
+            self._out.reject(self._endpoints, self.stream_id, segment, reason)
+        self._out.add(
+            "stream",
+            self._endpoints,
+            self._names
+            | {
+                "from_initiator": self._from_initiator(),
+                "instance": self._connection.instance,
+                "initial_seq": None if side.isn is None else side.isn % (1 << 32),
+                "recovered_bytes": self._recovered,
+                "missing_bytes": missing + at_end,
+                "conflict": side.conflict,
+                "mid_stream": side.isn is None,
+                "first_ns": None if self._last_ns == NO_TIME else self._first_ns,
+                "last_ns": None if self._last_ns == NO_TIME else self._last_ns,
+            },
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What is kept for the next run."""
+        self._forget(self.tail)
+        places = [(start, *record(number), time_ns) for start, number, time_ns in self._pieces]
+        ranks = sorted({rank for _, rank, _, _ in places})
+        return {
+            "framer": None if self._framer is None else self._framer.state(),
+            "captures": [self._capture_id(rank) for rank in ranks],
+            "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
+            "recovered": self._recovered,
+            "times": (self._first_ns, self._last_ns),
+        }
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` kept; its captures are ranked below 0, in their order."""
+        if state["framer"] is not None:
+            self._framer = Framer.resumed(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
+        self._carried = state["captures"]
+        self._pieces = [
+            (start, arrival(index - len(self._carried), frame), time_ns)
+            for start, index, frame, time_ns in state["pieces"]
+        ]
+        self._recovered = state["recovered"]
+        self._first_ns, self._last_ns = state["times"]
+        self._gaps = len(self._side.gaps)
+
+    def _capture_id(self, rank: int) -> str:
+        return self._carried[rank] if rank < 0 else self._out.captures[rank].capture_id
+
+    def _add_gap(self, offset: int, length: int) -> None:
+        row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
+        self._out.add("gap", self._endpoints, row)
+
+    def _from_initiator(self) -> bool | None:
+        if self._connection.opened_by_b is not None:
+            return self._connection.opened_by_b is self._from_b
+        to_port, from_port = (self._names[name] in self._options.ports for name in ("dst_port", "src_port"))
+        return to_port if to_port is not from_port else None
+
+    def _add_framed(self, parts: Iterable[Framed]) -> None:
+        for framed in parts:
+            if not framed.starts and not framed.unframed:
+                continue
+            pieces = Pieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
+            for run in framed.unframed:
+                rank, frame = record(pieces.at(run.offset))
+                self._out.add(
+                    "quarantine",
+                    self._endpoints,
+                    {"stage": Stage.FRAMING, "detail": _framing_detail(run), "stream_id": self.stream_id}
+                    | {"reason": run.reason, "capture_id": self._capture_id(rank), "frame_number": frame}
+                    | {"stream_offset": run.offset, "length": run.length, "raw": run.raw},
+                )
+            if framed.starts:
+                start, size = np.array(framed.starts, np.int64), np.array(framed.sizes, np.int64)
+                columns = pieces.of_packets(start + framed.base, size)
+                ranks = columns.pop("capture").dictionary_encode()
+                ids = pa.array([self._capture_id(rank) for rank in ranks.dictionary.to_pylist()], pa.string())
+                columns["capture_id"] = pa.DictionaryArray.from_arrays(ranks.indices, ids).cast(pa.string())
+                columns["stream_offset"] = pa.array(start + framed.base)
+                self._out.add_packets(self._endpoints, self.stream_id, framed, columns)
+
+    def _forget(self, offset: int) -> None:
+        """Let go of the pieces that end at or before an offset."""
+        index = bisect_right(self._pieces, offset, key=lambda piece: piece[0]) - 1
+        if index > 0:
+            del self._pieces[:index]
+
+
+class _Out:
+    """Collects rows of each kind until there is a batch of them; `captures`: by rank."""
+
+    def __init__(self, options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema) -> None:
+        self.captures = captures
+        self._options = options
+        self._schema = schema
+        self._rows: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+        self._packets: list[tuple[str, str, Framed, dict[str, Any]]] = []
+        self._bytes = 0
+
+    def fetch(self, capture: int, place: int, length: int) -> bytes:
+        """Bytes of an unpacked capture, read again."""
+        return open_source(self.captures[capture].uri, Compression.NONE, place).read(length)
+
+    def add(self, kind: str, endpoints: str, row: Any) -> None:
+        """Take a row of one kind."""
+        self._rows[kind].append((endpoints, row))
+
+    def add_packets(self, endpoints: str, stream_id: str, framed: Framed, places: dict[str, Any]) -> None:
+        """Take framed packets, and where they came from."""
+        self._packets.append((endpoints, stream_id, framed, places))
+        self._bytes += len(framed.data)
+
+    def reject(self, endpoints: str, stream_id: str | None, segment: Segment, reason: TcpReason) -> None:
+        """Take a segment that is not part of its stream."""
+        length = len(segment.payload)
+        self.add(
+            "quarantine",
+            endpoints,
+            {
+                "stage": Stage.TCP,
+                "reason": reason,
+                "detail": _TCP_DETAILS[reason].format(frame=segment.frame, seq=segment.seq, length=length),
+                "capture_id": self.captures[segment.capture].capture_id,
+                "stream_id": stream_id,
+                "frame_number": segment.frame,
+                "length": length,
+                "raw": bytes(segment.payload[: self._options.quarantine_raw_bytes]),
+            },
+        )
+
+    def full(self) -> Batches:
+        """What has grown to a batch."""
+        if self._bytes >= self._options.batch_bytes or sum(map(len, self._rows.values())) >= _ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Batches:
+        """All that is left."""
+        for kind, rows in self._rows.items():
+            if rows:
+                values = pa.array([row for _, row in rows], self._schema.field(kind).type)
+                yield self._batch(kind, pa.array([endpoints for endpoints, _ in rows]), values)
+                rows.clear()
+        if self._packets:
+            counts = [len(framed.starts) for _, _, framed, _ in self._packets]
+            endpoints = pa.array(np.repeat([endpoints for endpoints, *_ in self._packets], counts))
+            yield self._batch("packet", endpoints, self._packet_rows(counts))
+            self._packets.clear()
+        self._bytes = 0
+
+    def _batch(self, kind: str, endpoints: pa.Array, rows: pa.Array) -> pa.RecordBatch:
+        columns = {"endpoints": endpoints, kind: rows}
+        arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _packet_rows(self, counts: list[int]) -> pa.StructArray:
+        framed = [framed for _, _, framed, _ in self._packets]
+        buffer = np.frombuffer(b"".join([one.data for one in framed]), np.uint8)
+        shifts = np.cumsum([0] + [len(one.data) for one in framed[:-1]]).tolist()
+        start = np.concatenate([np.array(one.starts) + shift for one, shift in zip(framed, shifts, strict=True)])
+        size = np.concatenate([np.array(one.sizes) for one in framed])
+        places = [place for *_, place in self._packets]
+        columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
+        columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
+        columns |= packet_bytes(buffer, start, size, keep_bodies=self._options.keep_bodies)
+        return struct_rows(columns, self._schema.field("packet").type)
+
+
+_TCP_DETAILS = {
+    TcpReason.OUTSIDE_WINDOW: "The {length} bytes of record {frame} carry sequence number {seq}, far from where their "
+    "direction was, and nothing follows them there.",
+    TcpReason.BEFORE_START: "The {length} bytes of record {frame} (sequence number {seq}) lie before the first byte of "
+    "their stream.",
+    TcpReason.AFTER_FIN: "The {length} bytes of record {frame} (sequence number {seq}) lie after the end that the FIN "
+    "of their stream announced.",
+}
+_FRAMING_DETAILS = {
+    FramingReason.BAD_SIGNATURE: "where a packet should begin there is no MSMQ signature",
+    FramingReason.BAD_VERSION: "the header there has a version other than 0x10",
+    FramingReason.BAD_PACKET_SIZE: "the header there announces less than 16 bytes or more than 4 MiB",
+    FramingReason.INCOMPLETE_FRAME: "the packet that begins there, or before a gap, is not complete",
+    FramingReason.AFTER_GAP: "bytes before it are missing, so that no packet's beginning is known",
+    FramingReason.MID_STREAM: "the capture began inside the stream, so that no packet's beginning is known",
+}
+
+
+def _framing_detail(run: Unframed) -> str:
+    return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."
+
+
+def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
+    a, b = (_endpoint(endpoints[at : at + 18]) for at in (0, 18))
+    (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
+    low, high = _printed(*a), _printed(*b)
+    source, target = (high, low) if from_b else (low, high)
+    return {
+        "stream_id": f"{source}>{target}#{instance}",
+        "connection_id": f"{low}-{high}#{instance}",
+        "src_ip": src,
+        "src_port": src_port,
+        "dst_ip": dst,
+        "dst_port": dst_port,
+    }
+
+
+def _printed(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _endpoint(packed: bytes) -> tuple[str, int]:
+    address = IPv6Address(packed[:16])
+    return str(address.ipv4_mapped or address), int.from_bytes(packed[16:], "big")

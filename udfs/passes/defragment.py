@@ -1,0 +1,309 @@
+"""Between the second and the third pass of ingest: TCP segments out of the fragments of IP datagrams.
+
+[RFC 791] 3.2, [RFC 8200] 4.5. A datagram is complete when its last missing byte arrives; the next fragment with the
+same key begins another one, because identifications are used again. Where fragments overlap, the first to arrive wins.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.ingest import FrameReason, Stage
+from udfs.capture.reader import NO_TIME, Records
+from udfs.network.dissect import segments
+from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
+from udfs.passes.options import Batches, IngestOptions, Pass
+
+_LARGEST = 0xFFFF
+"""Payload bytes of a datagram: more have no room in a length field."""
+_PENDING = 512
+"""Fragments of one datagram, with copies of them, that are waited with."""
+_PENDING_BYTES = 1 << 17
+"""Different bytes among these: room for a largest datagram that was fragmented in two ways."""
+_PATIENCE_NS = 60 * 1_000_000_000  # [RFC 8200] 4.5
+_ROWS = 10_000
+_RAW_IPV6 = 229
+_COUNTS = b"fragments"
+
+
+class _Content(NamedTuple):
+    """What a fragment says and holds; copies of a fragment are equal in it."""
+
+    offset: int
+    more: bool
+    length: int
+    payload: bytes
+
+
+class _Arrival(NamedTuple):
+    """A fragment as it was captured. `copy`: the datagram before this one, complete by then, has the same fragment."""
+
+    capture: int
+    frame: int
+    time_ns: int | None
+    content: _Content
+    copy: bool = False
+
+
+class _Fate(Enum):
+    """What became of a datagram."""
+
+    SEGMENT = auto()
+    OTHER = auto()
+    LOST = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Datagram:
+    """A complete datagram: its payload as far as it was captured without a hole, and its length on the wire."""
+
+    key: bytes
+    data: bytes
+    length: int
+    arrivals: list[_Arrival]
+    contents: dict[_Content, None]
+    completed_by: _Arrival
+    fate: _Fate | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Fragments of a datagram that is not complete. `on_wire`, `captured`: one bit for each of its bytes."""
+
+    arrivals: list[_Arrival] = field(default_factory=list)
+    contents: dict[_Content, None] = field(default_factory=dict)
+    size: int = 0
+    total: int | None = None
+    on_wire: int = 0
+    captured: int = 0
+
+    def has_room(self, content: _Content) -> bool:
+        """Whether another fragment can be waited with."""
+        return len(self.arrivals) < _PENDING and self.size + len(content.payload) <= _PENDING_BYTES
+
+    def waits_for(self, time_ns: int | None) -> bool:
+        """Whether what arrives then may be of the same datagram."""
+        first = self.arrivals[0].time_ns if self.arrivals else None
+        return first is None or time_ns is None or abs(time_ns - first) <= _PATIENCE_NS
+
+    def add(self, arrival: _Arrival) -> None:
+        """Take a fragment in; a copy of one that is there takes no room."""
+        offset, more, length, payload = arrival.content
+        self.arrivals.append(arrival)
+        if arrival.content in self.contents:
+            return
+        self.contents[arrival.content] = None
+        self.size += len(payload)
+        self.on_wire |= ((1 << length) - 1) << offset
+        self.captured |= ((1 << len(payload)) - 1) << offset
+        if not more and self.total is None:
+            self.total = offset + length
+
+    def datagram(self, key: bytes) -> _Datagram | None:
+        """The datagram, when no byte is missing."""
+        if self.total is None or ~self.on_wire & ((1 << self.total) - 1):
+            return None
+        data = bytearray(self.on_wire.bit_length())
+        for content in reversed(self.contents):
+            data[content.offset : content.offset + len(content.payload)] = content.payload
+        first_hole = (~self.captured & (self.captured + 1)).bit_length() - 1
+        held = bytes(data[: min(first_hole, self.total)])
+        own = [arrival for arrival in self.arrivals if not self.is_behind(arrival.content)]
+        contents = {arrival.content: None for arrival in own}
+        return _Datagram(key, held, self.total, own, contents, self.arrivals[-1])
+
+    def is_behind(self, content: _Content) -> bool:
+        """Whether all bytes of a fragment lie behind the datagram's end."""
+        return self.total is not None and content.offset >= self.total and content.length > 0
+
+
+def reassemble(options: IngestOptions, schema: pa.Schema) -> Pass:
+    """From rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, to rows of SEGMENTS (`schema`).
+
+    One row for each complete datagram that is a segment from or to one of the ports: its record and time are those of
+    the fragment that completed it. One fault (`ip_fragment`) for each fragment of a datagram that never completes or is
+    no TCP segment that can be read, and for one that lies behind its datagram's end. One count for each capture of the
+    fragments that are neither: in `segments`, those of the segments but for the completing one, which is the row; in
+    `others`, those of datagrams to other ports. So every fragment is one row or is counted once.
+
+    A datagram cut by the snap length has the bytes that were captured without a hole. A datagram is given up when
+    fragments with its key are 60 s apart, or more of them come than any datagram has. Exact copies of a complete
+    datagram's fragments, as a mirror port makes, count as that datagram's unless they make up another one.
+
+    Memory: what is pending for one key, and a batch of datagrams.
+    """
+
+    def run(batches: Batches) -> Batches:
+        out = _Out(options, schema)
+        state = _Key(b"", out)
+        for key, arrival in _arrivals(batches):
+            if key != state.key:
+                state.give_up()
+                state = _Key(key, out)
+            state.take(arrival)
+            yield from out.full()
+        state.give_up()
+        yield from out.rest()
+        yield from out.counts()
+
+    return run
+
+
+def _arrivals(batches: Batches) -> Iterator[tuple[bytes, _Arrival]]:
+    """The fragments with their keys."""
+    for batch in batches:
+        keys, captures, frames, times, *contents = (
+            batch.column(name).to_pylist()
+            for name in ("key", "capture", "frame", "time_ns", "offset", "more", "length", "payload")
+        )
+        yield from zip(keys, map(_Arrival, captures, frames, times, map(_Content, *contents)), strict=True)
+
+
+class _Key:
+    """The datagrams with one key, one behind the other."""
+
+    def __init__(self, key: bytes, out: "_Out") -> None:
+        self.key = key
+        self._out = out
+        self._pending = _Pending()
+        self._before: _Datagram | None = None
+
+    def take(self, arrival: _Arrival) -> None:
+        """Put the next fragment where it belongs."""
+        content = arrival.content
+        if content.offset + content.length > _LARGEST:
+            self._out.lose(self.key, [arrival])
+            return
+        copy = self._before is not None and content in self._before.contents
+        only_copies = all(pending.copy for pending in self._pending.arrivals)
+        if (only_copies and not copy) or not (
+            self._pending.waits_for(arrival.time_ns) and self._pending.has_room(content)
+        ):
+            self.give_up()
+        self._pending.add(arrival._replace(copy=copy))
+        if (datagram := self._pending.datagram(self.key)) is not None:
+            behind = [other for other in self._pending.arrivals if self._pending.is_behind(other.content)]
+            self._pending, self._before = _Pending(), datagram
+            self._out.complete(datagram)
+            self._out.lose(self.key, behind)
+
+    def give_up(self) -> None:
+        """Wait no longer for what is missing."""
+        arrivals, self._pending = self._pending.arrivals, _Pending()
+        if self._before is not None:
+            self._out.join(self._before, [arrival for arrival in arrivals if arrival.copy])
+        self._out.lose(self.key, [arrival for arrival in arrivals if not arrival.copy])
+
+
+class _Out:
+    """Collects rows until there is a batch of them."""
+
+    def __init__(self, options: IngestOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._datagrams: list[_Datagram] = []
+        self._lost: list[tuple[bytes, _Arrival]] = []
+        self._bytes = 0
+        self._counted: dict[_Fate, Counter[int]] = {_Fate.SEGMENT: Counter(), _Fate.OTHER: Counter()}
+
+    def complete(self, datagram: _Datagram) -> None:
+        """Take a datagram; what it is, shows when there is a batch of them."""
+        self._datagrams.append(datagram)
+        self._bytes += len(datagram.data)
+
+    def join(self, datagram: _Datagram, arrivals: list[_Arrival]) -> None:
+        """Let copies of its fragments share a datagram's fate."""
+        if datagram.fate is None:
+            datagram.arrivals += arrivals
+        elif datagram.fate is _Fate.LOST:
+            self.lose(datagram.key, arrivals)
+        else:
+            self._counted[datagram.fate].update(arrival.capture for arrival in arrivals)
+
+    def lose(self, key: bytes, arrivals: Iterable[_Arrival]) -> None:
+        """Take fragments that became nothing."""
+        for arrival in arrivals:
+            self._lost.append((key, arrival))
+            self._bytes += len(arrival.content.payload)
+
+    def full(self) -> Batches:
+        """What has grown to a batch."""
+        if self._bytes >= self._options.batch_bytes or len(self._datagrams) + len(self._lost) >= _ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Batches:
+        """All rows that are left, but for counts."""
+        if self._datagrams:
+            yield self._parse()
+        if self._lost:
+            raw_kept = self._options.quarantine_raw_bytes
+            rows = [_fault(key, arrival, raw_kept) for key, arrival in self._lost]
+            yield pa.RecordBatch.from_pylist(rows, self._schema)
+        self._datagrams, self._lost, self._bytes = [], [], 0
+
+    def counts(self) -> Batches:
+        """How many fragments are no rows of their own."""
+        columns = self._counted[_Fate.SEGMENT], self._counted[_Fate.OTHER]
+        rows = [
+            {"connection": _COUNTS, "capture": capture, "frame": 0}
+            | {"segments": columns[0][capture], "others": columns[1][capture]}
+            for capture in sorted(columns[0].keys() | columns[1].keys())
+        ]
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, self._schema)
+
+    def _parse(self) -> pa.RecordBatch:
+        """The segments among the datagrams; learns what the others are."""
+        records = _records(self._datagrams)
+        found, rejected, nested = segments(records, self._options.ports)
+        fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _Fate.LOST)
+        fates |= dict.fromkeys(found.frame.tolist(), _Fate.SEGMENT)
+        for number, datagram in enumerate(self._datagrams, records.first_frame):
+            datagram.fate = fates.get(number, _Fate.OTHER)
+            if datagram.fate is _Fate.SEGMENT:
+                self._counted[datagram.fate][datagram.completed_by.capture] -= 1  # it is the segment's row
+            arrivals, datagram.arrivals, datagram.data = datagram.arrivals, [], b""
+            self.join(datagram, arrivals)
+        last = [self._datagrams[number - records.first_frame].completed_by for number in found.frame.tolist()]
+        times = [NO_TIME if arrival.time_ns is None else arrival.time_ns for arrival in last]
+        placed = found._replace(
+            frame=np.array([arrival.frame for arrival in last], np.int64), time_ns=np.array(times, np.int64)
+        )
+        capture = np.array([arrival.capture for arrival in last], np.int64)
+        return segment_rows(records.buffer, placed, capture, self._schema)
+
+
+def _records(datagrams: list[_Datagram]) -> Records:
+    """The datagrams as if they had been captured whole, each behind an IPv6 header: keys hold IPv6 addresses."""
+    parts = [struct.pack(">IHBB", 6 << 28, d.length, d.key[36], 64) + d.key[:32] + d.data for d in datagrams]
+    captured = np.array([len(part) for part in parts], np.int64)
+    return Records(
+        buffer=np.frombuffer(b"".join(parts), np.uint8),
+        start=np.cumsum(captured) - captured,
+        captured=captured,
+        original=captured,
+        time_ns=np.full(len(parts), NO_TIME),
+        link_type=np.full(len(parts), _RAW_IPV6),
+        first_frame=1,
+    )
+
+
+def _fault(key: bytes, arrival: _Arrival, raw_kept: int) -> dict[str, object]:
+    payload = arrival.content.payload
+    return {
+        "connection": key,
+        "capture": arrival.capture,
+        "frame": arrival.frame,
+        "time_ns": arrival.time_ns,
+        "stage": Stage.FRAME,
+        "reason": FrameReason.IP_FRAGMENT,
+        "detail": FRAME_DETAILS[FrameReason.IP_FRAGMENT].format(frame=arrival.frame),
+        "length": len(payload),
+        "payload": payload[:raw_kept],
+    }

@@ -1,0 +1,167 @@
+"""The second pass of ingest: the TCP segments of one byte range of a capture file, and the packets they surely hold."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from schemas.ingest import Compression, Stage
+from udfs.arrow.buffers import fixed_binary
+from udfs.capture.files import open_source
+from udfs.capture.reader import Block, Cursor, read_blocks
+from udfs.msmq.ping import ping_rows
+from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, segments
+from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
+from udfs.passes.options import Batches, IngestOptions, Pass
+from udfs.passes.preframe import Condensed, Cuts, condense, sealed_rows
+from udfs.tcp.connections import CUT_SUM, Overlap
+
+_BLOCK_BYTES = 24 << 20
+"""Bytes looked at together. From 32 MiB on, malloc takes every copy of them from the kernel anew, page by page."""
+_MASK = (1 << 32) - 1
+
+
+def scan(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
+    """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.SCANNED`.
+
+    `packets`: the schema of SEALED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
+    those that are in order sealed.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for split in batch.to_pylist():
+                yield from _Split(split, options, schema, packets).rows()
+
+    return run
+
+
+class _Split:
+    """One byte range of a capture."""
+
+    def __init__(self, split: dict[str, Any], options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> None:
+        self._capture = split["capture"]
+        self._cursor = Cursor.from_json(split["cursor"])
+        self._stop = split["stop"]
+        self._unpacked = split["compression"] == Compression.NONE
+        self._source = open_source(split["uri"], Compression(split["compression"]), self._cursor.offset)
+        self._only = (
+            None if split["only"] is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
+        )
+        self._options = options
+        self._schema = schema
+        self._packets = packets
+
+    def rows(self) -> Batches:
+        """The split's rows; memory is that of a block, some 24 MiB, and of what is made of it."""
+        counts = {"segments": 0, "others": 0}
+        for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
+            found, rejected, fragments = segments(block.records, self._options.ports)
+            if self._only is not None:
+                found = _selected(found, self._only)
+                yield self._segment_rows(block.records.buffer, found)
+                continue
+            counts["segments"] += len(found.frame)
+            frames = len(block.records.start)
+            counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
+            yield from self._segments(block, found)
+            yield from self._fragments(block, fragments)
+            yield from self._pings(block)
+            yield from self._faults(block, rejected)
+        if self._only is None:
+            yield pa.RecordBatch.from_pylist([{"capture": self._capture, "frame": 0} | counts], self._schema)
+
+    def _segments(self, block: Block, found: Segments) -> Batches:
+        buffer = block.records.buffer
+        connection, from_b = connection_keys(found.endpoints)
+        everything = Condensed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
+        window = self._options.window_bytes
+        orderly = self._options.overlap is Overlap.FIRST
+        condensed = condense(buffer, found, connection, from_b, window) if orderly else everything
+        yield self._segment_rows(buffer, _left(found, condensed))
+        if condensed.runs:
+            yield sealed_rows(
+                found,
+                condensed.runs,
+                self._capture,
+                block.after.offset - len(buffer) if self._unpacked else None,
+                self._schema,
+                self._packets,
+                keep_bodies=self._options.keep_bodies,
+            )
+
+    def _fragments(self, block: Block, found: Fragments) -> Batches:
+        count = len(found.frame)
+        if count:
+            ranks = np.full(count, self._capture)
+            kind = pa.schema(self._schema.field("fragment").type)
+            rows = fragment_rows(block.records.buffer, found, ranks, kind).to_struct_array()
+            arrays = [rows if f.name == "fragment" else pa.nulls(count, f.type) for f in self._schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _pings(self, block: Block) -> Batches:
+        pings = [{"capture": self._capture, "ping": row} for row in ping_rows(block.records)]
+        if pings:
+            yield pa.RecordBatch.from_pylist(pings, self._schema)
+
+    def _faults(self, block: Block, rejected: Rejected) -> Batches:
+        faults = [
+            {"capture": self._capture} | row for row in _faults(block, rejected, self._options.quarantine_raw_bytes)
+        ]
+        if faults:
+            yield pa.RecordBatch.from_pylist(faults, self._schema)
+
+    def _segment_rows(self, buffer: NDArray[np.uint8], found: Segments) -> pa.RecordBatch:
+        return segment_rows(buffer, found, np.full(len(found.frame), self._capture), self._schema)
+
+
+def _selected(found: Segments, only: pa.Array) -> Segments:
+    """The segments of these connections."""
+    connection, _ = connection_keys(found.endpoints)
+    index = np.flatnonzero(pc.is_in(fixed_binary(connection), only).to_numpy(zero_copy_only=False))
+    return found.take(index)
+
+
+def _left(found: Segments, condensed: Condensed) -> Segments:
+    """The segments, and parts of segments, that are not sealed; and the acknowledgments of the stretches."""
+    index, skip, length = (np.concatenate(columns) for columns in zip(*condensed.cuts, strict=True))
+    cut = length != found.captured[index]
+    ack_index, ack_seq, ack = np.array(condensed.acks, np.int64).reshape(-1, 3).T
+    rows = np.concatenate([index, ack_index])
+    acks = len(ack_index)
+    zeros = np.zeros(acks, np.int64)
+    return Segments(
+        frame=found.frame[rows],
+        time_ns=found.time_ns[rows],
+        endpoints=found.endpoints[rows],
+        seq=np.concatenate([(found.seq[index] + skip) & _MASK, ack_seq]),
+        ack=np.concatenate([found.ack[index], ack]),
+        flags=np.concatenate([found.flags[index], np.full(acks, ACK)]),
+        payload=found.payload[rows] + np.concatenate([skip, zeros]),
+        captured=np.concatenate([length, zeros]),
+        length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
+        header_sum=np.concatenate([np.where(cut, CUT_SUM, found.header_sum[index]), zeros]),
+    )
+
+
+def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+    if (fault := block.fault) is not None:
+        yield {"frame": 0, "stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
+            name: getattr(fault, name) for name in ("reason", "detail", "offset", "length")
+        }
+    link_types = block.records.link_type[rejected.frame - block.records.first_frame]
+    columns = (rejected.frame, rejected.start, rejected.captured, link_types)
+    for (frame, start, captured, link_type), reason in zip(
+        np.stack(columns, axis=1).tolist(), rejected.reason, strict=True
+    ):
+        yield {
+            "frame": frame,
+            "stage": Stage.FRAME,
+            "reason": reason,
+            "detail": FRAME_DETAILS[reason].format(frame=frame, link_type=link_type),
+            "length": captured,
+            "payload": block.records.buffer[start : start + min(captured, raw_kept)].tobytes(),
+        }

@@ -1,0 +1,309 @@
+"""Orderly stretches of connections, framed where they are read, so that no byte of them has to travel.
+
+In a block of captured segments, what one side of a connection sent is put in order as far as the block goes. Where
+packets follow one another without a gap, they leave as rows of their own, and a single *sealed* segment stands for
+their bytes. The assembler confirms it, or asks for the bytes (`udfs.tcp.connections.Again`): nothing here decides
+what a stream
+holds.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from udfs.arrow.buffers import fixed_binary
+from udfs.capture.reader import NO_TIME
+from udfs.msmq.framing import HEADER, chain
+from udfs.msmq.packet_rows import Ints, Pieces, packet_bytes, struct_rows
+from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
+from udfs.network.segment_rows import segment_rows
+from udfs.passes.options import Batches, Pass
+from udfs.tcp.connections import CUT_SUM, PLACES, Overlap, Segment, overlapping
+
+SEALED_BYTES = 8 << 10
+"""Fewest stream bytes that are worth a sealed segment."""
+TAIL_BYTES = 2 << 10
+"""Last bytes of a stretch that stay segments: what comes next may repeat them."""
+HEAD_BYTES = 2 * HEADER
+_PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Headers of neighbouring packets are much alike: a sixth is left, of what Spark stores and sends from then on."""
+_MASK, _HALF = (1 << 32) - 1, 1 << 31
+
+
+class Cuts(NamedTuple):
+    """Parts of segments that stay as they are: which segment, from which byte of its payload on, how many bytes."""
+
+    segment: Ints
+    skip: Ints
+    length: Ints
+
+    @classmethod
+    def whole(cls, found: Segments, index: Ints) -> "Cuts":
+        """Segments from their first byte to their last."""
+        return cls(index, np.zeros_like(index), found.captured[index])
+
+
+class Run(NamedTuple):
+    """Packets that follow one another on one side of a connection, from byte `begin` of `data` on.
+
+    `segment`, `start`, `skip`: the segments that hold them, where in the data each takes over, and from which byte of
+    its payload on. `seq`: sequence number of the first packet.
+    """
+
+    data: bytes
+    begin: int
+    sizes: list[int]
+    segment: Ints
+    start: Ints
+    skip: Ints
+    seq: int
+
+
+class Condensed(NamedTuple):
+    """What is left of a block's segments, and what stands for the rest.
+
+    `acks`: number of a segment, sequence number, acknowledgment number: all that a stretch said besides its data.
+    """
+
+    cuts: list[Cuts]
+    acks: list[tuple[int, int, int]]
+    runs: list[Run]
+
+
+def condense(
+    buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_], window: int
+) -> Condensed:
+    """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
+
+
+    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none of it comes too late.
+    """
+    codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
+    amount = np.bincount(codes, found.captured)
+    large = amount >= SEALED_BYTES + TAIL_BYTES
+    result = Condensed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
+    block = _Block(buffer.data, found, from_b, window // 2)
+    for code in np.flatnonzero(large).tolist():
+        index = order[bounds[code] : bounds[code + 1]]
+        part = block.connection(index)
+        if part is None:
+            result.cuts.append(Cuts.whole(found, index))
+        else:
+            result.cuts.extend(part.cuts)
+            result.acks.extend(part.acks)
+            result.runs.extend(part.runs)
+    return result
+
+
+class _Block:
+    """The segments of a block, and what can be sealed of one connection's."""
+
+    def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_], span: int) -> None:
+        self._view = view
+        self._span = span
+        self._found = found
+        self._from_b = from_b
+        self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
+        self._odd = (found.captured != found.length) | (found.length == 1)
+
+    def connection(self, index: Ints) -> Condensed | None:
+        """The segments of one connection, in file order; nothing when none of it can be sealed.
+
+        SYN, FIN and RST keep their place: only the largest stretch between two of them is looked at.
+        """
+        if self._odd[index].any():
+            return None
+        edges = np.concatenate([[-1], np.flatnonzero(self._event[index]), [len(index)]])
+        held = np.concatenate([[0], np.cumsum(self._found.captured[index])])
+        widest = int(np.argmax(held[edges[1:]] - held[edges[:-1] + 1]))
+        begin, end = int(edges[widest]) + 1, int(edges[widest + 1])
+        result = Condensed([Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
+        stretch = index[begin:end]
+        for side in (False, True):
+            mine = stretch[self._from_b[stretch] == side]
+            if len(mine) and not self._side(mine, result):
+                return None
+        return result if result.runs else None
+
+    def _side(self, mine: Ints, result: Condensed) -> bool:
+        """What one side sent in a stretch; whether it is orderly."""
+        found = self._found
+        position = _unwrapped(found.seq[mine])
+        acked = _unwrapped(found.ack[mine])
+        end = position + found.length[mine]
+        if max(end.max() - position.min(), acked.max() - acked.min()) > self._span:
+            return False
+        data = found.length[mine] > 0
+        pieces = self._pieces(mine[data], position[data])
+        if pieces is None:
+            return False
+        first = int(found.seq[mine[0]])
+        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, int(found.ack[mine[0]])))
+        last_ack = (int(found.ack[mine[0]]) + int(acked.max())) & _MASK
+        result.acks.append((int(mine[-1]), (first + int(end.max())) & _MASK, last_ack))
+        index, start, stop, skip = pieces
+        if not len(index):
+            return True
+        edges = np.flatnonzero(np.append(True, start[1:] != stop[:-1]))
+        for low, high in zip(edges.tolist(), [*edges[1:].tolist(), len(start)], strict=True):
+            self._seal(index[low:high], start[low:high], stop[low:high], skip[low:high], first, result)
+        return True
+
+    def _pieces(self, index: Ints, position: Ints) -> tuple[Ints, Ints, Ints, Ints] | None:
+        """The side's bytes in order: segment, first and last position, byte of the segment; none when copies differ."""
+        order = np.argsort(position, kind="stable")
+        index, start = index[order], position[order]
+        stop = start + self._found.length[index]
+        behind = start[1:] >= np.maximum.accumulate(stop)[:-1]  # it begins behind all before it
+        alone = np.append(True, behind)[: len(start)] & np.append(behind, True)[: len(start)]
+        rows = np.stack([index, start, stop, np.zeros_like(start)])[:, alone]
+        if not alone.all():
+            checkpoint = self._overlapping(index[~alone], start[~alone])
+            if checkpoint is None:
+                return None
+            rows = np.concatenate([rows, checkpoint], axis=1)
+            rows = rows[:, np.argsort(rows[1], kind="stable")]
+        return rows[0], rows[1], rows[2], rows[3]
+
+    def _overlapping(self, index: Ints, start: Ints) -> Ints | None:
+        """The pieces, one a column, of segments that overlap; none when they hold different bytes."""
+        arrived = np.argsort(index, kind="stable")
+        segments = [
+            (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
+            for at, i in zip(start[arrived].tolist(), index[arrived].tolist(), strict=True)
+        ]
+        pieces, conflict = overlapping(segments, Overlap.FIRST)
+        if conflict:
+            return None
+        return np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4).T
+
+    def _payload(self, index: int) -> memoryview:
+        at = int(self._found.payload[index])
+        return self._view[at : at + int(self._found.captured[index])]
+
+    def _seal(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: Condensed) -> None:
+        """Seal the packets of a run without gaps; what is before and behind them stays segments."""
+        base, size = int(start[0]), int(stop[-1] - start[0])
+        begin = end = 0
+        if size >= SEALED_BYTES + TAIL_BYTES:
+            at = self._found.payload[index] + skip
+            view = self._view
+            data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
+            begin, sizes = chain(data, 0, size)
+            end = begin + sum(sizes)
+            while sizes and end > size - TAIL_BYTES:
+                end -= sizes.pop()
+            if end - begin >= SEALED_BYTES and len(sizes) > 1:
+                low = int(np.searchsorted(start, base + begin, "right")) - 1
+                high = int(np.searchsorted(start, base + end, "left"))
+                held = np.maximum(start[low:high] - base, begin)
+                skipped = skip[low:high] + held - (start[low:high] - base)
+                seq = (first + base + begin) & _MASK
+                result.runs.append(Run(data, begin, sizes, index[low:high], held, skipped, seq))
+            else:
+                begin = end = 0
+        for low, high in ((base, base + begin), (base + end, base + size)):
+            kept = (start < high) & (stop > low)
+            cut_start, cut_stop = np.maximum(start[kept], low), np.minimum(stop[kept], high)
+            result.cuts.append(Cuts(index[kept], skip[kept] + cut_start - start[kept], cut_stop - cut_start))
+
+
+def _unwrapped(numbers: Ints) -> Ints:
+    """Sequence numbers as distances from the first of them."""
+    distances: Ints = ((numbers - numbers[0] + _HALF) & _MASK) - _HALF
+    return distances
+
+
+def sealed_rows(
+    found: Segments,
+    runs: list[Run],
+    capture: int,
+    base: int | None,
+    schema: pa.Schema,
+    packets: pa.Schema,
+    *,
+    keep_bodies: bool,
+) -> pa.RecordBatch:
+    """Rows of SCANNED, one a run: their payload is its first `HEAD_BYTES`, the rest is in their packets.
+
+    `base`: where in the file the block begins; none in a packed one.
+    """
+    first = np.array([run.segment[0] for run in runs])
+    sealed = found.take(first)._replace(
+        seq=np.array([run.seq for run in runs]),
+        flags=np.full(len(runs), ACK),
+        payload=np.arange(len(runs)) * HEAD_BYTES,
+        captured=np.full(len(runs), HEAD_BYTES),
+        length=np.array([sum(run.sizes) for run in runs]),
+        header_sum=np.full(len(runs), CUT_SUM),
+    )
+    heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
+    batch = segment_rows(np.frombuffer(heads, np.uint8), sealed, np.full(len(runs), capture), schema)
+    times = [found.time_ns[run.segment] for run in runs]
+    timed = [time[time != NO_TIME] for time in times]
+    more = {
+        "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
+        "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
+        "places": pa.array([None if base is None else _places(found, run, base) for run in runs], pa.binary()),
+        "sealed": pa.repeat(pa.scalar(value=True), len(runs)),
+        "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
+    }
+    return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
+
+
+def _places(found: Segments, run: Run, base: int) -> bytes:
+    """Where in the capture each piece of a run lies, as `PLACES`; `base`: where in the capture the block begins."""
+    rows = np.zeros(len(run.start), PLACES)
+    rows["offset"] = run.start - run.begin
+    rows["place"] = base + found.payload[run.segment] + run.skip
+    return rows.tobytes()
+
+
+def _packets(found: Segments, runs: list[Run], schema: pa.Schema, *, keep_bodies: bool) -> list[bytes]:
+    """The packets of each run."""
+    shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
+    offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
+    start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
+    size = np.concatenate([np.array(run.sizes) for run in runs])
+    segment = np.concatenate([run.segment for run in runs])
+    pieces = Pieces(
+        np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
+        found.frame[segment],
+        found.time_ns[segment],
+    )
+    buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
+    columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.of_packets(start, size)
+    columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies)
+    rows = pa.RecordBatch.from_struct_array(struct_rows(columns, pa.struct(list(schema)))).cast(schema)
+    bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
+    return [_packed(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
+
+
+def _packed(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
+        stream.write_batch(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unseal(schema: pa.Schema) -> Pass:
+    """From rows (stream_id, stream_offset, capture_id, packets) of sealed segments to rows of `staging.PACKET`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for place in batch.to_pylist():
+                rows = pa.ipc.open_stream(pa.py_buffer(place["packets"])).read_next_batch()
+                offset = pc.add(rows.column("offset"), place["stream_offset"])
+                fixed = {name: pa.repeat(place[name], rows.num_rows) for name in ("stream_id", "capture_id")}
+                columns = {"stream_offset": offset} | fixed
+                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return run

@@ -1,0 +1,71 @@
+"""What is known of a connection when a run ends, as text, for the next run to go on from."""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from udfs.capture.reader import NO_TIME
+from udfs.tcp.connections import Connection, Connections, Direction
+
+_VERSION = 1
+_PLAIN = ("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict")
+
+
+def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:
+    """The recent connections, whose segments were all handed on, and what is kept of their streams."""
+    recent = connections.recent()
+    current = next((at for at, one in enumerate(recent) if one is connections.current), None)
+    return json.dumps(
+        {
+            "version": _VERSION,
+            "current": current,
+            "connections": [_connection(one, streams) for one in recent],
+        },
+        default=_bytes,
+        separators=(",", ":"),
+    )
+
+
+def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
+    """Let the connections go on from there; returns what was kept of their streams.
+
+    Raises:
+        ValueError: another version of this program wrote the text.
+    """
+    state = json.loads(text, object_hook=_object)
+    if state["version"] != _VERSION:
+        raise ValueError(f"connection state of version {state['version']} cannot be read: {_VERSION} is needed")
+    found: list[Connection] = []
+    streams: dict[tuple[int, bool], Any] = {}
+    for row in state["connections"]:
+        connection = Connection(row["instance"], connections.window)
+        connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
+        connection.last_ns = row.get("last_ns", NO_TIME)
+        connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
+        sides = [Direction(**side | {"gaps": [(at, size) for at, size in side["gaps"]]}) for side in row["sides"]]
+        connection.sides = sides[0], sides[1]
+        found.append(connection)
+        streams |= {(connection.instance, bool(at)): kept for at, kept in enumerate(row["streams"]) if kept is not None}
+    connections.restore(found, state["current"])
+    return streams
+
+
+def _connection(one: Connection, streams: Mapping[tuple[int, bool], Any]) -> dict[str, Any]:
+    return {
+        "instance": one.instance,
+        "closed": one.closed,
+        "opened_by_b": one.opened_by_b,
+        "last_ns": one.last_ns,
+        "syns": one.syns,
+        "sides": [{name: getattr(side, name) for name in _PLAIN} for side in one.sides],
+        "streams": [streams.get((one.instance, from_b)) for from_b in (False, True)],
+    }
+
+
+def _bytes(value: bytes | memoryview) -> dict[str, str]:
+    return {"base64": b64encode(value).decode()}
+
+
+def _object(value: dict[str, Any]) -> Any:
+    return b64decode(value["base64"]) if set(value) == {"base64"} else value
