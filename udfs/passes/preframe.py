@@ -79,8 +79,8 @@ def condense(
 ) -> Condensed:
     """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
 
-
-    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none of it comes too late.
+    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none of it comes
+    too late.
     """
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
     amount = np.bincount(codes, found.captured)
