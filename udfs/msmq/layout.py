@@ -63,7 +63,7 @@ def outline(packets: Packets) -> Outline:
 
 
 class Walked(NamedTuple):
-    """The layout, the walks of the rows that were handed to `udfs.msmq.reference`, and the headers read of every packet.
+    """The layout, the walks of the rows that were handed to `udfs.msmq.reference`, and the headers of every packet.
 
     These are right in the rows that were not handed over.
     """

@@ -79,7 +79,7 @@ def condense(
 ) -> Condensed:
     """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
 
-    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none of it comes
+    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none comes
     too late.
     """
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
