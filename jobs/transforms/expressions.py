@@ -1,7 +1,13 @@
-"""Columns that several transforms write alike."""
+"""Column expressions that several transforms share."""
+
+from decimal import Decimal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from schemas.table import U64
+
+_SIGN = Decimal(1 << 63)
 
 
 def null(kind: str) -> Column:
@@ -26,3 +32,25 @@ def numbers_of(*names: str, called: str) -> list[Column]:
     96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
     """
     return [F.xxhash64(*names).alias(f"{called}_no"), F.hash(*names).alias(f"{called}_check")]
+
+
+def signed(unsigned: Column) -> Column:
+    """A TxSequenceID less 2^63: a BIGINT in the same order, where the decimal would cost an object per row."""
+    return (unsigned.cast(U64) - _SIGN).cast("long")
+
+
+def unsigned(signed: Column) -> Column:
+    """The TxSequenceID that `signed` made a BIGINT of."""
+    return (signed.cast(U64) + _SIGN).cast(U64)
+
+
+def tx_sequence(tx_sequence_id: Column) -> Column:
+    """A TxSequenceID (U64) as text: its time stamp in UTC and its ordinal, such as `2026-03-02T07:59:41Z#3`.
+
+    The session's time zone has no influence. Null for null.
+    """
+    bits = signed(tx_sequence_id)
+    seconds = F.shiftright(bits, 32) + (1 << 31)
+    epoch = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+    stamp = (epoch + F.make_dt_interval(secs=seconds)).cast("string")
+    return F.concat(F.replace(stamp, F.lit(" "), F.lit("T")), F.lit("Z#"), bits.bitwiseAND((1 << 32) - 1))

@@ -11,8 +11,8 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, null
-from jobs.transforms.replay.scopes import acknowledgments, order_acks, signed
+from jobs.transforms.expressions import nanoseconds, null, signed
+from jobs.transforms.replay.scopes import acknowledgments, order_acks
 from jobs.transforms.replay.verdicts import SO_FAR
 from schemas.ingest import Stage
 from schemas.replay import FINDINGS, Severity, Verdict

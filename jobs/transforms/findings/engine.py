@@ -12,10 +12,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, numbers_of, row_key
+from jobs.transforms.expressions import null, numbers_of, row_key, signed, unsigned
 from jobs.transforms.replay.evidence import LATEST_ORDER_ACK_MS, was_queued
 from jobs.transforms.replay.inputs import unsettled
-from jobs.transforms.replay.scopes import order_acks, signed, unsigned
+from jobs.transforms.replay.scopes import order_acks
 from jobs.transforms.replay.verdicts import ALL, BEFORE, SO_FAR, contract
 from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import UNLIMITED, MessageClass

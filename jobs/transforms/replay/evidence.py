@@ -10,7 +10,7 @@ covered, when did the replay first get that far), by falling time (which OrderAc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.replay.scopes import unsigned
+from jobs.transforms.expressions import unsigned
 from schemas.messages import AckType
 from schemas.replay import Evidence, Explains, Reading, Verdict
 

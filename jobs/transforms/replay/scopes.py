@@ -1,28 +1,14 @@
 """Who talks to whom, and what one replayed sequence state belongs to ([MS-MQQB] 3.1.1.3.1, 3.1.1.5)."""
 
-from decimal import Decimal
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, row_key
+from jobs.transforms.expressions import nanoseconds, row_key, signed
 from schemas.messages import AckType
 from schemas.replay import Scope
-from schemas.table import U64
 
 NULL_GUID = "00000000-0000-0000-0000-000000000000"
-SIGN = Decimal(1 << 63)
 ROUTE = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
-
-
-def signed(unsigned: Column) -> Column:
-    """A TxSequenceID less 2^63: a BIGINT in the same order, where the decimal would cost an object per row."""
-    return (unsigned.cast(U64) - SIGN).cast("long")
-
-
-def unsigned(signed: Column) -> Column:
-    """The TxSequenceID that `signed` made a BIGINT of."""
-    return (signed.cast(U64) + SIGN).cast(U64)
 
 
 def _guid(name: str) -> Column:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import signed, unsigned
 from jobs.transforms.replay.evidence import content, with_conformant_number, with_evidence, with_final_ack
 from jobs.transforms.replay.inputs import ReplayInputs, unsettled
-from jobs.transforms.replay.scopes import ROUTE, initial_states, order_acks, signed, unsigned
+from jobs.transforms.replay.scopes import ROUTE, initial_states, order_acks
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
 from schemas.table import Table
 from udfs.msmq.acceptance import STATE, fold

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import numbers_of, row_key
+from jobs.transforms.expressions import numbers_of, row_key, signed, unsigned
 from jobs.transforms.replay.coverage import session_coverage
-from jobs.transforms.replay.scopes import passes_through, signed, unsigned
+from jobs.transforms.replay.scopes import passes_through
 from jobs.transforms.replay.verdicts import ALL, SO_FAR, contract
 from schemas.replay import (
     SEQUENCES,
