@@ -6,8 +6,8 @@ from schemas.ingest import CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, 
 from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
-SURVEY = Table(
-    "survey",
+INDEX = Table(
+    "index",
     "One row per capture file: what it is, and where tasks may begin to read.",
     ("uri",),
     (
@@ -34,7 +34,7 @@ RANGES = Table(
     ("uri", "begin"),
     (
         Column("uri", STRING, "Where the file lies.", nullable=False),
-        Column("survey", SURVEY.spark, "Of a file of one range: its finished row."),
+        Column("survey", INDEX.spark, "Of a file of one range: its finished row."),
         Column("size_bytes", LONG, "Size of the file.", nullable=False),
         Column("compression", STRING, "How the file is packed.", nullable=False),
         Column("begin", LONG, "The range's first byte.", nullable=False),
@@ -112,7 +112,7 @@ FRAGMENTS = Table(
 _DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
 _PING = StructType([f for f in PINGS.spark if f.name not in ("capture_id", *_DERIVED)])
 
-SCANNED = StructType(
+EXTRACTED = StructType(
     [
         *SEGMENTS.spark,
         StructField("packets", BINARY),

@@ -20,14 +20,14 @@ from udfs.capture.reader import Cursor
 from udfs.passes import preframe
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import reassemble
-from udfs.passes.extract import scan
-from udfs.passes.index import survey_files
+from udfs.passes.extract import extract_splits
+from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 
-SURVEY, RANGES, FRAGMENTS, SEGMENTS = (
-    to_arrow_schema(table.spark) for table in (staging.SURVEY, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
+INDEX, RANGES, FRAGMENTS, SEGMENTS = (
+    to_arrow_schema(table.spark) for table in (staging.INDEX, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
 )
-SCANNED, ASSEMBLED = to_arrow_schema(staging.SCANNED), to_arrow_schema(staging.ASSEMBLED)
+EXTRACTED, ASSEMBLED = to_arrow_schema(staging.EXTRACTED), to_arrow_schema(staging.ASSEMBLED)
 PACKET, SEALED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.SEALED_PACKETS)
 Row = dict[str, Any]
 
@@ -56,26 +56,26 @@ class Ingested(NamedTuple):
 
 def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
     """All three passes; segments go to `assemble` in batches of so many rows."""
-    captures = survey_files(map(str, uris), options, RANGES, SURVEY).to_pylist()
+    captures = index_files(map(str, uris), options, RANGES, INDEX).to_pylist()
     names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
     files = {rank: CaptureFile(row["capture_id"], row["uri"]) for rank, row in enumerate(captures)}
-    scanned = scan_splits(captures, options)
-    rows = assemble(scanned, files, options, batch=batch, final=False)
+    extracted = extract_captures(captures, options)
+    rows = assemble(extracted, files, options, batch=batch, final=False)
     if again := [row["again"]["packed"] for row in rows if row["again"] is not None]:
         bad = {row["endpoints"] for row in rows if row["again"] is not None}
         rows = [row for row in rows if row["endpoints"] not in bad]
-        rows += assemble(scan_splits(captures, options, only=again), files, options, batch=batch, final=True)
+        rows += assemble(extract_captures(captures, options, only=again), files, options, batch=batch, final=True)
     sealed = kind_of(rows, "sealed")
-    packets = kind_of(rows, "packet") + unsealed(scanned, sealed, files)
+    packets = kind_of(rows, "packet") + unsealed(extracted, sealed, files)
     counts: Counter[str] = Counter({"segments": 0, "others": 0})
-    for row in reassembled(scanned, options).to_pylist() + scanned.to_pylist():
+    for row in reassembled(extracted, options).to_pylist() + extracted.to_pylist():
         counts.update({name: row[name] for name in ("segments", "others") if row[name]})
-    counts["segments"] += sum(row["seq"] is not None for row in reassembled(scanned, options).to_pylist())
+    counts["segments"] += sum(row["seq"] is not None for row in reassembled(extracted, options).to_pylist())
     faults = [
         {name: row[name] for name in ("stage", "reason", "detail", "length")}
         | {"capture_id": names[row["capture"]], "frame_number": row["frame"] or None, "stream_id": None}
         | {"stream_offset": row["offset"], "raw": row["payload"]}
-        for row in scanned.to_pylist() + reassembled(scanned, options).to_pylist()
+        for row in extracted.to_pylist() + reassembled(extracted, options).to_pylist()
         if row["stage"] is not None
     ]
     rank = {name: at for at, name in names.items()}
@@ -111,7 +111,7 @@ SPLIT = pa.schema(
 )
 
 
-def scan_splits(
+def extract_captures(
     captures: list[Row], options: IngestOptions, only: list[bytes] | None = None, *, first: int = 0
 ) -> pa.Table:
     """What the splits of the captures hold, which are ranked from `first` on."""
@@ -120,20 +120,24 @@ def scan_splits(
         for rank, row in enumerate(captures, first)
         for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
     ]
-    rows = scan(options, SCANNED, SEALED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)])) if splits else []
-    return pa.Table.from_batches(rows, SCANNED)
+    rows = (
+        extract_splits(options, EXTRACTED, SEALED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)]))
+        if splits
+        else []
+    )
+    return pa.Table.from_batches(rows, EXTRACTED)
 
 
-def reassembled(scanned: pa.Table, options: IngestOptions) -> pa.Table:
+def reassembled(extracted: pa.Table, options: IngestOptions) -> pa.Table:
     """Segments out of IP fragments."""
-    found = [row["fragment"] for row in scanned.to_pylist() if row["fragment"] is not None]
+    found = [row["fragment"] for row in extracted.to_pylist() if row["fragment"] is not None]
     found.sort(key=lambda row: (row["key"], row["capture"], row["frame"]))
     fragments = pa.Table.from_pylist(found, FRAGMENTS).to_batches()
     return pa.Table.from_batches(reassemble(options, SEGMENTS)(iter(fragments)), SEGMENTS)
 
 
 def assemble(
-    scanned: pa.Table,
+    extracted: pa.Table,
     files: dict[int, CaptureFile],
     options: IngestOptions,
     *,
@@ -141,8 +145,8 @@ def assemble(
     final: bool,
     states: Mapping[bytes, str] = MappingProxyType({}),
 ) -> list[Row]:
-    """The connections in what was scanned, put together from the states that some of them were in."""
-    segments = pa.concat_tables([scanned.select(SEGMENTS.names), reassembled(scanned, options)])
+    """The connections in what was extracted, put together from the states that some of them were in."""
+    segments = pa.concat_tables([extracted.select(SEGMENTS.names), reassembled(extracted, options)])
     segments = segments.filter(pc.field("seq").is_valid())
     begun = [{"connection": packed, "capture": -1, "frame": 0, "state": state} for packed, state in states.items()]
     segments = pa.concat_tables([segments, pa.Table.from_pylist(begun, SEGMENTS)])
@@ -154,9 +158,9 @@ def assemble(
     return rows
 
 
-def unsealed(scanned: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
-    """The packets of these sealed segments of what was scanned."""
-    held = scanned.filter(pc.field("packets").is_valid()).select(["capture", "frame", "packets"]).to_pylist()
+def unsealed(extracted: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
+    """The packets of these sealed segments of what was extracted."""
+    held = extracted.filter(pc.field("packets").is_valid()).select(["capture", "frame", "packets"]).to_pylist()
     packets = {(row["capture"], row["frame"]): row["packets"] for row in held}
     rows = [
         {"stream_id": place["stream_id"], "stream_offset": place["stream_offset"]}

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 import wiretap
 from pipeline import (
+    INDEX,
     RANGES,
-    SURVEY,
     WHOLE,
     Row,
     assemble,
+    extract_captures,
     frames,
     ingest,
     kind_of,
-    scan_splits,
     stream,
     unsealed,
 )
 from wiretap import Sent, conversation, pcap
 
 from udfs.passes import preframe
-from udfs.passes.index import survey_files
+from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 from udfs.tcp.connections import Overlap
 
@@ -49,20 +49,20 @@ class Nights:
     def read(self, uri: Path) -> None:
         """One night."""
         rank = len(self.captures)
-        self.captures += survey_files([str(uri)], self.options, RANGES, SURVEY).to_pylist()
+        self.captures += index_files([str(uri)], self.options, RANGES, INDEX).to_pylist()
         self.names[rank] = self.captures[rank]["capture_id"]
         self.files[rank] = CaptureFile(self.names[rank], str(uri))
-        scanned = scan_splits(self.captures[rank:], self.options, first=rank)
-        here = set(filter(None, scanned["connection"].to_pylist()))
+        extracted = extract_captures(self.captures[rank:], self.options, first=rank)
+        here = set(filter(None, extracted["connection"].to_pylist()))
         bases = {packed: row for packed, row in self.states.items() if packed in here}
-        rows = self._assemble(scanned, bases, final=False)
+        rows = self._assemble(extracted, bases, final=False)
         flagged = kind_of(rows, "again")
         rows = [row for row in rows if row["endpoints"] not in {row["endpoints"] for row in rows if row["again"]}]
         for row in flagged:
             packed = row["packed"]
             first = 0 if row["back"] else rank
             base = bases.pop(packed) if row["back"] and packed in bases else None
-            more = scan_splits(self.captures[first:], self.options, [packed], first=first)
+            more = extract_captures(self.captures[first:], self.options, [packed], first=first)
             some = {packed: bases[packed]} if packed in bases else {}
             rows += (redone := self._assemble(more, some, final=True))
             self.again, self.back = self.again + 1, self.back + (base is not None)
@@ -70,11 +70,11 @@ class Nights:
                 self._drop({endpoints for row in redone if (endpoints := row["endpoints"])}, {})
         tails = {tail["stream_id"]: tail["stream_offset"] for row in bases.values() for tail in row["tails"]}
         self._drop(set(), tails)
-        self._keep(rows, scanned)
+        self._keep(rows, extracted)
 
-    def _assemble(self, scanned: pa.Table, bases: dict[bytes, Row], *, final: bool) -> list[Row]:
+    def _assemble(self, extracted: pa.Table, bases: dict[bytes, Row], *, final: bool) -> list[Row]:
         states = {packed: row["state"] for packed, row in bases.items()}
-        return assemble(scanned, self.files, self.options, batch=50, final=final, states=states)
+        return assemble(extracted, self.files, self.options, batch=50, final=final, states=states)
 
     def _drop(self, endpoints: set[str], tails: dict[str, int]) -> None:
         """Remove what connections, or streams from some offset on, had."""
@@ -86,10 +86,10 @@ class Nights:
                 and not (row["stream_id"] in tails and (kind == "stream" or _offset(row) >= tails[row["stream_id"]]))
             ]
 
-    def _keep(self, rows: list[Row], scanned: pa.Table) -> None:
+    def _keep(self, rows: list[Row], extracted: pa.Table) -> None:
         for row in rows:
             if row["sealed"] is not None:
-                packets = unsealed(scanned, [row["sealed"]], self.files)
+                packets = unsealed(extracted, [row["sealed"]], self.files)
                 self.rows["packet"] += [(row["endpoints"], packet) for packet in packets]
         for row in rows:
             for kind in KINDS:

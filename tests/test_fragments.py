@@ -17,7 +17,7 @@ from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, optio
 from schemas import staging
 from udfs.capture.reader import NO_TIME, Records
 from udfs.network.checksum import intact
-from udfs.network.dissect import segments
+from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
 from udfs.passes.defragment import reassemble
 from udfs.passes.options import IngestOptions
@@ -57,7 +57,7 @@ def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
     batches = []
     for rank, packets in enumerate(captures):
         held = records([ethernet(packet) for packet in packets], step_ns=step_ns)
-        taken, rejected, found = segments(held, OPTIONS.ports)
+        taken, rejected, found = find_segments(held, OPTIONS.ports)
         assert (len(taken.frame), rejected.reason) == (0, [])
         batches.append(fragment_rows(held.buffer, found, np.full(len(found.frame), rank), FRAGMENTS))
     return pa.Table.from_batches(batches, FRAGMENTS)
@@ -92,7 +92,7 @@ def look(*captures: Sequence[bytes], step_ns: int | None = 1) -> Found:
 def whole(packet: bytes) -> Row:
     """The row of a segment in a datagram that was not fragmented."""
     held = records([ethernet(packet)])
-    found, _, _ = segments(held, OPTIONS.ports)
+    found, _, _ = find_segments(held, OPTIONS.ports)
     (row,) = segment_rows(held.buffer, found, np.zeros(1, np.int64), SEGMENTS).to_pylist()
     return dict(row)
 
@@ -395,7 +395,7 @@ def plain(pieces: Sequence[Piece]) -> tuple[list[tuple[int, bytes, int]], dict[i
 def fate(data: bytes, length: int) -> Row | bool | None:
     """What a whole datagram is: the row of a segment, None for one to other ports, False for one that is damaged."""
     held = records([ethernet(ipv4(data, total=20 + length))])
-    found, rejected, _ = segments(held, OPTIONS.ports)
+    found, rejected, _ = find_segments(held, OPTIONS.ports)
     if len(found.frame):
         return whole(ipv4(data, total=20 + length))
     return False if rejected.reason else None

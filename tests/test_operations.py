@@ -231,15 +231,15 @@ def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
     growing.parent.mkdir()
     whole = (CAPTURES / "orders.pcapng").read_bytes()
     growing.write_bytes(whole[:200_000])
-    survey = ingest._survey
+    index = ingest._index
 
     def grown(*arguments: Any) -> Any:
-        found = survey(*arguments)
+        found = index(*arguments)
         growing.write_bytes(whole)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "_survey", grown)
+        patch.setattr(ingest, "_index", grown)
         ingest.run(spark, config(tmp_path / "warehouse", growing.parent))
     assert rows(tmp_path / "warehouse", "captures") == []
     ingest.run(spark, config(tmp_path / "warehouse", growing.parent))

@@ -28,7 +28,7 @@ from schemas.replay import Reason, Verdict
 from udfs.capture.files import open_source
 from udfs.capture.reader import Cursor, Records, open_capture, read_blocks
 from udfs.msmq.framing import Framer
-from udfs.network.dissect import ACK, SYN, segments
+from udfs.network.dissect import ACK, SYN, find_segments
 from udfs.tcp import connections
 from udfs.tcp.connections import Connections, Overlap, Piece, Segment, settle
 
@@ -91,7 +91,7 @@ def conversations(folder: Path) -> dict[frozenset[bytes], list[Segment]]:
     found: dict[frozenset[bytes], list[Segment]] = defaultdict(list)
     for capture in captures(folder):
         for block in records(capture):
-            taken, rejected, _ = segments(block, [1801])
+            taken, rejected, _ = find_segments(block, [1801])
             assert not rejected.reason
             columns = (taken.seq, taken.ack, taken.flags, taken.length, taken.payload)
             for ends, seq, ack, flags, length, payload in zip(taken.endpoints, *columns, strict=True):
@@ -203,7 +203,7 @@ def test_checksums_are_right(traffic: Traffic) -> None:
 def test_connections_cross_files_wrap_and_lack_their_beginning(traffic: Traffic) -> None:
     ends = []
     for capture in captures(traffic.folder):
-        taken = [segments(block, [1801])[0] for block in records(capture)]
+        taken = [find_segments(block, [1801])[0] for block in records(capture)]
         ends.append({frozenset((e[:18].tobytes(), e[18:].tobytes())) for part in taken for e in part.endpoints})
     assert len(ends) > 2
     assert all(before & after for before, after in pairwise(ends))

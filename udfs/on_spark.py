@@ -9,13 +9,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import NAMES
-from schemas.staging import ASSEMBLED, PACKET, RANGES, SCANNED, SEALED_PACKETS, SEGMENTS, SURVEY
+from schemas.staging import ASSEMBLED, EXTRACTED, INDEX, PACKET, RANGES, SEALED_PACKETS, SEGMENTS
 from schemas.table import Table
 from udfs.msmq.decode import Decoded
 from udfs.msmq.pseudonyms import with_hidden
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import reassemble
-from udfs.passes.extract import scan
+from udfs.passes.extract import extract_splits
 from udfs.passes.index import ranges, stitch, walk_ranges
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.passes.preframe import unseal
@@ -39,12 +39,12 @@ def map_arrow(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
     return rows.mapInArrow(run, schema)
 
 
-def index_captures(files: DataFrame, options: IngestOptions) -> DataFrame:
-    """One row of SURVEY per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
+def index_files(files: DataFrame, options: IngestOptions) -> DataFrame:
+    """One row of INDEX per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
 
     Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
     """
-    between, survey = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
+    between, index = to_arrow_schema(RANGES.spark), to_arrow_schema(INDEX.spark)
     begun = map_arrow(files, ranges(options, between), RANGES.spark).localCheckpoint()
     finished = begun.where("survey is not null").select("survey.*")
     to_walk = begun.where("survey is null")
@@ -53,12 +53,14 @@ def index_captures(files: DataFrame, options: IngestOptions) -> DataFrame:
         return finished
     walked = map_arrow(to_walk.repartition(tasks(len(large))), walk_ranges(options, between), RANGES.spark)
     of_file = walked.repartition(tasks(len(set(large))), "uri").sortWithinPartitions("uri", "begin")
-    return finished.unionByName(map_arrow(of_file, stitch(options, survey), SURVEY.spark))
+    return finished.unionByName(map_arrow(of_file, stitch(options, index), INDEX.spark))
 
 
-def scanned(splits: DataFrame, options: IngestOptions) -> DataFrame:
-    """The rows of SCANNED in `splits` (capture, uri, compression, cursor, stop, only)."""
-    return map_arrow(splits, scan(options, to_arrow_schema(SCANNED), to_arrow_schema(SEALED_PACKETS)), SCANNED)
+def extract(splits: DataFrame, options: IngestOptions) -> DataFrame:
+    """The rows of EXTRACTED in `splits` (capture, uri, compression, cursor, stop, only)."""
+    return map_arrow(
+        splits, extract_splits(options, to_arrow_schema(EXTRACTED), to_arrow_schema(SEALED_PACKETS)), EXTRACTED
+    )
 
 
 def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:

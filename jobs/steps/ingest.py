@@ -93,8 +93,8 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
         ConflictError: another run published meanwhile.
     """
     with codegen_for_size(warehouse.spark, 0):
-        survey = _survey(warehouse.spark, list(files), options)
-        new = checkpoint(table_rows.ranked(table_rows.new_captures(survey, warehouse.read(CAPTURES))))
+        index = _index(warehouse.spark, list(files), options)
+        new = checkpoint(table_rows.ranked(table_rows.new_captures(index, warehouse.read(CAPTURES))))
         listed = _listed(new)
     if not listed:
         progress("ingest: nothing new")
@@ -121,7 +121,7 @@ class _Found:
 
     captures: DataFrame
     files: dict[int, CaptureFile]
-    scanned: DataFrame
+    extracted: DataFrame
     fragments: DataFrame | None
     now: DataFrame
 
@@ -129,23 +129,23 @@ class _Found:
     def of(cls, captures: DataFrame, listed: list[Row], options: IngestOptions, only: DataFrame | None = None) -> Self:
         """Read the ranked captures, of each all connections or `only` some."""
         splits = table_rows.splits(captures, only).repartition(on_spark.tasks(sum(row["splits"] for row in listed)))
-        scanned = checkpoint(on_spark.scanned(splits, options))
-        cut = scanned.where("fragment IS NOT NULL").select("fragment.*")
+        extracted = checkpoint(on_spark.extract(splits, options))
+        cut = extracted.where("fragment IS NOT NULL").select("fragment.*")
         fragments = None if cut.isEmpty() else checkpoint(on_spark.reassembled(cut, options))
         files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in listed}
-        found = cls(captures, files, scanned, fragments, scanned)
+        found = cls(captures, files, extracted, fragments, extracted)
         return replace(found, now=checkpoint(resume.held(found.segments, captures)))
 
     @property
     def segments(self) -> DataFrame:
         """Segments as they were captured, sealed, or put together of fragments."""
-        captured = table_rows.segments(self.scanned)
+        captured = table_rows.segments(self.extracted)
         return captured if self.fragments is None else captured.union(table_rows.segments(self.fragments))
 
     @property
     def faults(self) -> DataFrame:
         """Rows among which those of faults are."""
-        captured = self.scanned.select(SEGMENTS.names)
+        captured = self.extracted.select(SEGMENTS.names)
         return captured if self.fragments is None else captured.union(self.fragments)
 
 
@@ -211,7 +211,7 @@ def _read_again(
     old = found.captures.drop("capture").limit(0)
     if files:
         progress(f"ingest: connections go on from {len(files)} earlier captures, which are read again")
-        old = checkpoint(table_rows.unchanged(_survey(warehouse.spark, files, options), captures))
+        old = checkpoint(table_rows.unchanged(_index(warehouse.spark, files, options), captures))
         gone = checkpoint(needed.join(old.select("capture_id"), "capture_id", "left_anti").select("packed").distinct())
         if not gone.isEmpty():
             latest = resume.latest(warehouse.read(CONNECTION_STATES), warehouse.read(CAPTURES), gone)
@@ -230,12 +230,12 @@ def _listed(captures: DataFrame) -> list[Row]:
     return captures.select("capture", "capture_id", "uri", "size_bytes", F.size("cursors").alias("splits")).collect()
 
 
-def _survey(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
+def _index(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    survey = checkpoint(on_spark.index_captures(listed.repartition(on_spark.tasks(len(files))), options))
-    for row in survey.where("seams is not null").select("uri", "seams").collect():
+    index = checkpoint(on_spark.index_files(listed.repartition(on_spark.tasks(len(files))), options))
+    for row in index.where("seams is not null").select("uri", "seams").collect():
         progress(f"ingest: {row['uri']}: {row['seams']}")
-    return survey
+    return index
 
 
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: publish_lock.Publishing) -> None:
@@ -251,14 +251,14 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publish
             (CONNECTION_CAPTURES, held),
             (STREAMS, table_rows.stream_rows(rows)),
             (STREAM_GAPS, table_rows.gap_rows(rows)),
-            (PACKETS, table_rows.packet_rows(rows, confirmed, found.scanned, found.captures)),
+            (PACKETS, table_rows.packet_rows(rows, confirmed, found.extracted, found.captures)),
             (QUARANTINE, table_rows.quarantine_rows(rows, found.faults, found.captures)),
-            (PINGS, table_rows.ping_rows(found.scanned, found.captures)),
+            (PINGS, table_rows.ping_rows(found.extracted, found.captures)),
         )
     ]
     run_in_parallel([*merges, partial(_merge_states, warehouse, publishing, states, found.now)])
     publishing.check()
-    counts = table_rows.capture_counts(found.scanned, found.fragments)
+    counts = table_rows.capture_counts(found.extracted, found.fragments)
     _merge(warehouse, publishing, CAPTURES, table_rows.capture_rows(found.captures, counts))
 
 

@@ -160,7 +160,7 @@ def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:
     return _Expanded(open_file, compression, offset)
 
 
-def look_at(uri: str) -> tuple[Compression, int]:
+def detect_compression(uri: str) -> tuple[Compression, int]:
     """How the file is packed, by its first bytes, and its size in bytes."""
     filesystem, path = locate(uri)
     with filesystem.open_input_file(path) as file:

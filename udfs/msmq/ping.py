@@ -6,7 +6,7 @@ from typing import Any
 from schemas import wire
 from udfs.capture.reader import NO_TIME, Records
 from udfs.msmq.header_types import CLASSES, columns
-from udfs.network.dissect import datagrams
+from udfs.network.dissect import find_datagrams
 
 _SIZE = wire.PING.size
 _SIGNATURE = wire.PING_SIGNATURE.to_bytes(2, "little")
@@ -15,7 +15,7 @@ _SIGNATURE_AT = 2
 
 def ping_rows(records: Records) -> list[dict[str, Any]]:
     """The pings among the frames: whole ones only, from or to UDP port 3527."""
-    found = datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
+    found = find_datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
     return [
         row
         for frame, time_ns, endpoints, payload in zip(

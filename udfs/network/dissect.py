@@ -102,7 +102,7 @@ class Rejected(NamedTuple):
     reason: list[FrameReason]
 
 
-def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
+def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
     """The TCP segments from or to one of `ports`, the frames that cannot be read, and what may be TCP in fragments.
 
     Every other frame is other traffic: its number is the rest.
@@ -149,7 +149,7 @@ def segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected
     return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why), fragments
 
 
-def datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
+def find_datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
     """The UDP datagrams with a payload of `size` bytes, whole, that has `mark` at `at`.
 
     Only frames are looked at that end with such a payload, or with one and a frame check sequence: others are passed by

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from schemas.ingest import FrameReason, Stage
 from udfs.capture.reader import NO_TIME, Records
-from udfs.network.dissect import segments
+from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 
@@ -261,7 +261,7 @@ class _Out:
     def _parse(self) -> pa.RecordBatch:
         """The segments among the datagrams; learns what the others are."""
         records = _records(self._datagrams)
-        found, rejected, nested = segments(records, self._options.ports)
+        found, rejected, nested = find_segments(records, self._options.ports)
         fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _Fate.LOST)
         fates |= dict.fromkeys(found.frame.tolist(), _Fate.SEGMENT)
         for number, datagram in enumerate(self._datagrams, records.first_frame):

@@ -13,7 +13,7 @@ from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import open_source
 from udfs.capture.reader import Block, Cursor, read_blocks
 from udfs.msmq.ping import ping_rows
-from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, segments
+from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import Condensed, Cuts, condense, sealed_rows
@@ -24,8 +24,8 @@ _BLOCK_BYTES = 24 << 20
 _MASK = (1 << 32) - 1
 
 
-def scan(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
-    """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.SCANNED`.
+def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
+    """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.EXTRACTED`.
 
     `packets`: the schema of SEALED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
     those that are in order sealed.
@@ -59,7 +59,7 @@ class _Split:
         """The split's rows; memory is that of a block, some 24 MiB, and of what is made of it."""
         counts = {"segments": 0, "others": 0}
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
-            found, rejected, fragments = segments(block.records, self._options.ports)
+            found, rejected, fragments = find_segments(block.records, self._options.ports)
             if self._only is not None:
                 found = _selected(found, self._only)
                 yield self._segment_rows(block.records.buffer, found)

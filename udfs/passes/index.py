@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture import files
-from udfs.capture.files import Fault, Hashed, look_at, open_source
+from udfs.capture.files import Fault, Hashed, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, NO_TIME, Block, Cursor, open_capture, read_blocks, search_blocks
 from udfs.passes.options import Batches, IngestOptions, Pass
 
@@ -55,7 +55,7 @@ def walk_ranges(options: IngestOptions, schema: pa.Schema) -> Pass:
 
 
 def stitch(options: IngestOptions, schema: pa.Schema) -> Pass:
-    """From walked rows of `schemas.staging.RANGES`, those of a file together and in order, to rows of SURVEY."""
+    """From walked rows of `schemas.staging.RANGES`, those of a file together and in order, to rows of INDEX."""
 
     def run(batches: Batches) -> Batches:
         rows = (row for batch in batches for row in batch.to_pylist())
@@ -65,8 +65,8 @@ def stitch(options: IngestOptions, schema: pa.Schema) -> Pass:
     return run
 
 
-def survey_files(uris: Iterable[str], options: IngestOptions, between: pa.Schema, schema: pa.Schema) -> pa.Table:
-    """All passes in this process: rows of SURVEY (`schema`), in the order of the files; `between` is that of RANGES."""
+def index_files(uris: Iterable[str], options: IngestOptions, between: pa.Schema, schema: pa.Schema) -> pa.Table:
+    """All passes in this process: rows of INDEX (`schema`), in the order of the files; `between` is that of RANGES."""
     names = pa.RecordBatch.from_pylist([{"uri": uri} for uri in uris], pa.schema([("uri", pa.string())]))
     rows = []
     for batch in ranges(options, between)([names]):
@@ -137,7 +137,7 @@ class _Walk:
 def _ranges(uri: str, options: IngestOptions) -> list[Row]:
     """The byte ranges of a file; each with the state of the reader at its begin, as far as the file's head tells."""
     try:
-        compression, size = look_at(uri)
+        compression, size = detect_compression(uri)
         pieces = -(-max(options.survey_bytes, 1) // files.HASH_BYTES)
         width = pieces * files.HASH_BYTES
         row: Row = {"uri": uri, "size_bytes": size, "compression": compression}
@@ -242,7 +242,7 @@ def _block_bytes(options: IngestOptions) -> int:
 
 
 def _stitched(rows: Sequence[Row], options: IngestOptions) -> Row:
-    """The row of SURVEY of a file, from the walked rows of its ranges."""
+    """The row of INDEX of a file, from the walked rows of its ranges."""
     head = rows[0]
     row = {name: head[name] for name in ("uri", "size_bytes", "compression")} | {"packet_count": 0, "cursors": []}
     unreadable = {"status": CaptureStatus.UNREADABLE}
@@ -302,7 +302,7 @@ def _seams(again: Sequence[int], count: int) -> str | None:
 
 
 def _of_walk(walk: _Walk, head: Row) -> Row:
-    """The columns of SURVEY that the walk over a file gives."""
+    """The columns of INDEX that the walk over a file gives."""
     cursors = [cursor for cursor in walk.cursors if cursor.offset < head["size_bytes"]]
     return {
         "format": walk.first.format,

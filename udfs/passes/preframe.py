@@ -230,7 +230,7 @@ def sealed_rows(
     *,
     keep_bodies: bool,
 ) -> pa.RecordBatch:
-    """Rows of SCANNED, one a run: their payload is its first `HEAD_BYTES`, the rest is in their packets.
+    """Rows of EXTRACTED, one a run: their payload is its first `HEAD_BYTES`, the rest is in their packets.
 
     `base`: where in the file the block begins; none in a packed one.
     """

@@ -1,4 +1,4 @@
-"""From surveyed capture files to the rows of the ingest tables."""
+"""From indexed capture files to the rows of the ingest tables."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -14,21 +14,21 @@ def timestamp(nanoseconds: Column) -> Column:
     return F.timestamp_micros((whole / 1000).cast("long"))
 
 
-def new_captures(survey: DataFrame, captures: DataFrame) -> DataFrame:
-    """The surveyed files whose content is in no row of `captures`, each content once, by its first name."""
+def new_captures(index: DataFrame, captures: DataFrame) -> DataFrame:
+    """The indexed files whose content is in no row of `captures`, each content once, by its first name."""
     by_name = Window.partitionBy("capture_id").orderBy("uri")
     return (
-        survey.join(captures.select("capture_id"), "capture_id", "left_anti")
+        index.join(captures.select("capture_id"), "capture_id", "left_anti")
         .withColumn("nth", F.row_number().over(by_name))
         .where("nth = 1")
         .drop("nth")
     )
 
 
-def ranked(survey: DataFrame) -> DataFrame:
-    """Surveyed files with `capture`, their rank in the order of capture times: the order segments are taken in."""
+def ranked(index: DataFrame) -> DataFrame:
+    """Indexed files with `capture`, their rank in the order of capture times: the order segments are taken in."""
     in_time = Window.orderBy("first_ns", "last_ns", "capture_id")
-    return survey.withColumn("capture", F.row_number().over(in_time).cast("long"))
+    return index.withColumn("capture", F.row_number().over(in_time).cast("long"))
 
 
 def splits(captures: DataFrame, only: DataFrame | None = None) -> DataFrame:
@@ -47,14 +47,14 @@ def splits(captures: DataFrame, only: DataFrame | None = None) -> DataFrame:
     return cursors.select(*columns, "cursor", stop.alias("stop"), "only")
 
 
-def segments(scanned: DataFrame) -> DataFrame:
-    """Rows of SEGMENTS among those of SCANNED, or of reassembled fragments, that are segments."""
-    return scanned.where("seq IS NOT NULL").select(SEGMENTS.names)
+def segments(extracted: DataFrame) -> DataFrame:
+    """Rows of SEGMENTS among those of EXTRACTED, or of reassembled fragments, that are segments."""
+    return extracted.where("seq IS NOT NULL").select(SEGMENTS.names)
 
 
-def capture_counts(scanned: DataFrame, fragments: DataFrame | None) -> DataFrame:
+def capture_counts(extracted: DataFrame, fragments: DataFrame | None) -> DataFrame:
     """Rows (capture, segments, others): what each capture's records were; reassembled datagrams count as one more."""
-    counts = scanned.where("others IS NOT NULL").select("capture", "segments", "others")
+    counts = extracted.where("others IS NOT NULL").select("capture", "segments", "others")
     if fragments is not None:
         whole = F.when(F.col("seq").isNotNull(), 1).otherwise(F.col("segments"))
         more = fragments.where("stage IS NULL").select(
@@ -98,10 +98,10 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
     return assembled.where("gap is not null").select("gap.*")
 
 
-def packet_rows(assembled: DataFrame, confirmed: DataFrame, scanned: DataFrame, captures: DataFrame) -> DataFrame:
-    """Rows of PACKETS: those framed while `captures` were scanned that are confirmed, and those framed later."""
+def packet_rows(assembled: DataFrame, confirmed: DataFrame, extracted: DataFrame, captures: DataFrame) -> DataFrame:
+    """Rows of PACKETS: those framed while `captures` were extracted that are confirmed, and those framed later."""
     framed = assembled.where("packet is not null").select("packet.*")
-    sealed = scanned.where("packets is not null").select("capture", "frame", "packets")
+    sealed = extracted.where("packets is not null").select("capture", "frame", "packets")
     placed = _with_capture_id(sealed.join(confirmed, ["capture", "frame"]), captures)
     return on_spark.unsealed(placed).unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
 
@@ -132,15 +132,15 @@ def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> 
     return found.unionByName(unreadable, allowMissingColumns=True)
 
 
-def ping_rows(scanned: DataFrame, captures: DataFrame) -> DataFrame:
+def ping_rows(extracted: DataFrame, captures: DataFrame) -> DataFrame:
     """Rows of PINGS."""
-    found = scanned.where("ping is not null").select("capture", "ping.*")
+    found = extracted.where("ping is not null").select("capture", "ping.*")
     return _with_capture_id(found, captures).withColumn("captured_at", timestamp(F.col("captured_ns")))
 
 
-def unchanged(survey: DataFrame, captures: DataFrame) -> DataFrame:
-    """Surveyed files that still hold the content of the row of `captures` with their name."""
-    return survey.join(captures.select("uri", "capture_id"), ["uri", "capture_id"], "left_semi")
+def unchanged(index: DataFrame, captures: DataFrame) -> DataFrame:
+    """Indexed files that still hold the content of the row of `captures` with their name."""
+    return index.join(captures.select("uri", "capture_id"), ["uri", "capture_id"], "left_semi")
 
 
 def _with_capture_id(rows: DataFrame, captures: DataFrame) -> DataFrame:

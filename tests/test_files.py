@@ -11,13 +11,13 @@ from pace import bounded
 
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture import files
-from udfs.capture.files import look_at, open_source
+from udfs.capture.files import detect_compression, open_source
 
 
 def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
     """What a packed file expands to, read in odd sizes; the same in every size."""
     path.write_bytes(data)
-    kind, size = look_at(str(path))
+    kind, size = detect_compression(str(path))
     assert size == len(data)
     results = []
     for size in (5_000, 1 << 16, 8 << 20):
@@ -93,7 +93,7 @@ def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "EXPANSION_LIMIT", 20)
     for data in (gzip.compress(bytes(60 << 20)), zstd(bytes(60 << 20))):
         (tmp_path / "bomb").write_bytes(data)
-        kind, _ = look_at(str(tmp_path / "bomb"))
+        kind, _ = detect_compression(str(tmp_path / "bomb"))
         lengths = []
         for size in (1 << 16, 8 << 20):
             source = open_source(str(tmp_path / "bomb"), kind)

@@ -13,20 +13,20 @@ import pytest
 import wiretap
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from test_records import damaged, frames
+from test_reader import damaged, frames
 from wiretap import Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
-from schemas.staging import RANGES, SURVEY
+from schemas.staging import INDEX, RANGES
 from udfs import on_spark
 from udfs.capture import files
 from udfs.capture.files import Source, open_source
 from udfs.capture.reader import NO_TIME, Cursor, open_capture, read_blocks
 from udfs.passes import index
-from udfs.passes.index import ranges, stitch, survey_files, walk_ranges
+from udfs.passes.index import index_files, ranges, stitch, walk_ranges
 from udfs.passes.options import IngestOptions
 
-BETWEEN, FOUND = to_arrow_schema(RANGES.spark), to_arrow_schema(SURVEY.spark)
+BETWEEN, FOUND = to_arrow_schema(RANGES.spark), to_arrow_schema(INDEX.spark)
 PIECE = 500
 WHOLE = 1 << 30
 Row = dict[str, Any]
@@ -44,9 +44,9 @@ def full_size() -> None:
     """The length of a piece is what it is."""
 
 
-def index_captures(path: Path, survey_bytes: int, *, split_bytes: int = 3_000) -> Row:
+def index_file(path: Path, survey_bytes: int, *, split_bytes: int = 3_000) -> Row:
     options = IngestOptions(split_bytes=split_bytes, survey_bytes=survey_bytes)
-    (row,) = survey_files([str(path)], options, BETWEEN, FOUND).to_pylist()
+    (row,) = index_files([str(path)], options, BETWEEN, FOUND).to_pylist()
     return dict(row)
 
 
@@ -58,10 +58,10 @@ def cut(row: Row) -> Row:
 def by_ranges(path: Path, data: bytes, sizes: tuple[int, ...] = (1_500, 5_000, 20_000)) -> dict[int, Row]:
     """The rows at each size of a range, after holding them to the row of one range, and that to the reader's own."""
     path.write_bytes(data)
-    whole = index_captures(path, WHOLE)
+    whole = index_file(path, WHOLE)
     assert whole["seams"] is None
     exact(path, whole)
-    rows = {size: index_captures(path, size) for size in sizes}
+    rows = {size: index_file(path, size) for size in sizes}
     for size, row in rows.items():
         assert cut(row) == whole, f"ranges of {size}"
     return rows
@@ -129,9 +129,9 @@ def test_every_range_of_a_small_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "a"
     for make in (pcap, pcapng):
         path.write_bytes(make(SOME[:12]))
-        whole = index_captures(path, WHOLE, split_bytes=1_000)
+        whole = index_file(path, WHOLE, split_bytes=1_000)
         for size in range(700, path.stat().st_size, 61):
-            row = index_captures(path, size, split_bytes=1_000)
+            row = index_file(path, size, split_bytes=1_000)
             assert {name: row[name] for name in row if name != "capture_id"} == {
                 name: whole[name] for name in row if name != "capture_id"
             }
@@ -168,7 +168,7 @@ def test_each_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.Monkey
         size = path.stat().st_size
         for survey_bytes, most in ((WHOLE, 1.001), (200_000, 1.1)):
             read = 0
-            assert index_captures(path, survey_bytes)["seams"] is None
+            assert index_file(path, survey_bytes)["seams"] is None
             # Besides its range: the file's head, once a file, and up to a block behind the range.
             assert size <= read - index._HEAD_BYTES * (survey_bytes < size) <= size * most
 
@@ -283,7 +283,7 @@ def test_identity(tmp_path: Path) -> None:
         digests = b"".join(hashlib.sha256(piece).digest() for piece in pieces)
         expected = hashlib.sha256(data if size <= PIECE else digests).hexdigest()
         for survey_bytes in (0, 1, 600, 1_000, WHOLE):
-            row = index_captures(path, survey_bytes)
+            row = index_file(path, survey_bytes)
             assert (row["capture_id"], row["size_bytes"]) == (expected, size)
 
 
@@ -291,26 +291,26 @@ def test_identity(tmp_path: Path) -> None:
 def test_no_capture(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(data)
-    row = index_captures(path, WHOLE)
+    row = index_file(path, WHOLE)
     assert row["status"] == CaptureStatus.UNREADABLE
     assert row["raw"] == data[:28] or not data
-    assert all(index_captures(path, size) == row for size in (500, 1_000))
+    assert all(index_file(path, size) == row for size in (500, 1_000))
 
 
 def test_packed_files_are_one_range(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a", tmp_path / "b"
     plain.write_bytes(pcap(SOME))
     packed.write_bytes(gzip.compress(pcap(SOME)))
-    row, of_plain = index_captures(packed, 500), index_captures(plain, 500)
+    row, of_plain = index_file(packed, 500), index_file(plain, 500)
     same = ("packet_count", "first_ns", "last_ns", "status", "format", "seams")
     assert [row[name] for name in same] == [of_plain[name] for name in same]
     assert row["compression"] == Compression.GZIP
     assert row["cursors"] == of_plain["cursors"][:1]
-    assert row == index_captures(packed, WHOLE)
+    assert row == index_file(packed, WHOLE)
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    row = index_captures(tmp_path / "none", 500)
+    row = index_file(tmp_path / "none", 500)
     assert (row["status"], row["reason"]) == (CaptureStatus.UNREADABLE, CaptureReason.NOT_READABLE)
     assert row["capture_id"] == hashlib.sha256(str(tmp_path / "none").encode()).hexdigest()
 
@@ -337,7 +337,7 @@ def test_file_longer_meanwhile(tmp_path: Path) -> None:
     """It is surveyed as long as it was at first."""
     path = tmp_path / "a"
     path.write_bytes(pcap(SOME[:100])[:-30])
-    row = index_captures(path, WHOLE)
+    row = index_file(path, WHOLE)
     options = IngestOptions(split_bytes=3_000, survey_bytes=20_000)
     (found,) = ranges(options, BETWEEN)([pa.RecordBatch.from_pylist([{"uri": str(path)}])])
     path.write_bytes(pcap(SOME))
@@ -363,7 +363,7 @@ def test_many_files_whose_rows_come_in_any_batches(tmp_path: Path) -> None:
     walked = pa.Table.from_batches(walk_ranges(options, BETWEEN)([found]), BETWEEN).combine_chunks()
     several = stitch(options, FOUND)(walked.to_batches(max_chunksize=7))
     assert [cut(row) for row in pa.Table.from_batches(several, FOUND).to_pylist()] == [
-        index_captures(uri, WHOLE) for uri in uris
+        index_file(uri, WHOLE) for uri in uris
     ]
 
 
@@ -414,8 +414,8 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"")
     files = spark.createDataFrame([(uri,) for uri in uris], "uri string").repartition(2)
     options = IngestOptions()
-    rows = {row["uri"]: row.asDict() for row in on_spark.index_captures(files, options).collect()}
-    small = survey_files(uris[1:], options, BETWEEN, FOUND).to_pylist()
+    rows = {row["uri"]: row.asDict() for row in on_spark.index_files(files, options).collect()}
+    small = index_files(uris[1:], options, BETWEEN, FOUND).to_pylist()
     assert [rows.get(uri) for uri in uris[1:]] == small
     large = rows[uris[0]]
     assert (large["packet_count"], large["status"], large["seams"]) == (count, CaptureStatus.OK, None)

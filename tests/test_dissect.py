@@ -28,7 +28,7 @@ from wiretap import (
 from schemas.ingest import FrameReason
 from udfs.capture.reader import Records
 from udfs.network.checksum import NO_SUM, intact
-from udfs.network.dissect import Fragments, connection_keys, segments
+from udfs.network.dissect import Fragments, connection_keys, find_segments
 
 
 class Seen(NamedTuple):
@@ -58,7 +58,7 @@ def look(
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
     """The segments, and the frames that cannot be read."""
     held = records(frames, [link] * len(frames))
-    found, rejected, _ = segments(held, ports)
+    found, rejected, _ = find_segments(held, ports)
     seen = []
     for i in range(len(found.frame)):
         ends = found.endpoints[i].tobytes()
@@ -120,7 +120,7 @@ def test_fault_17_link_types_in_one_block() -> None:
     packet = ipv4(SEGMENT)
     frames = [ethernet(packet), cooked(packet), cooked2(packet), packet, loopback(packet)]
     held = records(frames, [1, 113, 276, 101, 0])
-    found, rejected, _ = segments(held, (1801,))
+    found, rejected, _ = find_segments(held, (1801,))
     assert found.frame.tolist() == [1, 2, 3, 4, 5]
     assert [held.buffer[at : at + 7].tobytes() for at in found.payload.tolist()] == [b"payload"] * 5
     assert rejected.reason == []
@@ -182,7 +182,7 @@ ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do no
 def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
     """The fragments and their payloads; nothing else is there."""
     held = records(frames, [link] * len(frames))
-    found, rejected, parts = segments(held, (1801,))
+    found, rejected, parts = find_segments(held, (1801,))
     assert (len(found.frame), rejected.reason) == (0, [])
     ends = (parts.payload + parts.captured).tolist()
     return parts, [held.buffer[at:end].tobytes() for at, end in zip(parts.payload.tolist(), ends, strict=True)]
@@ -259,7 +259,7 @@ def test_fault_21_fragments_cut(header: tuple[int, bytes]) -> None:
 def header_sums(frames: Sequence[bytes]) -> list[tuple[int, bool]]:
     """Of each segment the sum of its headers, and whether its checksum is right."""
     held = records(frames, [wiretap.ETHERNET] * len(frames))
-    found, _, _ = segments(held, (1801,))
+    found, _, _ = find_segments(held, (1801,))
     data = held.buffer.tobytes()
     payloads = [data[at : at + n] for at, n in zip(found.payload.tolist(), found.captured.tolist(), strict=True)]
     sums = found.header_sum.tolist()
@@ -315,7 +315,7 @@ def test_fault_32_checksums_that_offload_left_out() -> None:
 def test_fault_32_checksums_of_cut_headers_are_unknown() -> None:
     whole = ethernet(ipv4(tcp(b"payload", options=bytes(12)), sums=True))
     for size in range(14 + 20 + 20, len(whole)):
-        found, _, _ = segments(records([whole[:size], whole], [1, 1]), (1801,))
+        found, _, _ = find_segments(records([whole[:size], whole], [1, 1]), (1801,))
         assert (found.header_sum[0] == NO_SUM) == (size < 14 + 20 + 32)
         assert found.header_sum[1] != NO_SUM
 
@@ -324,7 +324,7 @@ def test_connection_keys() -> None:
     there = ethernet(ipv4(tcp(ports=(50_000, 1801))))
     back = ethernet(ipv4(tcp(ports=(1801, 50_000)), hosts=(SERVER, CLIENT)))
     itself = ethernet(ipv4(tcp(ports=(1801, 1801)), hosts=(SERVER, SERVER)))
-    found, _, _ = segments(records([there, back, itself], [1, 1, 1]), (1801,))
+    found, _, _ = find_segments(records([there, back, itself], [1, 1, 1]), (1801,))
     keys, from_b = connection_keys(found.endpoints)
     assert from_b.tolist() == [False, True, False]
     assert [key.tobytes() for key in keys[:2]] == [found.endpoints[0].tobytes()] * 2
@@ -406,7 +406,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
     held = records(frames, links)
-    found, rejected, parts = segments(held, (1801,))
+    found, rejected, parts = find_segments(held, (1801,))
     kinds = [frame for part in (found, rejected, parts) for frame in part.frame.tolist()]
     assert len(kinds) == len(set(kinds))
     assert ((parts.captured >= 0) & (parts.captured <= parts.length)).all()
@@ -417,7 +417,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
     by_frame = {int(frame): i for i, frame in enumerate(found.frame)}
     why = dict(zip(rejected.frame.tolist(), rejected.reason, strict=True))
     for number, (frame, link) in enumerate(zip(frames, links, strict=True), 1):
-        alone, alone_bad, alone_part = segments(records([frame], [link], before=b""), (1801,))
+        alone, alone_bad, alone_part = find_segments(records([frame], [link], before=b""), (1801,))
         assert len(alone.frame) == (number in by_frame)
         assert alone_bad.reason == ([why[number]] if number in why else [])
         if number in by_frame:
@@ -433,7 +433,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
 
 
 def test_empty_block() -> None:
-    found, rejected, parts = segments(records([], []), (1801,))
+    found, rejected, parts = find_segments(records([], []), (1801,))
     assert (len(found.frame), found.endpoints.shape, rejected.reason) == (0, (0, 36), [])
     assert (len(parts.frame), parts.key.shape) == (0, (0, 37))
 
