@@ -30,8 +30,9 @@ bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000)
 
-docs: $(BIN)/.installed  ## docs/wire-format.md, docs/tables.md and a page for each table, from the declarations in schemas/
+docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table and conf/base.toml from their declarations
 	$(BIN)/python -m schemas.document docs
+	$(BIN)/python -m jobs.app.config
 
 fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer
 	$(BIN)/python -m pip install --quiet --group fuzz

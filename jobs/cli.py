@@ -1,57 +1,54 @@
-"""The console script `msmq-replay COMMAND …`."""
+"""Runs `msmq-replay COMMAND …`, the console script."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from jobs.app import command
 from jobs.steps import decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
 
-COMMANDS = {
-    "nightly": nightly,
-    "ingest": ingest,
-    "decode": decode,
-    "replay": replay,
-    "report": report,
-    "status": status,
-    "repair": repair,
-    "maintain": maintain,
+Command = Callable[[Sequence[str]], int]
+
+COMMANDS: dict[str, tuple[Command, str]] = {
+    "nightly": (nightly.main, "ingest, decode, replay and report, in order"),
+    "ingest": (partial(command.main, "ingest", ingest.run), "read new captures into tables of streams and packets"),
+    "decode": (partial(command.main, "decode", decode.run), "decode packets into messages and acknowledgments"),
+    "replay": (partial(command.main, "replay", replay.run), "judge every transactional message, and sum up"),
+    "report": (partial(command.main, "report", report.run), "write one HTML file from the tables"),
+    "status": (partial(command.main, "status", status.run), "say what was read, what is pending, what failed and why"),
+    "repair": (partial(command.main, "repair", repair.run), "finish what a killed run left"),
+    "maintain": (partial(command.main, "maintain", maintain.run), "compact the tables, delete what is not needed"),
+    "simulate": (
+        partial(command.main_alone, "simulate", simulate.run),
+        "write captures of simulated queue managers, and their truth",
+    ),
+    "decode-packet": (decode_packet.main, "print one packet, given as hexadecimal or in a file, as a tree"),
 }
-USAGE = """usage: msmq-replay COMMAND [options]
+"""What runs each command, and a line for the usage text."""
 
-  nightly        ingest, decode, replay and report in order
-  ingest         captures into captures, streams, stream_gaps, packets, pings, quarantine, books
-  decode         packets into messages, acks, handshakes, session_acks
-  replay         messages into ends, senders, verdicts, sequences, states, sessions, transactions, findings
-  report         all of these into one HTML file
-  status         what was read, what is pending, what failed and why
-  repair         finish what a killed run left
-  maintain       put small files together, remove what is no longer needed
-  simulate       captures of simulated queue managers, with the truth beside them
-  decode-packet  one packet, as hexadecimal or in a file, as an annotated tree
 
-msmq-replay COMMAND --help shows the options."""
+def usage() -> str:
+    """Returns the list of commands."""
+    lines = (f"  {name:<14} {about}" for name, (_, about) in COMMANDS.items())
+    return "\n".join(
+        ("usage: msmq-replay COMMAND [options]", "", *lines, "", "msmq-replay COMMAND --help shows its options.")
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; returns the exit code."""
+    """Runs the command that the arguments name and returns its exit code."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("-h", "--help"):
-        print(USAGE)  # noqa: T201 - the result
+        print(usage())  # noqa: T201 - the result
         return 0
-    if name == "simulate":
-        return command.main_alone(name, simulate.run, rest)
-    if name == "nightly":
-        return nightly.main(rest)
-    if name == "decode-packet":
-        return decode_packet.main(rest)
     if name not in COMMANDS:
-        print(USAGE, file=sys.stderr)  # noqa: T201 - this is the terminal's
+        print(usage(), file=sys.stderr)  # noqa: T201 - an error goes to the terminal
         return 2
-    return command.main(name, COMMANDS[name].run, rest)
+    return COMMANDS[name][0](rest)
 
 
 def script() -> None:
-    """Run the command; ends the process only when it failed, as a Databricks task wants it."""
+    """Runs the command; ends the process only on failure, because a Databricks task takes any exit for one."""
     if code := main():
         sys.exit(code)
 

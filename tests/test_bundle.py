@@ -1,6 +1,5 @@
 """The Databricks bundle: valid by the published job schema, and every name in it is one of this project."""
 
-import argparse
 import re
 import tomllib
 from pathlib import Path
@@ -11,7 +10,7 @@ import yaml
 from databricks.bundles.jobs import Job
 
 from jobs import cli
-from jobs.app.config import add_options
+from jobs.app.command_line import command_parser
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
@@ -29,8 +28,6 @@ def test_jobs_are_valid_by_the_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    add_options(parser)
     environments = {one["environment_key"] for one in JOBS[name]["environments"]}
     parameters = {one["name"] for one in JOBS[name]["parameters"]}
     for task in JOBS[name]["tasks"]:
@@ -38,7 +35,7 @@ def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
         assert (wheel["package_name"], wheel["entry_point"] in PROJECT["scripts"]) == (PROJECT["name"], True)
         command, *options = wheel["parameters"]
         assert command in cli.COMMANDS
-        parser.parse_args(options)
+        command_parser(command).parse_args(options)
         assert set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", " ".join(options))) == parameters
         assert task["environment_key"] in environments
 

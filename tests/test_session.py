@@ -1,15 +1,18 @@
-"""What a person is told when a run cannot start."""
+"""Options, help, and the sentences that a person reads when a run cannot start."""
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from jobs import cli
 from jobs.app import spark_session
-from jobs.app.config import Config
+from jobs.app.command_line import command_parser
+from jobs.app.config import DEFAULTS, Config, template
 from jobs.app.errors import JobError, UsageError
 
 FakeJava = Callable[[str], None]
@@ -88,6 +91,26 @@ def test_options_that_cannot_be_are_wrong_use(tmp_path: Path, text: str, said: s
     file.write_text(text)
     with pytest.raises(UsageError, match=said):
         Config.load({}, str(file))
+
+
+def test_the_template_is_written_from_the_declarations() -> None:
+    text = files("conf").joinpath("base.toml").read_text()
+    assert text == template()
+    tree = tomllib.loads(text)
+    flat = {
+        key: value
+        for name, value in tree.items()
+        for key, value in (value if isinstance(value, dict) else {name: value}).items()
+    }
+    assert Config.load(flat, None) == DEFAULTS
+
+
+def test_help_shows_the_options_of_its_command_and_every_command_takes_them_all() -> None:
+    shown = command_parser("report").format_help()
+    assert "--since" in shown
+    assert "--seed" not in shown
+    assert "msmq-replay report --warehouse" in shown
+    assert command_parser("report").parse_args(["--seed", "3"]).seed == 3
 
 
 def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The packages as one zip for `spark-submit --py-files`: a wheel given there fails in the workers."""
+"""Writes the packages as one zip for `spark-submit --py-files`, where a wheel fails in the workers."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ _KINDS = (".py", ".toml", ".conf", ".html", ".css", ".js", "")
 
 
 def write_archive(path: Path) -> None:
-    """Write the packages and their data to a zip; the same content makes the same file list, in order."""
-    root = Path(__file__).parents[1]
+    """Writes the packages and their data to a zip, in the order of their names."""
+    root = Path(__file__).parents[2]
     path.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for package in _PACKAGES:

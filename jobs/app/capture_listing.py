@@ -1,4 +1,4 @@
-"""Which capture files a run was given."""
+"""Lists the capture files that a run was given, with size and time."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from udfs.capture.files import locate
 
 
 class Stamp(NamedTuple):
-    """Size of a file, in bytes, and when it was last written to, in ns since 1970."""
+    """Holds a file's size in bytes and the time it was last written, in ns since 1970."""
 
     size: int | None
     mtime_ns: int | None
@@ -23,9 +23,9 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def capture_files(uris: Iterable[str]) -> list[str]:
-    """The files that the URIs name: a file, all files in a folder and below, or all that match a glob; sorted.
+    """Returns the files that the URIs name, sorted: a file, all files below a folder, or all that match a glob.
 
-    Files and folders whose names begin with a dot or an underscore are passed over in a folder.
+    Inside a folder, names that begin with a dot or an underscore are skipped.
 
     Raises:
         UsageError: no URI is given, or one names nothing.
@@ -37,7 +37,7 @@ def capture_files(uris: Iterable[str]) -> list[str]:
 
 
 def stamps(files: Iterable[str]) -> dict[str, Stamp]:
-    """Of each file, what changes when it is written to; a file that is gone has neither size nor time."""
+    """Returns each file's size and time; both are None for a file that is gone."""
     places: dict[str, tuple[fs.FileSystem, dict[str, str]]] = {}
     for file in files:
         filesystem, path = locate(file)
@@ -72,7 +72,7 @@ def _files(uri: str) -> Iterator[str]:
 
 
 def _folder(pattern: str) -> str:
-    """The longest folder before the first wildcard."""
+    """Returns the longest folder before the first wildcard."""
     match = _GLOB.search(pattern)
     return pattern[: match.start() if match else len(pattern)].rpartition("/")[0] or "/"
 

@@ -1,6 +1,5 @@
-"""What every command does around its work: options, Spark, the summary, the exit code."""
+"""Runs a command: parses its options, starts Spark, prints the summary, returns the exit code."""
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.app.config import Config, add_options
+from jobs.app.command_line import command_parser
+from jobs.app.config import Config
 from jobs.app.errors import JobError
 from jobs.app.logs import log, log_as, printable
 from jobs.app.spark_session import open_session
@@ -21,7 +21,7 @@ _COLUMN = 32
 
 
 def main(name: str, run: Run, arguments: Sequence[str]) -> int:
-    """Run one command on Spark; returns its exit code: 0 done, 1 failed, 2 wrong use, 3 --fail-on matched."""
+    """Runs one command on Spark and returns its exit code: 0 done, 1 failed, 2 wrong use, 3 --fail-on matched."""
 
     def on_spark(config: Config) -> Summary:
         return run(open_session(f"msmq-replay {name}"), config)
@@ -30,10 +30,8 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
 
 
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
-    """Run one command that needs no Spark; returns its exit code."""
-    parser = argparse.ArgumentParser(f"msmq-replay {name}", allow_abbrev=False)
-    add_options(parser)
-    options = vars(parser.parse_args(arguments))
+    """Runs one command that starts Spark itself, if at all; returns its exit code."""
+    options = vars(command_parser(name).parse_args(arguments))
     began = time.monotonic()
     try:
         config = Config.load(options, options["config"])

@@ -1,12 +1,15 @@
-"""Options: `conf/base.toml`, then the file of --config, then the command line."""
+"""Declares every option once; the TOML template, the command line and `Config` derive from the declaration.
 
-import argparse
+`conf/base.toml` is written from it by `python -m jobs.app.config`. At run time a value comes from the declaration, then
+from the file of --config, then from the command line.
+"""
+
 import os
+import textwrap
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,91 +19,211 @@ from schemas.replay import Reading, Scope, Verdict
 from udfs.passes.options import IngestOptions
 from udfs.tcp.connections import Overlap
 
-_NAMES_KEY = "MSMQ_REPLAY_NAMES_KEY"
-_SHORTEST_KEY = 16
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "log_format": ("text", "json"),
-    "names": ("keep", "hash"),
-    "bodies": tuple(Bodies),
-    "overlap": tuple(Overlap),
-    "reading": tuple(Reading),
-    "scope": tuple(Scope),
-}
-
 LAST, ALL = "last", "all"
-"""Periods of the report."""
+"""Values of `since` that are no times."""
+NO_FLAG = "names_key"
+"""The option that the command line does not take, because other users of the machine could read it there."""
+
+_KEY_VARIABLE = "MSMQ_REPLAY_NAMES_KEY"
+_SHORTEST_KEY = 16  # bytes
+_WIDTH = 120
+_INGEST = IngestOptions()
+_HEADER = """\
+Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the
+command line overrides that file. `make docs` writes this file from jobs/app/config.py."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is declared of an option beside its name, type and default."""
+
+    help: str
+    """One sentence for --help and the template, with the unit."""
+    section: str
+    """Section of the template, and the group that --help shows it in."""
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    reason: str = ""
+    """What else the template says."""
+
+
+def _option(default: Any, help_text: str, section: str = "", *, secret: bool = False, **more: Any) -> Any:
+    return field(default=default, repr=not secret, metadata={"option": Option(help_text, section, **more)})
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Every option of every command; units and reasons are in `conf/base.toml`."""
+    """Holds the value of every option of every command."""
 
-    captures: tuple[str, ...]
-    warehouse: str
-    catalog_schema: str
-    json: bool
-    log_format: str
-    fail_on: tuple[str, ...]
-    bodies: str
-    overlap: str
-    ports: tuple[int, ...]
-    split_bytes: int
-    window_bytes: int
-    survey_bytes: int
-    quarantine_raw_bytes: int
-    claim_seconds: int
-    names: str
-    names_key: str = field(repr=False)
-    reading: str
-    scope: str
-    continue_from: str
-    vacuum_hours: int
-    state_days: int
-    out: str
-    since: str
-    session: tuple[str, ...]
-    listed_findings: int
-    listed_sessions: int
-    drawn_sessions: int
-    drawn_pictures: int
-    drawn_points: int
-    seed: int
-    messages: int
-    smallest_body: int
-    largest_body: int
-    disorder: float
-    capture_loss: float
-    capture_begins_s: int
-    capture_ends_s: int
-    ring_file_bytes: int
+    captures: tuple[str, ...] = _option(
+        (),
+        "files, folders or globs of captures, on any file system of pyarrow.fs",
+        metavar="URI",
+        reason="For example /data, file:, s3:, abfs:, hdfs: or /Volumes.",
+    )
+    warehouse: str = _option("", "folder of the Delta tables, a path or URI", metavar="URI")
+    catalog_schema: str = _option(
+        "", "registered tables, CATALOG.SCHEMA, in place of a folder", metavar="CATALOG.SCHEMA"
+    )
+    json: bool = _option(default=False, help_text="print the run's summary as one JSON object on stdout")
+    log_format: str = _option(
+        "text", "progress on stderr: text for people, or one JSON object a line", choices=("text", "json")
+    )
+    out: str = _option(
+        "",
+        "report: the HTML file, by default <warehouse>/report.html; simulate: the folder of captures",
+        metavar="PATH",
+    )
+    fail_on: tuple[str, ...] = _option(
+        (),
+        "exit with 3 when the run found one of these verdicts, comma separated",
+        choices=tuple(Verdict),
+        metavar="LIST",
+    )
+
+    bodies: str = _option(
+        Bodies.DROP.value, "whether packets.raw holds message bodies", "ingest", choices=tuple(map(str, Bodies))
+    )
+    overlap: str = _option(
+        _INGEST.overlap.value,
+        "which bytes win where TCP segments overlap with different data",
+        "ingest",
+        choices=tuple(map(str, Overlap)),
+        reason="first is what Windows Vista, Server 2008 and later do.",
+    )
+    ports: tuple[int, ...] = _option(
+        _INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", "ingest", metavar="PORTS"
+    )
+    split_bytes: int = _option(
+        _INGEST.split_bytes,
+        "bytes of a capture that one task reads",
+        "ingest",
+        reason="64 MiB keeps a worker under 1 GiB.",
+    )
+    window_bytes: int = _option(
+        _INGEST.window_bytes,
+        "bytes that a segment may lie behind the newest one of its direction and still fill a gap",
+        "ingest",
+        reason="A task holds this much of each direction of one connection.",
+    )
+    survey_bytes: int = _option(
+        _INGEST.survey_bytes,
+        "bytes of a capture that one task indexes",
+        "ingest",
+        reason="Rounded up to whole GiB, the pieces that a capture's identity is made of.",
+    )
+    quarantine_raw_bytes: int = _option(
+        _INGEST.quarantine_raw_bytes,
+        "bytes kept of each quarantined run",
+        "ingest",
+        reason="Its length and place are kept in any case.",
+    )
+    claim_seconds: int = _option(
+        3600,
+        "seconds after which a run that writes from another machine counts as dead and is undone",
+        "ingest",
+        reason="Longer than writing takes. A run on this machine counts as dead as soon as its process is gone.",
+    )
+
+    names: str = _option(
+        "keep",
+        "labels and names of queues and senders as they are, or as HMAC-SHA-256 under a key",
+        "decode",
+        choices=("keep", "hash"),
+        reason="packets.raw, packets.trailer, quarantine.raw and connection_states hold them in any case.",
+    )
+    names_key: str = _option(
+        "",
+        f"the key, the same every night; better in the environment, {_KEY_VARIABLE}",
+        "decode",
+        secret=True,
+    )
+
+    reading: str = _option(
+        Reading.CONFORMANT.value,
+        "whether a rejected message leaves the state alone (conformant) or not, [MS-MQQB] 3.1.5.8.6",
+        "replay",
+        choices=tuple(map(str, Reading)),
+    )
+    scope: str = _option(
+        Scope.AUTO.value, "what one replayed sequence state belongs to", "replay", choices=tuple(map(str, Scope))
+    )
+    continue_from: str = _option(
+        "",
+        "an earlier warehouse (CATALOG.SCHEMA with --catalog-schema) whose sessions this one continues",
+        "replay",
+        metavar="URI",
+        reason="Its tables states and ends are read, so that each month may have a warehouse of its own.",
+    )
+
+    vacuum_hours: int = _option(
+        168,
+        "hours of table versions that VACUUM keeps readable",
+        "maintain",
+        reason="A week. With less, running queries may fail.",
+    )
+    state_days: int = _option(
+        30, "days of capture time for which connection states are kept, for captures that come late", "maintain"
+    )
+
+    since: str = _option(
+        LAST,
+        "from when on the report tells: last, all, or an ISO 8601 time (UTC)",
+        "report",
+        metavar="TIME",
+        reason="last begins with the earliest capture of the last run that brought any.",
+    )
+    session: tuple[str, ...] = _option((), "report only these session_ids", "report", metavar="ID")
+    listed_findings: int = _option(25, "findings of each kind that are listed, those with most messages", "report")
+    listed_sessions: int = _option(200, "sessions that are listed, the worst first", "report")
+    drawn_sessions: int = _option(20, "of these, sessions with charts", "report")
+    drawn_pictures: int = _option(
+        3, "charts of each session: one for each replayed state (scope), the worst first", "report"
+    )
+    drawn_points: int = _option(2000, "messages in a chart; of more, an even choice of each verdict is drawn", "report")
+
+    seed: int = _option(1, "the same seed makes the same traffic", "simulate")
+    messages: int = _option(1000, "transactional messages, of all senders together", "simulate")
+    smallest_body: int = _option(100, "bytes of the smallest message body", "simulate")
+    largest_body: int = _option(4000, "bytes of the largest message body", "simulate")
+    disorder: float = _option(0.1, "share of transactions, and of TCP segments, that have a fault", "simulate")
+    capture_loss: float = _option(0.0, "share of frames that the capture loses, at times several in a row", "simulate")
+    capture_begins_s: int = _option(
+        0, "seconds of traffic before the capture begins, in the middle of connections", "simulate"
+    )
+    capture_ends_s: int = _option(
+        0, "seconds of traffic after which the capture is cut inside a record; 0: never", "simulate"
+    )
+    ring_file_bytes: int = _option(
+        0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB", "simulate"
+    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:
-        """The options with those `given` on the command line on top.
+        """Returns the options: defaults, then the file, then those `given` on the command line (None: not given).
 
         Raises:
-            UsageError: the file cannot be read, or an option is unknown or has a value it cannot have.
+            UsageError: the file cannot be read, or an option is unknown or has a value that it cannot have.
         """
-        values = _flat(tomllib.loads(files("conf").joinpath("base.toml").read_text()))
-        if file is not None:
-            values |= _known(_flat(_read(file)), values, file)
-        values |= {name: value for name, value in given.items() if name in values and value is not None}
+        names = {one.name for one in fields(cls)}
+        values = _read(file, names) if file is not None else {}
+        values |= {name: value for name, value in given.items() if name in names and value is not None}
         config = cls(**{name: _checked(name, value) for name, value in values.items()})
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
-                f"To hash names, set {_NAMES_KEY} in the environment (or names_key in a file that only the job can "
+                f"To hash names, set {_KEY_VARIABLE} in the environment (or names_key in a file that only the job can "
                 f"read) to a secret of at least {_SHORTEST_KEY} bytes."
             )
         return config
 
     @property
     def hiding_key(self) -> bytes | None:
-        """The key that names are hashed with; None when they are kept."""
-        return (self.names_key or os.environ.get(_NAMES_KEY, "")).encode() if self.names == "hash" else None
+        """Returns the key that names are hashed with; None when they are kept."""
+        return (self.names_key or os.environ.get(_KEY_VARIABLE, "")).encode() if self.names == "hash" else None
 
     @property
     def ingest(self) -> IngestOptions:
-        """What the passes of ingest are told."""
+        """Returns the options of the passes of ingest."""
         return IngestOptions(
             ports=self.ports,
             overlap=Overlap(self.overlap),
@@ -112,88 +235,15 @@ class Config:
         )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The command line of every command; no default here, so that what is given can be told from what is not."""
-    add = parser.add_argument
-    add("--captures", action="append", metavar="URI", help="file, folder or glob of captures; repeatable")
-    add("--warehouse", metavar="URI", help="folder of the Delta tables")
-    add("--catalog-schema", metavar="CATALOG.SCHEMA", help="registered tables in place of a folder")
-    add("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
-    add("--json", action="store_true", default=None, help="print the summary as one JSON object")
-    add("--log-format", choices=_CHOICES["log_format"], help="progress on stderr as text (default) or JSON lines")
-    add("--bodies", choices=_CHOICES["bodies"], help="drop (default) or keep message bodies in packets.raw")
-    add("--names", choices=_CHOICES["names"], help="keep (default) or hash labels and names of queues and senders")
-    add("--reading", choices=_CHOICES["reading"], help="reading of [MS-MQQB] 3.1.5.8.6; default conformant")
-    add("--scope", choices=_CHOICES["scope"], help="what one replayed state belongs to; default auto")
-    add(
-        "--continue-from",
-        metavar="URI",
-        help="an earlier warehouse (with --catalog-schema: CATALOG.SCHEMA), where this one's sessions stood before",
-    )
-    add("--overlap", choices=_CHOICES["overlap"], help="whose bytes win where TCP segments differ; default first")
-    add("--ports", metavar="PORTS", help="TCP ports that carry MSMQ, comma separated; default 1801")
-    add("--fail-on", metavar="VERDICTS", help="exit 3 when one of these verdicts was found, comma separated")
-    add("--out", metavar="PATH", help="report: the HTML file; simulate: the folder")
-    add(
-        "--since", metavar="TIME", help="report: last (default) run's captures, all, or a time such as 2026-03-02T18:00"
-    )
-    add("--session", action="append", metavar="ID", help="report: only this session_id; repeatable")
-    add("--seed", type=int, help="simulate: the same seed makes the same traffic")
-    add("--messages", type=int, help="simulate: transactional messages")
-    add("--disorder", type=float, metavar="SHARE", help="simulate: of transactions and TCP segments, with a fault")
-    add("--capture-loss", type=float, metavar="SHARE", help="simulate: of frames, that the capture loses")
-    add("--capture-begins-s", type=int, metavar="S", help="simulate: the capture begins so late, in mid-stream")
-    add("--capture-ends-s", type=int, metavar="S", help="simulate: the capture is cut then; 0 is never")
+DECLARED: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(Config)}
+DEFAULTS = Config()
 
 
-def _read(file: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(Path(file).read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
-
-
-def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of all sections together; no key stands in two of them."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= value if isinstance(value, dict) else {key: value}
-    return flat
-
-
-def _known(values: dict[str, Any], base: Mapping[str, Any], file: str) -> dict[str, Any]:
-    unknown = sorted(values.keys() - base.keys())
-    if unknown:
-        raise UsageError(f"The configuration {file} has unknown options: {', '.join(unknown)}.")
-    return values
-
-
-def _checked(name: str, value: Any) -> Any:
-    """The value in its type."""
-    expected = {one.name: one.type for one in fields(Config)}[name]
-    if name == "ports":
-        return tuple(_port(part) for part in (value.split(",") if isinstance(value, str) else value))
-    if name == "fail_on":
-        chosen = tuple(part.strip() for part in (value.split(",") if isinstance(value, str) else value))
-        return tuple(_one_of(name, part, tuple(Verdict)) for part in chosen if part)
-    if name in _CHOICES:
-        return _one_of(name, value, _CHOICES[name])
-    if name == "since" and value not in (LAST, ALL):
-        moment(value)
-    if name in ("captures", "session"):
-        return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
-    if expected is float:
-        return _share(name, value)
-    if not isinstance(value, expected) or (expected is int and (isinstance(value, bool) or value < 0)):  # type: ignore[arg-type]
-        raise UsageError(f"The option {name} cannot be {value!r}.")
-    return value
-
-
-def moment(text: Any) -> datetime:
-    """A time of ISO 8601, UTC where it names no zone.
+def parse_time(text: Any) -> datetime:
+    """Returns the ISO 8601 time, in UTC where it names no zone.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is no such time.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -202,16 +252,76 @@ def moment(text: Any) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
+def template() -> str:
+    """Returns the text of `conf/base.toml`: each section with its options, their defaults and what they mean."""
+    lines = [f"# {line}" for line in _HEADER.splitlines()]
+    section = ""
+    for name, option in DECLARED.items():
+        if option.section != section:
+            section = option.section
+            lines += ["", f"[{section}]"]
+        else:
+            lines.append("")
+        choices = f" One of: {', '.join(option.choices)}." if option.choices else ""
+        text = f"{option.help[0].upper()}{option.help[1:]}.{choices} {option.reason}".strip()
+        lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH - 2)]
+        lines.append(f"{name} = {_toml(getattr(DEFAULTS, name))}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _read(file: str, names: set[str]) -> dict[str, Any]:
+    """Returns the keys of all sections of a file together; no key stands in two sections."""
+    try:
+        tree = tomllib.loads(Path(file).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    if unknown := sorted(flat.keys() - names):
+        raise UsageError(f"The configuration {file} has unknown options: {', '.join(unknown)}.")
+    return flat
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Returns the value in its option's type."""
+    default, option = getattr(DEFAULTS, name), DECLARED[name]
+    if name == "ports":
+        return tuple(map(_port, _listed(value)))
+    if name == "fail_on":
+        return tuple(_one_of(name, part, option.choices) for part in map(str.strip, _listed(value)) if part)
+    if option.choices:
+        return _one_of(name, value, option.choices)
+    if name == "since" and value not in (LAST, ALL):
+        parse_time(value)
+    if isinstance(default, tuple):
+        return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
+    if isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UsageError(f"The option {name} cannot be {value!r}: it is a share, from 0 to 1.")
+        return float(value)
+    is_int = type(default) is int
+    if not isinstance(value, type(default)) or (is_int and (isinstance(value, bool) or value < 0)):
+        raise UsageError(f"The option {name} cannot be {value!r}.")
+    return value
+
+
+def _listed(value: str | Sequence[Any]) -> Sequence[Any]:
+    return value.split(",") if isinstance(value, str) else value
+
+
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
     if value not in choices:
         raise UsageError(f"The option {name} cannot be {value!r}: choose from {', '.join(choices)}.")
     return value
-
-
-def _share(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"The option {name} cannot be {value!r}: it is a share, from 0 to 1.")
-    return float(value)
 
 
 def _port(text: Any) -> int:
@@ -222,3 +332,7 @@ def _port(text: Any) -> int:
     if not 0 < port < 1 << 16:
         raise UsageError(f"{text!r} is no TCP port.")
     return port
+
+
+if __name__ == "__main__":
+    Path("conf/base.toml").write_text(template())

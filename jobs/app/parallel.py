@@ -1,4 +1,4 @@
-"""Independent work side by side: of a small night most is planning, which one thread does for one query at a time."""
+"""Runs independent queries side by side: a small night is mostly planning, which Spark does on the calling thread."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,6 @@ _MOST_THREADS = 8
 
 
 def run_in_parallel(works: Iterable[Callable[[], Done]]) -> list[Done]:
-    """What each of the works returns, in their order; the first error once all have ended."""
+    """Returns what each function returns, in order; raises the first error once all have ended."""
     with ThreadPoolExecutor(_MOST_THREADS) as pool:
         return [future.result() for future in [pool.submit(work) for work in works]]

@@ -1,4 +1,4 @@
-"""The Spark session of a job: the platform's own, or one with Delta on this machine."""
+"""Opens the Spark session of a job: the platform's own, or one with Delta on this machine."""
 
 import os
 import re
@@ -17,10 +17,10 @@ from jobs.app.errors import JobError
 
 _OLDEST_JAVA = 17
 _NEEDED = {
-    # Spark 4.1.1 takes a union of two sides for partitioned like both; adaptive execution then coalesces each side by
-    # itself, and the rows of a key part.
+    # Spark 4.1.1 assumes that a union is partitioned like its two sides. Adaptive execution then coalesces each side by
+    # itself, and rows of one key land in two partitions.
     "spark.sql.unionOutputPartitioning": "false",
-    # A commit without rows is made all the same: it says what its table was derived from.
+    # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -29,13 +29,13 @@ _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 def spark_defaults() -> dict[str, str]:
-    """The settings of `conf/spark-defaults.conf`."""
+    """Returns the settings of `conf/spark-defaults.conf`."""
     lines = files("conf").joinpath("spark-defaults.conf").read_text().splitlines()
     return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
 
 
 def open_session(application: str) -> SparkSession:
-    """A session (see `_session`) with what results depend on set, where its platform lets that be set.
+    """Returns a session with the settings that results depend on, where its platform lets them be set.
 
     Raises:
         JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
@@ -49,11 +49,10 @@ def open_session(application: str) -> SparkSession:
 
 @contextmanager
 def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
-    """With queries interpreted where captures of so many bytes are too few to make compiling worth while; if they are.
+    """Turns code generation off while captures of `size` bytes are processed, if they are small; yields whether it did.
 
-    Java code is made and compiled for each query: of a small night that was 40 % of the JVM's work. The setting is one
-    that Spark's own tests use (DECISIONS.md, 67, has what it saves and where it stops to); where the platform does not
-    let it be set, nothing changes.
+    Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night. Where the
+    platform does not let the setting be changed, nothing happens.
     """
     few = size < _WORTH_COMPILING
     wanted = _INTERPRETED if few else {}
@@ -71,7 +70,7 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
 
 
 def _session(application: str) -> SparkSession:
-    """The active session (Databricks, notebooks), a Connect client where SPARK_REMOTE says so, or a new session.
+    """Returns the active session (Databricks, notebooks), a Connect client if SPARK_REMOTE is set, or a new session.
 
     SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
 
@@ -110,10 +109,10 @@ def _session(application: str) -> SparkSession:
 
 @contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """With stderr as standard output of the processes begun meanwhile: Delta's VACUUM prints, and stdout is ours."""
+    """Gives the JVM stderr as its standard output: Delta's VACUUM prints, and stdout is for the summary."""
     try:
         own = os.dup(1)
-    except OSError:  # closed: there is nothing to keep apart
+    except OSError:  # stdout is closed
         yield
         return
     os.dup2(2, 1)

@@ -12,7 +12,7 @@ from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app.command import Summary
-from jobs.app.config import ALL, LAST, Config, moment
+from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
@@ -205,6 +205,6 @@ def _since(config: Config, captures: DataFrame) -> datetime | None:
     if config.since == ALL:
         return None
     if config.since != LAST:
-        return moment(config.since)
+        return parse_time(config.since)
     rows = report.last_run(captures).select(nanoseconds("since").alias("ns")).collect()
     return datetime.fromtimestamp(rows[0]["ns"] // 10**9, UTC) if rows and rows[0]["ns"] is not None else None
