@@ -1,8 +1,9 @@
 """Messages, and the packets that they travel in: built once for a sender and a queue, patched for every message."""
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from uuid import UUID
 
 from jobs.simulator import build
@@ -16,9 +17,6 @@ from schemas.wire import (
     QueueType,
 )
 from udfs.msmq.identifiers import direct_name, private_name
-
-if TYPE_CHECKING:
-    from jobs.simulator.stream import Stream
 
 
 def _offset(header: Header, field: str) -> int:
@@ -77,11 +75,21 @@ class Template:
         return packet
 
 
+class NumberedStream(Protocol):
+    """Takes the messages that are numbered together: at their receiver, and in the capture."""
+
+    judge: Callable[..., None]
+    """Called with (message, previous, connection, time in ns) once the capture holds all of the message's packet."""
+
+    def arrive(self, session: Any, message: "Message", previous: int) -> None:
+        """Takes the message at its receiver."""
+
+
 @dataclass(slots=True, eq=False)
 class Message:
     """A message in its sender's table; `sequence_id` and `number` are 0 when it is not transactional."""
 
-    stream: "Stream"
+    stream: NumberedStream
     template: Template
     ordinal: int
     sent_at_s: int

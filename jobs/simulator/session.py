@@ -181,6 +181,6 @@ class Session:
             packet = message.template.packet(message, previous, self._hops)
             seen: Seen | None = None
             if self._is_final and message.number:
-                seen = partial(message.stream.verdicts.judge, message, previous, self.connection)
+                seen = partial(message.stream.judge, message, previous, self.connection)
             near.post(packet, self._take, self, message, previous, recoverable=message.number > 0, seen=seen)
         near.direction.flush()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from jobs.simulator import build
@@ -19,9 +19,6 @@ from jobs.simulator.session import Session
 from jobs.simulator.truth import Verdicts
 from schemas.wire import MessageClass
 
-if TYPE_CHECKING:
-    from jobs.simulator.managers import Receiver
-
 _ORDER_ACK_NS = 500 * MILLISECOND
 _MAXIMUM_ORDER_ACK_DELAY_NS = 10 * SECOND
 _RESEND_S = (30, 30, 30, 300, 300, 300, 1_800, 1_800, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1; the last one repeats
@@ -31,15 +28,24 @@ _LEFT_UNREAD = (MessageClass.MQMSG_CLASS_ACK_RECEIVE,) * 7 + (MessageClass.MQMSG
 Answer = Callable[..., None]
 
 
+class Acknowledger(Protocol):
+    """Names the receiving queue manager, and numbers the acknowledgments that it sends."""
+
+    guid: UUID
+
+    def next_ordinal(self) -> int:
+        """Returns the MessageID of the next acknowledgment."""
+
+
 class Stream:
-    """Messages that are numbered together."""
+    """Sends, accepts and acknowledges the messages that are numbered together."""
 
     def __init__(
         self,
         events: Events,
         rng: Random,
         source: UUID,
-        receiver: "Receiver",
+        receiver: Acknowledger,
         templates: Sequence[Template],
         verdicts: Verdicts,
         next_sequence_id: Callable[[], int],
@@ -48,6 +54,7 @@ class Stream:
         """Begin a sequence with no message in it; `answer` sends a packet of the receiver's to the sender."""
         self.templates = templates
         self.verdicts = verdicts
+        self.judge = verdicts.judge
         self.session: Session | None = None
         """The sender's last session."""
         self.unacknowledged: deque[Message] = deque()
