@@ -17,12 +17,21 @@ run: $(BIN)/.installed  ## install, then read the repository's captures and simu
 	$(BIN)/msmq-replay simulate --out $(OUT)/captures
 	$(BIN)/msmq-replay nightly --captures 'tests/captures/*.pcap*' --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
 
-test: $(BIN)/.installed  ## lint, types, import contract, tests
+test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
+	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='not slow'
+
+test-all: $(BIN)/.installed  ## the same with the slow tests, before a release
+	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='slow or not slow'
+
+checks:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m 'not spark and ($(TIER))'
+
+spark-tests:
+	$(BIN)/pytest -m 'spark and ($(TIER))' --durations 15
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a larger capture, LARGEST=2000 for growth, REPORT=FILE to keep it
 	$(BIN)/python -m jobs.bench.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) $(and $(REPORT),--out $(REPORT))
@@ -44,4 +53,4 @@ zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test bench bench-replay docs fuzz zip clean
+.PHONY: help run test test-all checks spark-tests bench bench-replay docs fuzz zip clean

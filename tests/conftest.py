@@ -1,4 +1,8 @@
-"""One Spark session for all tests, configured as the product configures it, and tables that several of them read."""
+"""Starts one Spark session for all tests, configured as the product configures it, and makes tables that several read.
+
+A test that uses the session gets the marker `spark`: all of these run in the one process that owns the JVM. A test
+that starts a JVM of its own carries the marker itself. `slow` tests run in `make test-all` only.
+"""
 
 import os
 from collections.abc import Iterator
@@ -16,6 +20,13 @@ INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codege
 ONE_COMPILER = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m'"  # its own is soon full
 BRIEF = f"{ONE_COMPILER} {INTERPRETED} pyspark-shell"
 """Arguments of a Spark for hundreds of small queries, where compiling each costs more than running it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that use the Spark session."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from warehouses import CAPTURES, all_rows
 
 from jobs.app.command import Summary
 
 
+@pytest.mark.spark
 def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     capture = str(CAPTURES / "orders.pcapng")
     done = subprocess.run(

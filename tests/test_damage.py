@@ -29,6 +29,8 @@ from pipeline import WHOLE, Ingested, balance, ingest
 from wiretap import FIN, SYN, Sent, conversation, msmq
 
 CHUNKS, CHUNK = 20, 100
+MERGED = 3
+"""Chunks that a merge needs; the others are slow."""
 LARGEST_RECORD = 1 << 20
 FAR = 1 << 26
 KINDS = {  # of damage, and how often
@@ -573,7 +575,9 @@ def trouble(seeds: Iterable[int]) -> tuple[list[str], dict[str, Tally]]:
     return failures, dict(tallies)
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(at, marks=pytest.mark.slow if at >= MERGED else ()) for at in range(CHUNKS)]
+)
 def test_undamaged_packets_are_found_and_everything_else_is_accounted_for(chunk: int) -> None:
     failures, tallies = trouble(range(chunk * CHUNK, (chunk + 1) * CHUNK))
     assert failures == []

@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 
 from jobs.app.build_zip import write_archive
 
+pytestmark = pytest.mark.spark
+
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
