@@ -62,7 +62,7 @@ SEGMENTS = Table(
         Column("capture", LONG, "Rank of the capture in the order of capture times; -1 for what was carried over."),
         Column("frame", LONG, "Record number; 0 for what is no record."),
         Column("time_ns", LONG, "Time of the record."),
-        Column("last_ns", LONG, "Of a sealed segment: time of its last record."),
+        Column("last_ns", LONG, "Of a framed run: time of its last record."),
         Column("from_b", BOOL, "Sent by the higher endpoint."),
         Column("seq", LONG, "Sequence number; null when the row is no segment."),
         Column("ack", LONG, "Acknowledgment number."),
@@ -74,9 +74,13 @@ SEGMENTS = Table(
             U16,
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
-        Column("sealed", BOOL, "True when it stands for packets that were framed already; its payload begins them."),
         Column(
-            "places", BINARY, "Of a sealed segment: where in the capture its bytes are (`udfs.tcp.connections.PLACES`)."
+            "framed_run", BOOL, "True when it stands for packets that were framed already; its payload begins them."
+        ),
+        Column(
+            "file_offsets",
+            BINARY,
+            "Of a framed run: where in the capture its bytes are (`udfs.tcp.connections.FILE_OFFSETS`).",
         ),
         Column("state", STRING, "What an earlier run knew of the connection (`udfs.tcp.resume`)."),
         Column("stage", STRING, "Of a fault: where it was found."),
@@ -120,7 +124,7 @@ EXTRACTED = StructType(
         StructField("ping", _PING),
     ],
 )
-"""What a split held: segments, and what is no segment; the packets of sealed ones, SEALED_PACKETS as an Arrow stream,
+"""What a split held: segments, and what is no segment; the packets of framed runs, FRAMED_PACKETS as an Arrow stream,
 which stay where they are; IP fragments; UDP pings."""
 
 
@@ -136,8 +140,8 @@ PACKET = _row(PACKETS)
 """A packet as a worker makes it."""
 
 _PLACED = ("stream_id", "stream_offset", "capture_id")
-SEALED_PACKETS = StructType([StructField("offset", LONG), *(f for f in PACKET if f.name not in _PLACED)])
-"""Packets by their offset in a sealed segment."""
+FRAMED_PACKETS = StructType([StructField("offset", LONG), *(f for f in PACKET if f.name not in _PLACED)])
+"""Packets by their offset in a framed run."""
 
 ASSEMBLED = StructType(
     [
@@ -147,7 +151,7 @@ ASSEMBLED = StructType(
         StructField("packet", PACKET),
         StructField("quarantine", _row(QUARANTINE)),
         StructField(
-            "sealed",
+            "framed_run",
             StructType(
                 [
                     StructField("stream_id", STRING),
@@ -160,9 +164,9 @@ ASSEMBLED = StructType(
         StructField(
             "state", StructType([StructField(f.name, f.dataType) for f in CONNECTION_STATES.spark if f.name in _STATE])
         ),
-        StructField("again", StructType([StructField("packed", BINARY), StructField("back", BOOL)])),
+        StructField("needs_payload", StructType([StructField("packed", BINARY), StructField("rewind", BOOL)])),
     ]
 )
-"""One row per stream, gap, packet, quarantined run, sealed segment that was confirmed, or connection that may go on;
-the others of these are null. `again`: a connection that is to be looked at with all its bytes or, `back`, from an
-earlier state; its other rows do not count."""
+"""One row per stream, gap, packet, quarantined run of bytes, confirmed framed run, connection state, or connection that
+needs its payload; the other columns are null. `needs_payload`: the connection has to be assembled again from all its
+bytes or, with `rewind`, from an earlier state; its other rows do not count."""

@@ -19,7 +19,7 @@ from schemas import staging
 from udfs.capture.reader import Cursor
 from udfs.passes import preframe
 from udfs.passes.assemble import assemble_connections
-from udfs.passes.defragment import reassemble
+from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
 from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
@@ -28,7 +28,7 @@ INDEX, RANGES, FRAGMENTS, SEGMENTS = (
     to_arrow_schema(table.spark) for table in (staging.INDEX, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
 )
 EXTRACTED, ASSEMBLED = to_arrow_schema(staging.EXTRACTED), to_arrow_schema(staging.ASSEMBLED)
-PACKET, SEALED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.SEALED_PACKETS)
+PACKET, FRAMED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.FRAMED_PACKETS)
 Row = dict[str, Any]
 
 
@@ -41,8 +41,8 @@ class Ingested(NamedTuple):
     packets: list[Row]
     quarantine: list[Row]
     counts: Counter[str]
-    sealed: int
-    again: int
+    framed_runs: int
+    needs_payload: int
 
     def framed(self, source: str = "10.0.0.1") -> list[bytes]:
         """The packets that an address sent, in the order of the stream."""
@@ -61,21 +61,23 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
     files = {rank: CaptureFile(row["capture_id"], row["uri"]) for rank, row in enumerate(captures)}
     extracted = extract_captures(captures, options)
     rows = assemble(extracted, files, options, batch=batch, final=False)
-    if again := [row["again"]["packed"] for row in rows if row["again"] is not None]:
-        bad = {row["endpoints"] for row in rows if row["again"] is not None}
+    if needs_payload := [row["needs_payload"]["packed"] for row in rows if row["needs_payload"] is not None]:
+        bad = {row["endpoints"] for row in rows if row["needs_payload"] is not None}
         rows = [row for row in rows if row["endpoints"] not in bad]
-        rows += assemble(extract_captures(captures, options, only=again), files, options, batch=batch, final=True)
-    sealed = kind_of(rows, "sealed")
-    packets = kind_of(rows, "packet") + unsealed(extracted, sealed, files)
+        rows += assemble(
+            extract_captures(captures, options, only=needs_payload), files, options, batch=batch, final=True
+        )
+    runs = kind_of(rows, "framed_run")
+    packets = kind_of(rows, "packet") + unpack_runs(extracted, runs, files)
     counts: Counter[str] = Counter({"segments": 0, "others": 0})
-    for row in reassembled(extracted, options).to_pylist() + extracted.to_pylist():
+    for row in reassemble_datagrams(extracted, options).to_pylist() + extracted.to_pylist():
         counts.update({name: row[name] for name in ("segments", "others") if row[name]})
-    counts["segments"] += sum(row["seq"] is not None for row in reassembled(extracted, options).to_pylist())
+    counts["segments"] += sum(row["seq"] is not None for row in reassemble_datagrams(extracted, options).to_pylist())
     faults = [
         {name: row[name] for name in ("stage", "reason", "detail", "length")}
         | {"capture_id": names[row["capture"]], "frame_number": row["frame"] or None, "stream_id": None}
         | {"stream_offset": row["offset"], "raw": row["payload"]}
-        for row in extracted.to_pylist() + reassembled(extracted, options).to_pylist()
+        for row in extracted.to_pylist() + reassemble_datagrams(extracted, options).to_pylist()
         if row["stage"] is not None
     ]
     rank = {name: at for at, name in names.items()}
@@ -94,8 +96,8 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
         sorted(packets, key=order),
         sorted(quarantine, key=order),
         counts,
-        len(sealed),
-        len(again),
+        len(runs),
+        len(needs_payload),
     )
 
 
@@ -121,19 +123,19 @@ def extract_captures(
         for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
     ]
     rows = (
-        extract_splits(options, EXTRACTED, SEALED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)]))
+        extract_splits(options, EXTRACTED, FRAMED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)]))
         if splits
         else []
     )
     return pa.Table.from_batches(rows, EXTRACTED)
 
 
-def reassembled(extracted: pa.Table, options: IngestOptions) -> pa.Table:
+def reassemble_datagrams(extracted: pa.Table, options: IngestOptions) -> pa.Table:
     """Segments out of IP fragments."""
     found = [row["fragment"] for row in extracted.to_pylist() if row["fragment"] is not None]
     found.sort(key=lambda row: (row["key"], row["capture"], row["frame"]))
     fragments = pa.Table.from_pylist(found, FRAGMENTS).to_batches()
-    return pa.Table.from_batches(reassemble(options, SEGMENTS)(iter(fragments)), SEGMENTS)
+    return pa.Table.from_batches(defragment(options, SEGMENTS)(iter(fragments)), SEGMENTS)
 
 
 def assemble(
@@ -146,7 +148,7 @@ def assemble(
     states: Mapping[bytes, str] = MappingProxyType({}),
 ) -> list[Row]:
     """The connections in what was extracted, put together from the states that some of them were in."""
-    segments = pa.concat_tables([extracted.select(SEGMENTS.names), reassembled(extracted, options)])
+    segments = pa.concat_tables([extracted.select(SEGMENTS.names), reassemble_datagrams(extracted, options)])
     segments = segments.filter(pc.field("seq").is_valid())
     begun = [{"connection": packed, "capture": -1, "frame": 0, "state": state} for packed, state in states.items()]
     segments = pa.concat_tables([segments, pa.Table.from_pylist(begun, SEGMENTS)])
@@ -158,8 +160,8 @@ def assemble(
     return rows
 
 
-def unsealed(extracted: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
-    """The packets of these sealed segments of what was extracted."""
+def unpack_runs(extracted: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
+    """The packets of these framed runs of what was extracted."""
     held = extracted.filter(pc.field("packets").is_valid()).select(["capture", "frame", "packets"]).to_pylist()
     packets = {(row["capture"], row["frame"]): row["packets"] for row in held}
     rows = [
@@ -168,7 +170,7 @@ def unsealed(extracted: pa.Table, places: list[Row], files: Mapping[int, Capture
         for place in places
     ]
     batches = pa.Table.from_pylist(rows).to_batches() if rows else []
-    found: list[Row] = pa.Table.from_batches(preframe.unseal(PACKET)(batches), PACKET).to_pylist()
+    found: list[Row] = pa.Table.from_batches(preframe.unpack(PACKET)(batches), PACKET).to_pylist()
     return found
 
 
@@ -181,7 +183,7 @@ def offset(cursor: str) -> int:
     return Cursor.from_json(cursor).offset
 
 
-SEALED: list[tuple[int, int]] = []
+RUNS: list[tuple[int, int]] = []
 
 
 WHOLE = IngestOptions(keep_bodies=True)
@@ -221,15 +223,17 @@ def look(tmp_path: Path, *captures: bytes, options: IngestOptions = WHOLE) -> In
     found = ingest(uris, options)
     balance(found)
     split = replace(options, split_bytes=20_000, batch_bytes=20_000)
-    for sealing in (False, True):
+    for preframing in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            if sealing:
-                patch.setattr(preframe, "SEALED_BYTES", 60)
+            if preframing:
+                patch.setattr(preframe, "RUN_BYTES", 60)
                 patch.setattr(preframe, "TAIL_BYTES", 30)
             for given in (options, split):
                 again = ingest(uris, given, batch=7)
-                assert again == found._replace(captures=again.captures, sealed=again.sealed, again=again.again)
-                SEALED.append((again.sealed, again.again))
+                assert again == found._replace(
+                    captures=again.captures, framed_runs=again.framed_runs, needs_payload=again.needs_payload
+                )
+                RUNS.append((again.framed_runs, again.needs_payload))
     return found
 
 

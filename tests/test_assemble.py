@@ -134,9 +134,9 @@ def test_fault_10_snaplen(tmp_path: Path) -> None:
     assert sum(row["length"] for row in found.gaps) == expected
 
 
-def test_copies_of_sealed_bytes_are_read_again_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_framed_bytes_are_read_again_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that comes again in a later split, cut otherwise: the same bytes change nothing, others are told."""
-    monkeypatch.setattr(preframe, "SEALED_BYTES", 60)
+    monkeypatch.setattr(preframe, "RUN_BYTES", 60)
     monkeypatch.setattr(preframe, "TAIL_BYTES", 30)
     talk = conversation(random.Random(3), REQUEST, largest=1000)
     data = [one for one in talk if one.payload and not one.by_server]
@@ -149,7 +149,7 @@ def test_copies_of_sealed_bytes_are_read_again_where_they_lie(tmp_path: Path, mo
         path.write_bytes(pcap(wiretap.records(frames([*talk[:-4], copy, *talk[-4:]]))))
         found = ingest([path], split)
         assert found.framed() == REQUESTS
-        assert (found.sealed > 0, found.again) == (not looked_again, looked_again)
+        assert (found.framed_runs > 0, found.needs_payload) == (not looked_again, looked_again)
         assert [row["conflict"] for row in found.streams] == [looked_again == 1]
 
 

@@ -21,7 +21,7 @@ from pipeline import (
     ingest,
     kind_of,
     stream,
-    unsealed,
+    unpack_runs,
 )
 from wiretap import Sent, conversation, pcap
 
@@ -44,7 +44,7 @@ class Nights:
         self.files: dict[int, CaptureFile] = {}
         self.states: dict[bytes, Row] = {}
         self.captures: list[Row] = []
-        self.again = self.back = 0
+        self.needs_payload = self.rewinds = 0
 
     def read(self, uri: Path) -> None:
         """One night."""
@@ -56,16 +56,18 @@ class Nights:
         here = set(filter(None, extracted["connection"].to_pylist()))
         bases = {packed: row for packed, row in self.states.items() if packed in here}
         rows = self._assemble(extracted, bases, final=False)
-        flagged = kind_of(rows, "again")
-        rows = [row for row in rows if row["endpoints"] not in {row["endpoints"] for row in rows if row["again"]}]
+        flagged = kind_of(rows, "needs_payload")
+        rows = [
+            row for row in rows if row["endpoints"] not in {row["endpoints"] for row in rows if row["needs_payload"]}
+        ]
         for row in flagged:
             packed = row["packed"]
-            first = 0 if row["back"] else rank
-            base = bases.pop(packed) if row["back"] and packed in bases else None
+            first = 0 if row["rewind"] else rank
+            base = bases.pop(packed) if row["rewind"] and packed in bases else None
             more = extract_captures(self.captures[first:], self.options, [packed], first=first)
             some = {packed: bases[packed]} if packed in bases else {}
             rows += (redone := self._assemble(more, some, final=True))
-            self.again, self.back = self.again + 1, self.back + (base is not None)
+            self.needs_payload, self.rewinds = self.needs_payload + 1, self.rewinds + (base is not None)
             if base is not None:
                 self._drop({endpoints for row in redone if (endpoints := row["endpoints"])}, {})
         tails = {tail["stream_id"]: tail["stream_offset"] for row in bases.values() for tail in row["tails"]}
@@ -88,8 +90,8 @@ class Nights:
 
     def _keep(self, rows: list[Row], extracted: pa.Table) -> None:
         for row in rows:
-            if row["sealed"] is not None:
-                packets = unsealed(extracted, [row["sealed"]], self.files)
+            if row["framed_run"] is not None:
+                packets = unpack_runs(extracted, [row["framed_run"]], self.files)
                 self.rows["packet"] += [(row["endpoints"], packet) for packet in packets]
         for row in rows:
             for kind in KINDS:
@@ -120,8 +122,8 @@ def _ordered(row: Row) -> list[tuple[str, Any]]:
 class Told(NamedTuple):
     """How often nights had to look again, and back before what was carried over."""
 
-    again: int
-    back: int
+    needs_payload: int
+    rewinds: int
 
 
 def same(tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE) -> Told:
@@ -138,7 +140,7 @@ def same(tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE) 
     assert nights.table("packet") == sorted(map(repr, map(_ordered, run_in_parallel.packets)))
     of_streams = [row for row in run_in_parallel.quarantine if row["stage"] in ("framing", "tcp")]
     assert nights.table("quarantine") == sorted(map(repr, map(_ordered, of_streams)))
-    return Told(nights.again, nights.back)
+    return Told(nights.needs_payload, nights.rewinds)
 
 
 def cut(rng: random.Random, sent: list[bytes], nights: int) -> list[bytes]:
@@ -175,15 +177,15 @@ def as_sent(_: random.Random, sent: list[Sent]) -> list[Sent]:
 DAMAGE: list[Damage] = [as_sent, lost, swapped, doubled, beheaded]
 
 
-@pytest.mark.parametrize("sealing", [False, True])
+@pytest.mark.parametrize("preframing", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("seed", range(12))
 def test_nights_are_one_night(
-    seed: int, damage: Damage, sealing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, damage: Damage, preframing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    if sealing:
-        monkeypatch.setattr(preframe, "SEALED_BYTES", 60)
+    if preframing:
+        monkeypatch.setattr(preframe, "RUN_BYTES", 60)
         monkeypatch.setattr(preframe, "TAIL_BYTES", 30)
     talks = []
     for flow in range(rng.randrange(1, 3)):

@@ -19,7 +19,7 @@ from udfs.capture.reader import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
-from udfs.passes.defragment import reassemble
+from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
 SEGMENTS, FRAGMENTS = (to_arrow_schema(table.spark) for table in (staging.SEGMENTS, staging.FRAGMENTS))
@@ -66,7 +66,7 @@ def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
 def run(rows: pa.Table, options: IngestOptions = OPTIONS, *, batch: int = 1000) -> Found:
     """All rows that come out, each fragment being in one of them or counted once."""
     ordered = rows.sort_by(KEYS).combine_chunks().to_batches(max_chunksize=batch)
-    out = pa.Table.from_batches(reassemble(options, SEGMENTS)(iter(ordered)), SEGMENTS).to_pylist()
+    out = pa.Table.from_batches(defragment(options, SEGMENTS)(iter(ordered)), SEGMENTS).to_pylist()
     found = [row for row in out if row["seq"] is not None]
     faults = [row for row in out if row["reason"] is not None]
     counts = {row["capture"]: (row["segments"], row["others"]) for row in out if row["others"] is not None}
@@ -300,7 +300,7 @@ def test_fault_21_duplicates_take_no_room() -> None:
 
 def test_fault_21_nothing() -> None:
     assert look([]) == Found([], [], {})
-    assert list(reassemble(OPTIONS, SEGMENTS)(iter([]))) == []
+    assert list(defragment(OPTIONS, SEGMENTS)(iter([]))) == []
 
 
 @pytest.mark.parametrize("seed", range(30))

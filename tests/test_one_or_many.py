@@ -12,7 +12,7 @@ from pipeline import Ingested, balance, ingest
 from jobs.simulator import simulate
 from udfs.passes import assemble
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Direction, Overlap, Piece, settle
+from udfs.tcp.connections import Direction, Overlap, Piece, deliver
 
 OPTIONS = IngestOptions()
 PCAP_HEADER = 24
@@ -30,7 +30,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(capture: Path) -> Ingested:
     found = ingest([capture], replace(OPTIONS, split_bytes=1 << 40))
-    assert found.sealed > 10
+    assert found.framed_runs > 10
     assert len(found.packets) > 2500
     return found
 
@@ -78,11 +78,11 @@ def test_what_is_out_of_reach_is_handed_on(
     handed = []
 
     def counting(side: Direction, overlap: Overlap, before: int | None = None, **more: Any) -> list[Piece]:
-        pieces = settle(side, overlap, before, **more)
+        pieces = deliver(side, overlap, before, **more)
         handed.append(before is not None and bool(pieces))
         return pieces
 
-    monkeypatch.setattr(assemble, "settle", counting)
+    monkeypatch.setattr(assemble, "deliver", counting)
     found = ingest([capture], replace(OPTIONS, window_bytes=window_bytes, split_bytes=split_bytes))
     assert sum(handed) > 5
     assert numbered(found, [0]) == numbered(whole, [0])

@@ -30,7 +30,7 @@ from udfs.capture.reader import Cursor, Records, open_capture, read_blocks
 from udfs.msmq.framing import Framer
 from udfs.network.dissect import ACK, SYN, find_segments
 from udfs.tcp import connections
-from udfs.tcp.connections import Connections, Overlap, Piece, Segment, settle
+from udfs.tcp.connections import Connections, Overlap, Piece, Segment, deliver
 
 SEED, MESSAGES = 7, 1200
 
@@ -112,7 +112,7 @@ def streams(folder: Path) -> Iterator[tuple[connections.Direction, list[Piece]]]
         assert not tracker.outside
         for connection in tracker.found:
             for side in connection.sides:
-                if pieces := settle(side, Overlap.FIRST):
+                if pieces := deliver(side, Overlap.FIRST):
                     yield side, pieces
 
 

@@ -9,7 +9,7 @@ from pace import bounded
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
 
 from schemas.ingest import TcpReason
-from udfs.tcp.connections import Connections, Overlap, Segment, missing_at_end, settle
+from udfs.tcp.connections import Connections, Overlap, Segment, deliver, missing_at_end
 
 
 class Rebuilt(NamedTuple):
@@ -41,7 +41,7 @@ def rebuild(
         for side in connection.sides:
             data, at = b"", 0
             holes = []
-            for piece in settle(side, overlap):
+            for piece in deliver(side, overlap):
                 assert piece.start >= at, "pieces are in order and do not overlap"
                 assert piece.end > piece.start
                 if piece.start > at:

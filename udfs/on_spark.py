@@ -9,16 +9,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import NAMES
-from schemas.staging import ASSEMBLED, EXTRACTED, INDEX, PACKET, RANGES, SEALED_PACKETS, SEGMENTS
+from schemas.staging import ASSEMBLED, EXTRACTED, FRAMED_PACKETS, INDEX, PACKET, RANGES, SEGMENTS
 from schemas.table import Table
 from udfs.msmq.decode import Decoded
 from udfs.msmq.pseudonyms import with_hidden
 from udfs.passes.assemble import assemble_connections
-from udfs.passes.defragment import reassemble
+from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
 from udfs.passes.index import ranges, stitch, walk_ranges
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
-from udfs.passes.preframe import unseal
+from udfs.passes.preframe import unpack
 from udfs.spark_worker import spare
 
 _MOST_TASKS = 10_000
@@ -59,17 +59,17 @@ def index_files(files: DataFrame, options: IngestOptions) -> DataFrame:
 def extract(splits: DataFrame, options: IngestOptions) -> DataFrame:
     """The rows of EXTRACTED in `splits` (capture, uri, compression, cursor, stop, only)."""
     return map_arrow(
-        splits, extract_splits(options, to_arrow_schema(EXTRACTED), to_arrow_schema(SEALED_PACKETS)), EXTRACTED
+        splits, extract_splits(options, to_arrow_schema(EXTRACTED), to_arrow_schema(FRAMED_PACKETS)), EXTRACTED
     )
 
 
-def reassembled(fragments: DataFrame, options: IngestOptions) -> DataFrame:
+def reassemble_datagrams(fragments: DataFrame, options: IngestOptions) -> DataFrame:
     """The rows of SEGMENTS that come of IP fragments, which are rows of FRAGMENTS."""
     ordered = fragments.repartition("key").sortWithinPartitions("key", "capture", "frame")
-    return map_arrow(ordered, reassemble(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
+    return map_arrow(ordered, defragment(options, to_arrow_schema(SEGMENTS.spark)), SEGMENTS.spark)
 
 
-def assembled(
+def assemble_streams(
     segments: DataFrame, captures: Mapping[int, CaptureFile], options: IngestOptions, *, final: bool
 ) -> DataFrame:
     """The rows of ASSEMBLED in `segments`, which come together and in file order for each connection."""
@@ -80,12 +80,12 @@ def assembled(
     return map_arrow(ordered, work, ASSEMBLED)
 
 
-def unsealed(sealed: DataFrame) -> DataFrame:
-    """The rows of PACKET in the packets of sealed segments (stream_id, stream_offset, capture_id, packets)."""
-    return map_arrow(sealed, unseal(to_arrow_schema(PACKET)), PACKET)
+def unpack_runs(runs: DataFrame) -> DataFrame:
+    """The rows of PACKET in the packets of framed runs (stream_id, stream_offset, capture_id, packets)."""
+    return map_arrow(runs, unpack(to_arrow_schema(PACKET)), PACKET)
 
 
-def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+def decode_packets(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
     """The rows of a table of what packets say, in `packets`; names hidden under the key."""
     schema = to_arrow_schema(table.spark)
 
@@ -96,7 +96,7 @@ def decoded(packets: DataFrame, table: Table, key: bytes | None = None) -> DataF
     return map_arrow(packets, _each(rows), table.spark)
 
 
-def explained(packets: DataFrame) -> DataFrame:
+def explain_undecodable(packets: DataFrame) -> DataFrame:
     """The rows of `packets` that cannot be decoded, with `reason` and `detail`."""
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]

@@ -131,14 +131,14 @@ class _Found:
         splits = table_rows.splits(captures, only).repartition(on_spark.tasks(sum(row["splits"] for row in listed)))
         extracted = checkpoint(on_spark.extract(splits, options))
         cut = extracted.where("fragment IS NOT NULL").select("fragment.*")
-        fragments = None if cut.isEmpty() else checkpoint(on_spark.reassembled(cut, options))
+        fragments = None if cut.isEmpty() else checkpoint(on_spark.reassemble_datagrams(cut, options))
         files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in listed}
         found = cls(captures, files, extracted, fragments, extracted)
         return replace(found, now=checkpoint(resume.held(found.segments, captures)))
 
     @property
     def segments(self) -> DataFrame:
-        """Segments as they were captured, sealed, or put together of fragments."""
+        """Segments as they were captured, framed runs, or put together of fragments."""
         captured = table_rows.segments(self.extracted)
         return captured if self.fragments is None else captured.union(table_rows.segments(self.fragments))
 
@@ -172,9 +172,9 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     in_order = found.segments.join(late.withColumnRenamed("packed", "connection"), "connection", "left_anti")
     bases = bases.join(late, "packed", "left_anti")
     begun = in_order.unionByName(resume.state_segments(bases), allowMissingColumns=True)
-    rows = checkpoint(on_spark.assembled(begun, found.files, options, final=False))
-    flagged = rows.where("again is not null").select("again.*")
-    flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("back")))
+    rows = checkpoint(on_spark.assemble_streams(begun, found.files, options, final=False))
+    flagged = rows.where("needs_payload is not null").select("needs_payload.*")
+    flagged = flagged.unionByName(late.select("packed", F.lit(False).alias("rewind")))
     reached = before.select("packed", *resume.PLACE).unionByName(found.now.select("packed", *resume.PLACE))
     count = flagged.count()
     if not count:
@@ -184,7 +184,7 @@ def _assemble(warehouse: Warehouse, found: _Found, options: IngestOptions) -> _A
     again = checkpoint(resume.bases_again(choices, flagged))
     again, more = _read_again(warehouse, found, flagged, resume.needed(before, again), again, options)
     begun = more.segments.unionByName(resume.state_segments(again), allowMissingColumns=True)
-    redone = checkpoint(on_spark.assembled(begun, more.files, options, final=True))
+    redone = checkpoint(on_spark.assemble_streams(begun, more.files, options, final=True))
     done = rows.join(redone.select("endpoints").distinct(), "endpoints", "left_anti")
     kept = bases.join(flagged, "packed", "left_anti")
     return _Assembled(done.unionByName(redone), kept.unionByName(again), reached)
@@ -243,7 +243,7 @@ def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publish
     rows = assembled.rows
     states = checkpoint(resume.state_rows(rows, assembled.reached))
     _delete_stale(warehouse, resume.stale_rows(warehouse.read(STREAMS), states, assembled.bases))
-    confirmed = broadcast_if_small(rows.where("sealed is not null").select("sealed.*"))
+    confirmed = broadcast_if_small(rows.where("framed_run is not null").select("framed_run.*"))
     held = found.now.join(states.select("packed", "endpoints"), "packed")
     merges = [
         partial(_merge, warehouse, publishing, table, table_rows)

@@ -14,7 +14,7 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 from schemas.ingest import FramingReason
-from udfs.tcp.connections import Again
+from udfs.tcp.connections import NeedsPayload
 
 HEADER = 16
 LARGEST = 0x400000
@@ -161,13 +161,13 @@ class Framer:
             self._due = None
         self._lost = _Lost(window.start, FramingReason.AFTER_GAP, b"")
 
-    def sealed(self, length: int, head: bytes) -> Iterator[Framed]:
+    def take_run(self, length: int, head: bytes) -> Iterator[Framed]:
         """Packets follow that were framed where they were read, in step from their first byte on; `head` begins them.
 
         A search for step finds the first good header if packets lead from it to there: each ends where another begins.
 
         Raises:
-            Again: whether the stream is in step there cannot be told without all their bytes.
+            NeedsPayload: whether the stream is in step there cannot be told without all their bytes.
         """
         begin = self._window.end
         found = self.decided()
@@ -182,7 +182,7 @@ class Framer:
             if self._lost is not None:
                 at = window.good(at, begin)
                 if regained or (self._due is not None and self._due > at):
-                    raise Again
+                    raise NeedsPayload
                 self._regain(window, found, at)
                 self._due = None
                 regained = True
@@ -190,7 +190,7 @@ class Framer:
                 self._lost = _Lost(at, reason, b"")
                 at += 1
             elif at + window.extent(at) > begin:
-                raise Again
+                raise NeedsPayload
             else:
                 at = self._accept(window, at, found)
         yield found

@@ -19,14 +19,14 @@ from udfs.msmq.packet_rows import Pieces, arrival, packet_bytes, record, struct_
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import (
-    Again,
     Connection,
     Connections,
     Direction,
+    NeedsPayload,
     Piece,
     Segment,
+    deliver,
     missing_at_end,
-    settle,
 )
 
 _ROWS = 10_000
@@ -38,11 +38,9 @@ def assemble_connections(
 ) -> Pass:
     """From rows of SEGMENTS, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
 
-    `captures`: by rank.
-
-    A connection for which bytes are needed that its rows do not hold is named in `again`, unless this is `final`: then
-    none of its segments is sealed, and a segment from before what was carried over is not waited for. Memory: of each
-    direction of one connection the window, and a batch of packets.
+    `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
+    no row is a framed run, and segments from before the resumed state are not asked for. Memory: the window of each
+    direction of one connection, and a batch of packets.
     """
 
     def run(batches: Batches) -> Batches:
@@ -83,37 +81,37 @@ class _Pair:
         self._connections = Connections(options.window_bytes)
         self._streams: dict[tuple[int, bool], _Stream] = {}
         self._waiting = 0
-        self._again = False
+        self._needs_payload = False
         self._name = "-".join(_printed(*_endpoint(packed[at : at + 18])) for at in (0, 18))
 
     def take(self, rows: pa.RecordBatch) -> Batches:
         """Take the next segments, and hand on what is out of reach of those to come."""
-        if self._again:
+        if self._needs_payload:
             return
         try:
             for segment in self._segments(rows):
                 self._connections.take(segment)
                 self._waiting += len(segment.payload)
             if self._waiting >= self._options.window_bytes:
-                yield from self._settle(last=False)
+                yield from self._deliver(last=False)
                 self._waiting = 0
-        except Again as reason:
+        except NeedsPayload as reason:
             self._give_up(reason)
 
     def finish(self) -> Batches:
         """Hand on the rest; then what is to be known when the connections go on."""
         try:
-            if not self._again:
+            if not self._needs_payload:
                 self._connections.rest()
-                yield from self._settle(last=True)
+                yield from self._deliver(last=True)
                 self._close()
-        except Again as reason:
+        except NeedsPayload as reason:
             self._give_up(reason)
         yield from self._out.full()
 
-    def _give_up(self, reason: Again) -> None:
-        self._again = True
-        self._out.add("again", self._name, {"packed": self.packed, "back": reason.back})
+    def _give_up(self, reason: NeedsPayload) -> None:
+        self._needs_payload = True
+        self._out.add("needs_payload", self._name, {"packed": self.packed, "rewind": reason.rewind})
 
     def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
         """The segments; payloads are views of the Arrow buffers."""
@@ -129,8 +127,8 @@ class _Pair:
         before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
         places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
         times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
-        sealed = rows.column("sealed").is_valid().to_pylist()
-        after = [rows.column("header_sum").to_pylist(), sealed, rows.column("places").to_pylist()]
+        framed_run = rows.column("framed_run").is_valid().to_pylist()
+        after = [rows.column("header_sum").to_pylist(), framed_run, rows.column("file_offsets").to_pylist()]
         payloads = (view[start:end] for start, end in pairwise(at))
         yield from map(Segment, *before, payloads, *places, *times, *after)
 
@@ -140,7 +138,7 @@ class _Pair:
             self._streams[key] = _Stream(self.packed, connection, self._options, self._out, from_b=from_b)
         return self._streams[key]
 
-    def _settle(self, *, last: bool) -> Batches:
+    def _deliver(self, *, last: bool) -> Batches:
         for connection in self._connections.found:
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 before = None
@@ -150,7 +148,7 @@ class _Pair:
                     before = side.end - self._options.window_bytes - side.base
                     if before <= side.done:
                         continue
-                pieces = settle(side, self._options.overlap, before, final=self._final, fetch=self._out.fetch)
+                pieces = deliver(side, self._options.overlap, before, final=self._final, fetch=self._out.fetch)
                 if pieces:
                     yield from self._stream(connection, from_b=from_b).add(pieces)
 
@@ -209,10 +207,10 @@ class _Stream:
             if segment.time_ns != NO_TIME:
                 self._first_ns = min(self._first_ns, segment.time_ns)
                 self._last_ns = max(self._last_ns, segment.time_ns, segment.last_ns)
-            if segment.sealed:
-                self._add_framed(framer.sealed(end - start, bytes(segment.payload)))
+            if segment.framed_run:
+                self._add_framed(framer.take_run(end - start, bytes(segment.payload)))
                 place = {"capture": segment.capture, "frame": segment.frame, "stream_offset": start}
-                self._out.add("sealed", self._endpoints, place | {"stream_id": self.stream_id})
+                self._out.add("framed_run", self._endpoints, place | {"stream_id": self.stream_id})
             else:
                 self._add_framed(framer.feed(segment.payload[skip : skip + end - start]))
             self._forget(framer.offset)

@@ -123,7 +123,7 @@ class _Pending:
         return self.total is not None and content.offset >= self.total and content.length > 0
 
 
-def reassemble(options: IngestOptions, schema: pa.Schema) -> Pass:
+def defragment(options: IngestOptions, schema: pa.Schema) -> Pass:
     """From rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, to rows of SEGMENTS (`schema`).
 
     One row for each complete datagram that is a segment from or to one of the ports: its record and time are those of

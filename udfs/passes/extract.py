@@ -16,8 +16,8 @@ from udfs.msmq.ping import ping_rows
 from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
-from udfs.passes.preframe import Condensed, Cuts, condense, sealed_rows
-from udfs.tcp.connections import CUT_SUM, Overlap
+from udfs.passes.preframe import Cuts, Preframed, preframe, run_rows
+from udfs.tcp.connections import PART_SUM, Overlap
 
 _BLOCK_BYTES = 24 << 20
 """Bytes looked at together. From 32 MiB on, malloc takes every copy of them from the kernel anew, page by page."""
@@ -27,8 +27,8 @@ _MASK = (1 << 32) - 1
 def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
     """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.EXTRACTED`.
 
-    `packets`: the schema of SEALED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
-    those that are in order sealed.
+    `packets`: the schema of FRAMED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
+    those in order as framed runs.
     """
 
     def run(batches: Batches) -> Batches:
@@ -77,15 +77,15 @@ class _Split:
     def _segments(self, block: Block, found: Segments) -> Batches:
         buffer = block.records.buffer
         connection, from_b = connection_keys(found.endpoints)
-        everything = Condensed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
+        everything = Preframed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
         window = self._options.window_bytes
         orderly = self._options.overlap is Overlap.FIRST
-        condensed = condense(buffer, found, connection, from_b, window) if orderly else everything
-        yield self._segment_rows(buffer, _left(found, condensed))
-        if condensed.runs:
-            yield sealed_rows(
+        preframed = preframe(buffer, found, connection, from_b, window) if orderly else everything
+        yield self._segment_rows(buffer, _left(found, preframed))
+        if preframed.runs:
+            yield run_rows(
                 found,
-                condensed.runs,
+                preframed.runs,
                 self._capture,
                 block.after.offset - len(buffer) if self._unpacked else None,
                 self._schema,
@@ -125,11 +125,11 @@ def _selected(found: Segments, only: pa.Array) -> Segments:
     return found.take(index)
 
 
-def _left(found: Segments, condensed: Condensed) -> Segments:
-    """The segments, and parts of segments, that are not sealed; and the acknowledgments of the stretches."""
-    index, skip, length = (np.concatenate(columns) for columns in zip(*condensed.cuts, strict=True))
+def _left(found: Segments, preframed: Preframed) -> Segments:
+    """The segments, and parts of segments, that are in no framed run; and the acknowledgments of the stretches."""
+    index, skip, length = (np.concatenate(columns) for columns in zip(*preframed.cuts, strict=True))
     cut = length != found.captured[index]
-    ack_index, ack_seq, ack = np.array(condensed.acks, np.int64).reshape(-1, 3).T
+    ack_index, ack_seq, ack = np.array(preframed.acks, np.int64).reshape(-1, 3).T
     rows = np.concatenate([index, ack_index])
     acks = len(ack_index)
     zeros = np.zeros(acks, np.int64)
@@ -143,7 +143,7 @@ def _left(found: Segments, condensed: Condensed) -> Segments:
         payload=found.payload[rows] + np.concatenate([skip, zeros]),
         captured=np.concatenate([length, zeros]),
         length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
-        header_sum=np.concatenate([np.where(cut, CUT_SUM, found.header_sum[index]), zeros]),
+        header_sum=np.concatenate([np.where(cut, PART_SUM, found.header_sum[index]), zeros]),
     )
 
 

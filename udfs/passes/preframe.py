@@ -1,10 +1,9 @@
-"""Orderly stretches of connections, framed where they are read, so that no byte of them has to travel.
+"""Frames in-order data inside its split, which avoids the shuffle.
 
-In a block of captured segments, what one side of a connection sent is put in order as far as the block goes. Where
-packets follow one another without a gap, they leave as rows of their own, and a single *sealed* segment stands for
-their bytes. The assembler confirms it, or asks for the bytes (`udfs.tcp.connections.Again`): nothing here decides
-what a stream
-holds.
+In a block of captured segments, the bytes that one side of a connection sent are put in order as far as the block goes.
+Packets that follow one another without a gap become rows at once, and one *framed run* stands for their bytes among the
+segments. The assembler confirms the run or asks for its bytes (`udfs.tcp.connections.NeedsPayload`); only the assembler
+decides which bytes a stream has.
 """
 
 from itertools import pairwise
@@ -22,10 +21,10 @@ from udfs.msmq.packet_rows import Ints, Pieces, packet_bytes, struct_rows
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, Pass
-from udfs.tcp.connections import CUT_SUM, PLACES, Overlap, Segment, overlapping
+from udfs.tcp.connections import FILE_OFFSETS, PART_SUM, Overlap, Segment, overlapping
 
-SEALED_BYTES = 8 << 10
-"""Fewest stream bytes that are worth a sealed segment."""
+RUN_BYTES = 8 << 10
+"""Fewest stream bytes that are worth a framed run."""
 TAIL_BYTES = 2 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
 HEAD_BYTES = 2 * HEADER
@@ -63,7 +62,7 @@ class Run(NamedTuple):
     seq: int
 
 
-class Condensed(NamedTuple):
+class Preframed(NamedTuple):
     """What is left of a block's segments, and what stands for the rest.
 
     `acks`: number of a segment, sequence number, acknowledgment number: all that a stretch said besides its data.
@@ -74,9 +73,9 @@ class Condensed(NamedTuple):
     runs: list[Run]
 
 
-def condense(
+def preframe(
     buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_], window: int
-) -> Condensed:
+) -> Preframed:
     """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
 
     A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none comes
@@ -84,8 +83,8 @@ def condense(
     """
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
     amount = np.bincount(codes, found.captured)
-    large = amount >= SEALED_BYTES + TAIL_BYTES
-    result = Condensed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
+    large = amount >= RUN_BYTES + TAIL_BYTES
+    result = Preframed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
     block = _Block(buffer.data, found, from_b, window // 2)
@@ -102,7 +101,7 @@ def condense(
 
 
 class _Block:
-    """The segments of a block, and what can be sealed of one connection's."""
+    """The segments of a block, and what can be framed of one connection's."""
 
     def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_], span: int) -> None:
         self._view = view
@@ -112,8 +111,8 @@ class _Block:
         self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
         self._odd = (found.captured != found.length) | (found.length == 1)
 
-    def connection(self, index: Ints) -> Condensed | None:
-        """The segments of one connection, in file order; nothing when none of it can be sealed.
+    def connection(self, index: Ints) -> Preframed | None:
+        """The segments of one connection, in file order; nothing when none of it can be framed.
 
         SYN, FIN and RST keep their place: only the largest stretch between two of them is looked at.
         """
@@ -123,7 +122,7 @@ class _Block:
         held = np.concatenate([[0], np.cumsum(self._found.captured[index])])
         widest = int(np.argmax(held[edges[1:]] - held[edges[:-1] + 1]))
         begin, end = int(edges[widest]) + 1, int(edges[widest + 1])
-        result = Condensed([Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
+        result = Preframed([Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
         stretch = index[begin:end]
         for side in (False, True):
             mine = stretch[self._from_b[stretch] == side]
@@ -131,7 +130,7 @@ class _Block:
                 return None
         return result if result.runs else None
 
-    def _side(self, mine: Ints, result: Condensed) -> bool:
+    def _side(self, mine: Ints, result: Preframed) -> bool:
         """What one side sent in a stretch; whether it is orderly."""
         found = self._found
         position = _unwrapped(found.seq[mine])
@@ -152,7 +151,7 @@ class _Block:
             return True
         edges = np.flatnonzero(np.append(True, start[1:] != stop[:-1]))
         for low, high in zip(edges.tolist(), [*edges[1:].tolist(), len(start)], strict=True):
-            self._seal(index[low:high], start[low:high], stop[low:high], skip[low:high], first, result)
+            self._frame(index[low:high], start[low:high], stop[low:high], skip[low:high], first, result)
         return True
 
     def _pieces(self, index: Ints, position: Ints) -> tuple[Ints, Ints, Ints, Ints] | None:
@@ -187,11 +186,11 @@ class _Block:
         at = int(self._found.payload[index])
         return self._view[at : at + int(self._found.captured[index])]
 
-    def _seal(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: Condensed) -> None:
-        """Seal the packets of a run without gaps; what is before and behind them stays segments."""
+    def _frame(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: Preframed) -> None:
+        """Frame the packets of a run without gaps; what is before and behind them stays segments."""
         base, size = int(start[0]), int(stop[-1] - start[0])
         begin = end = 0
-        if size >= SEALED_BYTES + TAIL_BYTES:
+        if size >= RUN_BYTES + TAIL_BYTES:
             at = self._found.payload[index] + skip
             view = self._view
             data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
@@ -199,7 +198,7 @@ class _Block:
             end = begin + sum(sizes)
             while sizes and end > size - TAIL_BYTES:
                 end -= sizes.pop()
-            if end - begin >= SEALED_BYTES and len(sizes) > 1:
+            if end - begin >= RUN_BYTES and len(sizes) > 1:
                 low = int(np.searchsorted(start, base + begin, "right")) - 1
                 high = int(np.searchsorted(start, base + end, "left"))
                 held = np.maximum(start[low:high] - base, begin)
@@ -220,7 +219,7 @@ def _unwrapped(numbers: Ints) -> Ints:
     return distances
 
 
-def sealed_rows(
+def run_rows(
     found: Segments,
     runs: list[Run],
     capture: int,
@@ -235,33 +234,35 @@ def sealed_rows(
     `base`: where in the file the block begins; none in a packed one.
     """
     first = np.array([run.segment[0] for run in runs])
-    sealed = found.take(first)._replace(
+    rows = found.take(first)._replace(
         seq=np.array([run.seq for run in runs]),
         flags=np.full(len(runs), ACK),
         payload=np.arange(len(runs)) * HEAD_BYTES,
         captured=np.full(len(runs), HEAD_BYTES),
         length=np.array([sum(run.sizes) for run in runs]),
-        header_sum=np.full(len(runs), CUT_SUM),
+        header_sum=np.full(len(runs), PART_SUM),
     )
     heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
-    batch = segment_rows(np.frombuffer(heads, np.uint8), sealed, np.full(len(runs), capture), schema)
+    batch = segment_rows(np.frombuffer(heads, np.uint8), rows, np.full(len(runs), capture), schema)
     times = [found.time_ns[run.segment] for run in runs]
     timed = [time[time != NO_TIME] for time in times]
     more = {
         "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
         "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-        "places": pa.array([None if base is None else _places(found, run, base) for run in runs], pa.binary()),
-        "sealed": pa.repeat(pa.scalar(value=True), len(runs)),
+        "file_offsets": pa.array(
+            [None if base is None else _file_offsets(found, run, base) for run in runs], pa.binary()
+        ),
+        "framed_run": pa.repeat(pa.scalar(value=True), len(runs)),
         "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
     }
     return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
 
 
-def _places(found: Segments, run: Run, base: int) -> bytes:
+def _file_offsets(found: Segments, run: Run, base: int) -> bytes:
     """Where in the capture each piece of a run lies, as `PLACES`; `base`: where in the capture the block begins."""
-    rows = np.zeros(len(run.start), PLACES)
-    rows["offset"] = run.start - run.begin
-    rows["place"] = base + found.payload[run.segment] + run.skip
+    rows = np.zeros(len(run.start), FILE_OFFSETS)
+    rows["run_offset"] = run.start - run.begin
+    rows["file_offset"] = base + found.payload[run.segment] + run.skip
     return rows.tobytes()
 
 
@@ -293,8 +294,8 @@ def _packed(rows: pa.RecordBatch) -> bytes:
     return packed
 
 
-def unseal(schema: pa.Schema) -> Pass:
-    """From rows (stream_id, stream_offset, capture_id, packets) of sealed segments to rows of `staging.PACKET`."""
+def unpack(schema: pa.Schema) -> Pass:
+    """From rows (stream_id, stream_offset, capture_id, packets) of framed runs to rows of `staging.PACKET`."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:

@@ -20,7 +20,7 @@ from udfs.capture.reader import NO_TIME
 from udfs.network.checksum import intact
 from udfs.network.dissect import ACK, FIN, RST, SYN
 
-PLACES = np.dtype([("offset", "<u4"), ("place", "<u8")])
+FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
 Fetch = Callable[[int, int, int], bytes]
 """Bytes of a capture: of which (rank), from which byte of the file on, how many."""
 _MODULUS = 1 << 32
@@ -47,23 +47,22 @@ class Overlap(StrEnum):
     LAST = "last"
 
 
-class Again(Exception):  # noqa: N818 - not an error: the connection is to be looked at with all its bytes
+class NeedsPayload(Exception):  # noqa: N818 - not an error: the connection is to be looked at with all its bytes
     """What was taken for orderly is not or, `back`, bytes came that belong before what was carried over."""
 
-    def __init__(self, *, back: bool = False) -> None:
+    def __init__(self, *, rewind: bool = False) -> None:
         """Say whether what was carried over is in question."""
         super().__init__()
-        self.back = back
+        self.rewind = rewind
 
 
 class Segment(NamedTuple):
-    """One captured segment of a connection, or several that follow one another and were framed where they were read.
+    """One captured segment of a connection, or a framed run: one row for several segments that follow one another.
 
-    `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: of the first and the last. `header_sum`: see
-    `udfs.network.checksum`; `CUT_SUM` in a part of a segment. `sealed`: it stands for packets that were framed where
-    they were
-    read, and its `payload` is its beginning only; `places` (of dtype `PLACES`): where in an unpacked capture its bytes
-    are, to look at them again.
+    `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: time of the first and the last record.
+    `header_sum`: see `udfs.network.checksum`; `PART_SUM` for a part of a segment. `framed_run`: the packets were framed
+    where they were read, and `payload` holds only their first bytes. `file_offsets` (dtype `FILE_OFFSETS`): where
+    an uncompressed capture holds the run's bytes.
     """
 
     from_b: bool
@@ -77,13 +76,13 @@ class Segment(NamedTuple):
     time_ns: int = NO_TIME
     last_ns: int = NO_TIME
     header_sum: int | None = None
-    sealed: bool = False
-    places: bytes | None = None
+    framed_run: bool = False
+    file_offsets: bytes | None = None
 
     @property
     def captured(self) -> int:
         """Payload bytes in the capture."""
-        return self.length if self.sealed else len(self.payload)
+        return self.length if self.framed_run else len(self.payload)
 
     @property
     def intact(self) -> bool:
@@ -166,8 +165,8 @@ class Direction:
     def take(self, position: int, segment: Segment, window: int) -> None:
         """Keep a segment with data, unless it is further behind the newest byte than the window is wide."""
         if self.end is not None and position < self.end - window:
-            if segment.sealed:
-                raise Again
+            if segment.framed_run:
+                raise NeedsPayload
             self.late.append((position, segment))
             return
         self.pending.append((position, segment, self.acked or 0))
@@ -292,7 +291,7 @@ class Connections:
         """Give the next segment in file order to its connection.
 
         Raises:
-            Again: segments that were framed where they were read do not go on from what their direction has sent.
+            NeedsPayload: a framed run does not continue what its direction has sent.
         """
         if segment.flags & SYN:
             self._open(segment)
@@ -331,8 +330,8 @@ class Connections:
 
     def _stray(self, current: Connection, segment: Segment) -> None:
         """A segment that the current connection does not accept."""
-        if segment.sealed:
-            raise Again
+        if segment.framed_run:
+            raise NeedsPayload
         fitting = next((c for c in reversed(self.found[-_RECENT:]) if c.accepts(segment)), None)
         if fitting is None and current.precedes(segment):
             fitting = current
@@ -354,7 +353,7 @@ class Connections:
                 self.outside.append(one)
 
 
-def settle(
+def deliver(
     side: Direction, overlap: Overlap, before: int | None = None, *, final: bool = True, fetch: Fetch | None = None
 ) -> list[Piece]:
     """Hand on the stream's bytes, in order, as far as they lie before offset `before` (all, when it is None).
@@ -364,7 +363,7 @@ def settle(
     `side.rejected`.
 
     Raises:
-        Again: bytes are needed that are not at hand; never when `final` and no segment is sealed.
+        NeedsPayload: bytes are needed that are not at hand; never when `final` and no segment is a framed run.
     """
     base = side.base
     offered = [
@@ -410,12 +409,12 @@ def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Ov
     if not final and start < side.done:
         replaces = overlap is not Overlap.FIRST and acked < min(end, side.done)
         if replaces or (skip and side.isn is None) or _in_gap(side, start, end):
-            raise Again(back=True)
+            raise NeedsPayload(rewind=True)
     if side.fin is not None:
         end = min(end, side.fin - side.base)
     skip = max(skip, side.done - start)
-    if segment.sealed and end - start - skip < segment.captured:
-        raise Again
+    if segment.framed_run and end - start - skip < segment.captured:
+        raise NeedsPayload
     if start + skip >= end:
         return None
     return _Part(start + skip, end, segment, skip, acked)
@@ -440,38 +439,38 @@ def _refuse(side: Direction) -> None:
 
 
 def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
-    """The parts but for the bytes that a sealed segment before them holds as well."""
-    held: list[_Part] = []  # sealed ones, by their offset
+    """The parts but for the bytes that a framed run before them holds as well."""
+    held: list[_Part] = []  # framed runs, by their offset
     for part in parts:
-        at = max(bisect_right(held, part.start, key=lambda sealed: sealed.start) - 1, 0)
+        at = max(bisect_right(held, part.start, key=lambda run: run.start) - 1, 0)
         rest = part
-        for sealed in held[at:]:
-            low, high = max(rest.start, sealed.start), min(rest.end, sealed.end)
+        for run in held[at:]:
+            low, high = max(rest.start, run.start), min(rest.end, run.end)
             if low >= rest.end:
                 break
             if low >= high:
                 continue
-            if part.segment.sealed or _sealed_bytes(sealed, low, high, fetch) != _bytes(part, low, high):
-                raise Again
+            if part.segment.framed_run or _run_bytes(run, low, high, fetch) != _bytes(part, low, high):
+                raise NeedsPayload
             if rest.start < low:
                 yield rest._replace(end=low)
             rest = rest._replace(start=high, skip=rest.skip + high - rest.start)
         if rest.start < rest.end:
             yield rest
-        if part.segment.sealed:
-            insort(held, part, key=lambda sealed: sealed.start)
+        if part.segment.framed_run:
+            insort(held, part, key=lambda run: run.start)
 
 
-def _sealed_bytes(sealed: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
-    """The bytes of a sealed segment between two stream offsets, read again where they were captured."""
-    places = np.frombuffer(sealed.segment.places or b"", PLACES)
-    if fetch is None or not len(places):
-        raise Again
-    starts = places["offset"].astype(np.int64) + sealed.start
+def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
+    """The bytes of a framed run between two stream offsets, read again where they were captured."""
+    offsets = np.frombuffer(run.segment.file_offsets or b"", FILE_OFFSETS)
+    if fetch is None or not len(offsets):
+        raise NeedsPayload
+    starts = offsets["run_offset"].astype(np.int64) + run.start
     data = b""
     for i in range(int(np.searchsorted(starts, low, "right")) - 1, int(np.searchsorted(starts, high, "left"))):
-        begin, end = max(low, int(starts[i])), min(high, int(starts[i + 1]) if i + 1 < len(starts) else sealed.end)
-        data += fetch(sealed.segment.capture, int(places["place"][i]) + begin - int(starts[i]), end - begin)
+        begin, end = max(low, int(starts[i])), min(high, int(starts[i + 1]) if i + 1 < len(starts) else run.end)
+        data += fetch(run.segment.capture, int(offsets["file_offset"][i]) + begin - int(starts[i]), end - begin)
     return data
 
 
@@ -496,7 +495,7 @@ def _overlapping(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], boo
     return pieces, True
 
 
-CUT_SUM = -2
+PART_SUM = -2
 """The `header_sum` of a part of a segment."""
 _COPIES = 64
 """Overlapping segments that are compared over one byte, the earliest: time stays bounded."""
@@ -569,10 +568,10 @@ def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
                 break
             low, high = max(part.start, piece.start), min(part.end, piece.end)
             if piece.segment is not part.segment:
-                if piece.segment.sealed or part.segment.sealed:
-                    raise Again
+                if piece.segment.framed_run or part.segment.framed_run:
+                    raise NeedsPayload
                 if _bytes(part, low, high) != _bytes(piece, low, high):
-                    if CUT_SUM in (piece.segment.header_sum, part.segment.header_sum):
-                        raise Again
+                    if PART_SUM in (piece.segment.header_sum, part.segment.header_sum):
+                        raise NeedsPayload
                     conflict = True
     return conflict

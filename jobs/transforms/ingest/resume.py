@@ -50,9 +50,9 @@ def needed(before: DataFrame, bases: DataFrame) -> DataFrame:
 
 
 def bases_again(states: DataFrame, flagged: DataFrame) -> DataFrame:
-    """Of each flagged connection (packed, back) the latest `whole` state to begin from; `back`: but not the latest."""
-    behind = F.col("nth") >= F.when(F.col("back"), 2).otherwise(1)
-    may = states.join(flagged, "packed").where(behind & whole(F.col("state"))).drop("back")
+    """The latest `whole` state of each flagged connection (packed, rewind); with `rewind`, not the very latest."""
+    behind = F.col("nth") >= F.when(F.col("rewind"), 2).otherwise(1)
+    may = states.join(flagged, "packed").where(behind & whole(F.col("state"))).drop("rewind")
     return _numbered(may).where("nth = 1")
 
 

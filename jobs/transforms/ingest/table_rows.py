@@ -101,9 +101,9 @@ def gap_rows(assembled: DataFrame) -> DataFrame:
 def packet_rows(assembled: DataFrame, confirmed: DataFrame, extracted: DataFrame, captures: DataFrame) -> DataFrame:
     """Rows of PACKETS: those framed while `captures` were extracted that are confirmed, and those framed later."""
     framed = assembled.where("packet is not null").select("packet.*")
-    sealed = extracted.where("packets is not null").select("capture", "frame", "packets")
-    placed = _with_capture_id(sealed.join(confirmed, ["capture", "frame"]), captures)
-    return on_spark.unsealed(placed).unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
+    runs = extracted.where("packets is not null").select("capture", "frame", "packets")
+    placed = _with_capture_id(runs.join(confirmed, ["capture", "frame"]), captures)
+    return on_spark.unpack_runs(placed).unionByName(framed).withColumn("captured_at", timestamp(F.col("captured_ns")))
 
 
 def quarantine_rows(assembled: DataFrame, faults: DataFrame, new: DataFrame) -> DataFrame:
