@@ -110,8 +110,8 @@ def table_page(table: Table) -> str:
         (_code(each.name), each.type.simpleString(), "yes" if each.nullable else "no", each.comment + _values(each))
         for each in table
     )
-    layout = f" Clustered by: {_codes(table.clustered)}." if table.clustered else ""
-    layout += f" Files tell the least and greatest {_codes(table.told_by_files)}." if table.sought else ""
+    layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""
+    layout += f" Files tell the least and greatest {_codes(table.statistics_columns)}." if table.statistics else ""
     lines = [
         f"# {table.name}",
         "",

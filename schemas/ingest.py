@@ -241,7 +241,7 @@ PACKETS = Table(
         Column("raw", BINARY, "The packet, or its bytes before the message body.", nullable=False),
         Column("trailer", BINARY, "Bytes after a dropped message body; null when raw is the whole packet."),
     ),
-    clustered=("stream_id", "captured_at"),
+    clustered_by=("stream_id", "captured_at"),
 )
 
 _REASONS = tuple(reason for kind in (CaptureReason, FrameReason, TcpReason, FramingReason, Fault) for reason in kind)

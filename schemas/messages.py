@@ -59,7 +59,7 @@ def header_columns(header: Header) -> Iterator[Column]:
 
 _KEY = ("stream_id", "stream_offset")
 _FROM_PACKETS = ("captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
-CARRIED: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
+COPIED_COLUMNS: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
 
 DECODED_ALONE = Column(
     "decoded_alone",
@@ -87,7 +87,7 @@ MESSAGES = Table(
     "One row per UserMessage-shaped packet that decodes and is no OrderAck or FinalAck.",
     _KEY,
     (
-        *CARRIED,
+        *COPIED_COLUMNS,
         _MESSAGE_ID,
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.USER_HEADER),
@@ -108,8 +108,8 @@ MESSAGES = Table(
         _VIOLATIONS,
         DECODED_ALONE,
     ),
-    clustered=("source_queue_manager", "captured_at"),
-    sought=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
+    clustered_by=("source_queue_manager", "captured_at"),
+    statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
 )
 
 ACKS = Table(
@@ -117,7 +117,7 @@ ACKS = Table(
     "One row per OrderAck or FinalAck.",
     _KEY,
     (
-        *CARRIED,
+        *COPIED_COLUMNS,
         Column("ack_type", STRING, "Which acknowledgment it is.", nullable=False, values=tuple(AckType)),
         _MESSAGE_ID,
         _sequence_id("Sequence acknowledged"),
@@ -138,7 +138,7 @@ HANDSHAKES = Table(
     "One row per EstablishConnection or ConnectionParameters.",
     _KEY,
     (
-        *CARRIED,
+        *COPIED_COLUMNS,
         Column("handshake_type", STRING, "Which packet it is.", nullable=False, values=tuple(HandshakeType)),
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.INTERNAL_HEADER),
@@ -154,7 +154,7 @@ SESSION_ACKS = Table(
     "One row per SessionAck: what one side of a connection says it has received, and how it wants to be sent more.",
     _KEY,
     (
-        *CARRIED,
+        *COPIED_COLUMNS,
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.INTERNAL_HEADER),
         *header_columns(wire.SESSION_HEADER),
@@ -163,7 +163,7 @@ SESSION_ACKS = Table(
     ),
 )
 
-NAMES: tuple[str, ...] = (
+NAME_COLUMNS: tuple[str, ...] = (
     "destination_queue",
     "admin_queue",
     "response_queue",
@@ -188,5 +188,5 @@ TABLE_OF: dict[PacketType, Table] = {
     PacketType.SESSION_ACK: SESSION_ACKS,
 }
 """The table a packet becomes a row of; an unknown packet is quarantined."""
-DECODED: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
+DECODED_TABLES: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
 """The tables that hold what packets say."""

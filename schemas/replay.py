@@ -203,8 +203,8 @@ VERDICTS = Table(
             nullable=False,
         ),
     ),
-    clustered=("session_id", "captured_at"),
-    sought=(
+    clustered_by=("session_id", "captured_at"),
+    statistics=(
         *("captured_ns", "capture_id", "source_queue_manager", "destination_queue", "scope_key"),
         *("tx_sequence_id", "tx_sequence_number", "verdict"),
     ),

@@ -57,8 +57,8 @@ class Table:
     comment: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    clustered: tuple[str, ...] = ()
-    sought: tuple[str, ...] = ()
+    clustered_by: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Column]:
         """Go through the columns in their order."""
@@ -77,13 +77,13 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """Tells this declaration from any other: a table that bears it was made by it."""
-        told = (self.comment, self.columns, self.clustered, self.told_by_files)
+        told = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
         return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
     @property
-    def told_by_files(self) -> tuple[str, ...]:
+    def statistics_columns(self) -> tuple[str, ...]:
         """Columns of which each file tells the least and the greatest value; none where that is left to Delta."""
-        return tuple(dict.fromkeys((*self.key, *self.clustered, *self.sought))) if self.sought else ()
+        return tuple(dict.fromkeys((*self.key, *self.clustered_by, *self.statistics))) if self.statistics else ()
 
     @property
     def checks(self) -> dict[str, str]:

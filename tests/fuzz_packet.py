@@ -17,7 +17,7 @@ with atheris.instrument_imports(
     from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
-    from udfs.msmq.annotate import annotated, tree
+    from udfs.msmq.annotate import annotate, render_tree
     from udfs.msmq.reference import DecodeError, decode_packet
 
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
@@ -44,7 +44,7 @@ def check(data: bytes) -> None:
     whole = packet, None, len(packet)
     raw, trailer, size = stored(packet)
     assert decode_packet(raw, trailer, size) == decode_packet(*whole), packet.hex()
-    assert tree(annotated(packet))
+    assert render_tree(annotate(packet))
     if data[0] & _CUT_RAW:
         raw = raw[:-1]
     if data[0] & _CUT_TRAILER:

@@ -29,7 +29,7 @@ from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.table import Table
-from udfs.msmq.decode import Decoded
+from udfs.msmq.decode import DecodedBatch
 from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ class Night:
 
     def __init__(self, captures: Iterable[Path]) -> None:
         self.found = ingest(captures, IngestOptions())
-        decoded = Decoded(packets(self.found))
+        decoded = DecodedBatch(packets(self.found))
         assert len(decoded.undecodable()) == 0
 
         def rows(table: Table) -> list[Row]:

@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs.simulator import build
-from schemas.messages import CARRIED, DECODED, DECODED_ALONE
+from schemas.messages import COPIED_COLUMNS, DECODED_ALONE, DECODED_TABLES
 from schemas.wire import QueueType
-from udfs.msmq.decode import Decoded
+from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.layout import PACKET_TYPES
-from udfs.msmq.reference import Walk
+from udfs.msmq.reference import ParsedPacket
 
 Stored = tuple[bytes, bytes | None, int]
 GUIDS = [UUID(int=random.Random(seed).getrandbits(128)) for seed in range(6)]
@@ -169,9 +169,9 @@ def damaged(rng: random.Random, packet: bytes) -> bytes:
 def stored(packet: bytes, size: int | None = None) -> Stored:
     """The packet as it is stored when bodies are dropped."""
     size = len(packet) if size is None else size
-    walk = Walk.over(packet, None, size)
-    trailer = None if walk.trailer_offset < 0 else packet[walk.trailer_offset :]
-    return packet[: walk.raw_size], trailer, size
+    parsed = ParsedPacket.parse(packet, None, size)
+    trailer = None if parsed.trailer_offset < 0 else packet[parsed.trailer_offset :]
+    return packet[: parsed.raw_size], trailer, size
 
 
 def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
@@ -196,21 +196,21 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-_BESIDE = {column.name for column in (*CARRIED, DECODED_ALONE)}
+_BESIDE = {column.name for column in (*COPIED_COLUMNS, DECODED_ALONE)}
 
 
-def tables(packets: Sequence[Stored], both: Decoded | None = None) -> list[Any]:
+def tables(packets: Sequence[Stored], both: DecodedBatch | None = None) -> list[Any]:
     """What the batch decoder makes of each packet: its type with the row of its table, or reason and detail."""
-    both = Decoded(batch(packets)) if both is None else both
+    both = DecodedBatch(batch(packets)) if both is None else both
     found: list[Any] = [None] * len(packets)
     for row in both.undecodable().to_pylist():
         found[row["first_frame"]] = row["reason"], row["detail"]
-    for table in DECODED:
+    for table in DECODED_TABLES:
         rows = both.rows(table, to_arrow_schema(table.spark))
         rows.validate(full=True)
         for row in rows.to_pylist():
             index = row["first_frame"]
             assert found[index] is None
-            packet_type = PACKET_TYPES[both.lines["packet_type"][index]]
+            packet_type = PACKET_TYPES[both.offsets["packet_type"][index]]
             found[index] = {"packet_type": packet_type} | {k: v for k, v in row.items() if k not in _BESIDE}
     return found

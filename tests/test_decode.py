@@ -20,18 +20,18 @@ from worked_examples import EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 from jobs.simulator import build
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, DECODED, header_columns
+from schemas.messages import ACKS, DECODED_TABLES, header_columns
 from schemas.pings import PINGS
 from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs.msmq import identifiers
-from udfs.msmq.annotate import annotated, tree
-from udfs.msmq.batch import Packets
-from udfs.msmq.decode import Decoded, guid_texts, utf16_texts
-from udfs.msmq.layout import FAULTS, outline
+from udfs.msmq.annotate import annotate, render_tree
+from udfs.msmq.batch import PacketBatch
+from udfs.msmq.decode import DecodedBatch, guid_texts, utf16_texts
+from udfs.msmq.layout import FAULTS, find_offsets
 from udfs.msmq.reference import DecodeError, decode_packet
-from udfs.msmq.violations import OF_TABLE
+from udfs.msmq.violations import RULES_BY_TABLE
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
 
@@ -62,15 +62,15 @@ def resized(packet: bytes) -> bytes:
     return patched(packet, 8, "I", len(packet))
 
 
-def rows_of(table: Table, decoded: Decoded) -> pa.RecordBatch:
+def rows_of(table: Table, decoded: DecodedBatch) -> pa.RecordBatch:
     return decoded.rows(table, to_arrow_schema(table.spark))
 
 
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
     """What the one-packet decoder says, once the batch decoder has said the same."""
     expected = [decode_packet(*packet) for packet in packets]
-    both = Decoded(batch(packets))
-    for one, row, line in zip(expected, tables(packets, both), both.lines, strict=True):
+    both = DecodedBatch(batch(packets))
+    for one, row, line in zip(expected, tables(packets, both), both.offsets, strict=True):
         if isinstance(one, DecodeError):
             assert row == (one.fault.value, one.detail)
             assert (line["fault"], line["fault_offset"]) == (1 + FAULTS.index(one.fault), one.offset)
@@ -82,8 +82,8 @@ def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
 def agree_without_bodies(packets: Sequence[bytes]) -> list[dict[str, Any] | DecodeError]:
     """What both decoders say of the packets, once they have said the same of them without their bodies."""
     whole, cut = [kept(packet) for packet in packets], [stored(packet) for packet in packets]
-    with_bodies, without = Decoded(batch(whole)), Decoded(batch(cut))
-    for table in DECODED:
+    with_bodies, without = DecodedBatch(batch(whole)), DecodedBatch(batch(cut))
+    for table in DECODED_TABLES:
         assert rows_of(table, without).equals(rows_of(table, with_bodies))
     rows = agree(whole)
     assert [decode_packet(*packet) for packet in cut] == rows
@@ -275,7 +275,7 @@ def test_a_tx_sequence_id_is_exact_up_to_its_last_bit() -> None:
         acknowledged_message_id=1,
     )
     assert decoded(packet)["tx_sequence_id"] == (1 << 64) - 1
-    assert rows_of(ACKS, Decoded(batch([kept(packet)])))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
+    assert rows_of(ACKS, DecodedBatch(batch([kept(packet)])))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -338,7 +338,7 @@ def test_truncated_packets_decode_alike_in_batch_and_alone() -> None:
 def lengths(packet: bytes) -> dict[str, tuple[int, str]]:
     """Where the packet's length fields are, and their struct codes; a direct name's Count among them."""
     found = {}
-    for line in annotated(packet).lines:
+    for line in annotate(packet).lines:
         if line.header and line.mask is None:
             field = next(field for field in line.header.fields if field.name == line.name)
             if field in LENGTHS:
@@ -367,7 +367,7 @@ def test_every_length_field_at_its_extremes_is_bounded(example: str) -> None:
             changed.append(patched(packet, offset, code, value & top))
             changed.append(changed[-1][: len(packet) - 16])
     agree_without_bodies(changed)
-    assert all(tree(annotated(each)) for each in changed)
+    assert all(render_tree(annotate(each)) for each in changed)
 
 
 def test_the_worked_packets_hold_every_length_field() -> None:
@@ -391,7 +391,7 @@ def test_nothing_outside_a_packet_is_read() -> None:
         gap = filler * 64
         buffer = np.frombuffer(gap + b"".join(packet + gap for packet in packets), np.uint8)
         starts = 64 + np.cumsum(sizes + 64) - sizes - 64
-        outlines.append(outline(Packets.whole(buffer, starts, sizes)))
+        outlines.append(find_offsets(PacketBatch.whole(buffer, starts, sizes)))
     assert (outlines[0] == outlines[1]).all()
 
 
@@ -401,8 +401,10 @@ def test_the_common_packets_never_leave_the_batch_path() -> None:
     packets = [user_message(rng, rng.sample(parts, rng.randrange(len(parts)))) for _ in range(500)]
     packets += [EXAMPLES[name] for name in EXAMPLES if name != "B"]
     sizes = np.array([len(packet) for packet in packets])
-    lines = outline(Packets.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes))
-    assert not lines["scalar"].any()
+    offsets = find_offsets(
+        PacketBatch.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes)
+    )
+    assert not offsets["scalar"].any()
 
 
 SOUND = EXAMPLES["A"]
@@ -555,7 +557,7 @@ def test_a_broken_rule_is_named(broken: Broken) -> None:
 
 
 def test_every_violation_has_a_rule_and_a_packet_that_breaks_it() -> None:
-    ruled = {violation for rules in OF_TABLE.values() for violation in rules}
+    ruled = {violation for rules in RULES_BY_TABLE.values() for violation in rules}
     assert set(Violation) == ruled | {Violation.TRAILING_BYTES, Violation.ALLOCATION_NOT_SENT}
     shown = {violation for broken in BROKEN for violation in broken.violations}
     assert set(Violation) == shown | {Violation.ALLOCATION_NOT_SENT}
@@ -702,7 +704,7 @@ def test_a_response_queue_is_named_by_its_type(
 
 
 def test_every_field_of_every_header_is_a_column() -> None:
-    columns = {column.name: column for table in (*DECODED, PINGS) for column in table}
+    columns = {column.name: column for table in (*DECODED_TABLES, PINGS) for column in table}
     parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_ELEMENT, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
     for header in wire.HEADERS:
         if header not in parts:
@@ -712,8 +714,8 @@ def test_every_field_of_every_header_is_a_column() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_batches_have_the_schema_of_their_table(count: int) -> None:
-    both = Decoded(batch([kept(packet) for packet in EXAMPLES.values()] * count))
-    for table in DECODED:
+    both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()] * count))
+    for table in DECODED_TABLES:
         rows = rows_of(table, both)
         assert rows.schema == to_arrow_schema(table.spark)
         assert rows.num_rows == count * {"messages": 4, "acks": 2, "handshakes": 2, "session_acks": 1}[table.name]
@@ -722,8 +724,8 @@ def test_batches_have_the_schema_of_their_table(count: int) -> None:
 
 
 def test_a_worker_with_a_copy_of_the_table_finds_the_rows() -> None:
-    both = Decoded(batch([kept(packet) for packet in EXAMPLES.values()]))
-    for table in DECODED:
+    both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()]))
+    for table in DECODED_TABLES:
         assert rows_of(pickle.loads(pickle.dumps(table)), both).equals(rows_of(table, both))  # noqa: S301 - our own
 
 

@@ -12,7 +12,7 @@ from jobs import cli
 from jobs.simulator import build
 from schemas import wire
 from schemas.violations import Violation
-from udfs.msmq.annotate import Line, annotated, tree
+from udfs.msmq.annotate import Line, annotate, render_tree
 
 PING = b"\x02\x00HU\x07\0\0\0" + bytes(16)
 
@@ -25,7 +25,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def own(packet: bytes) -> list[Line]:
     """The lines that hold bytes of their own: no bits, and the body of an acknowledgment once."""
     bodies = {wire.ORDER_ACK_BODY, wire.FINAL_ACK_BODY}
-    lines = [line for line in annotated(packet).lines if line.mask is None]
+    lines = [line for line in annotate(packet).lines if line.mask is None]
     twice = any(line.header in bodies for line in lines)
     return [line for line in lines if not (twice and line.name == "MessageBody")]
 
@@ -41,14 +41,14 @@ def test_the_lines_hold_every_byte_once_and_in_order(packet: bytes) -> None:
 def test_a_packet_cut_at_any_byte_is_annotated_as_far_as_it_goes(example: str) -> None:
     packet = EXAMPLES[example]
     for size in range(len(packet)):
-        cut = annotated(packet[:size])
+        cut = annotate(packet[:size])
         assert cut.error is not None
         assert b"".join(line.data for line in own(packet[:size])) == packet[:size]
-        assert f"Error {cut.error.fault}, [MS-MQ" in tree(cut)
+        assert f"Error {cut.error.fault}, [MS-MQ" in render_tree(cut)
 
 
 def test_the_tree_names_sections_offsets_bytes_values_and_bits() -> None:
-    shown = tree(annotated(EXAMPLES["A"])).splitlines()
+    shown = render_tree(annotate(EXAMPLES["A"])).splitlines()
     assert shown[0] == "user_message, 196 bytes"
     size = wire.BASE_HEADER.by_attribute["packet_size"].comment
     for line in (
@@ -63,13 +63,13 @@ def test_the_tree_names_sections_offsets_bytes_values_and_bits() -> None:
 
 def test_violations_and_errors_stand_at_the_end_with_their_sections() -> None:
     zero = build.user_message(build.NULL, message_id=1, sequence=(1, 0, 0))
-    assert tree(annotated(zero)).splitlines()[-2:] == [
+    assert render_tree(annotate(zero)).splitlines()[-2:] == [
         "Violation sequence_number_zero, [MS-MQMQ] 2.2.20.5: TxSequenceNumber is 0.",
         f"Violation previous_not_below_number, [MS-MQMQ] 2.2.20.5: {Violation.PREVIOUS_NOT_BELOW_NUMBER.sentence}",
     ]
     unknown = bytearray(EXAMPLES["D"])
     unknown[18] = 9
-    assert tree(annotated(bytes(unknown))).splitlines()[-1] == (
+    assert render_tree(annotate(bytes(unknown))).splitlines()[-1] == (
         "Error unknown_internal_type, [MS-MQQB] 2.2.1: InternalHeader.Flags.PT is none of 1, 2 and 3: PT is 9, "
         "at byte 18 of the packet."
     )
@@ -77,23 +77,25 @@ def test_violations_and_errors_stand_at_the_end_with_their_sections() -> None:
 
 def test_what_lies_behind_a_packet_is_said() -> None:
     for packet in EXAMPLES.values():
-        assert annotated(packet + b"1234").rest == 4
-        assert tree(annotated(packet + b"1")).endswith(f"1 byte behind the packet, which ends at byte {len(packet)}.")
+        assert annotate(packet + b"1234").rest == 4
+        assert render_tree(annotate(packet + b"1")).endswith(
+            f"1 byte behind the packet, which ends at byte {len(packet)}."
+        )
 
 
 def test_a_ping_is_known_by_its_size_and_signature() -> None:
-    assert annotated(PING).packet_type == "ping"
-    assert "    .... .... .... ..1.  RF: 1" in tree(annotated(PING))
+    assert annotate(PING).packet_type == "ping"
+    assert "    .... .... .... ..1.  RF: 1" in render_tree(annotate(PING))
 
 
 def test_text_cannot_act_on_a_terminal() -> None:
     packet = build.user_message(build.NULL, message_id=1, label="\x1b[2J\u202e")
-    assert "Label: \\u001b[2J\\u202e" in tree(annotated(packet))
+    assert "Label: \\u001b[2J\\u202e" in render_tree(annotate(packet))
 
 
 def test_a_packet_comes_as_digits_in_any_dress(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     packet = EXAMPLES["D"]
-    expected = tree(annotated(packet)) + "\n"
+    expected = render_tree(annotate(packet)) + "\n"
     (tmp_path / "raw").write_bytes(packet)
     (tmp_path / "hex").write_text(packet.hex("\n") + "\n")
     for arguments in (

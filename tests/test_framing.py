@@ -25,7 +25,7 @@ def frame(
     packets: Places = []
     unframed: list[Unframed] = []
 
-    def collect(parts: Iterable[framing.Framed]) -> None:
+    def collect(parts: Iterable[framing.FramedPackets]) -> None:
         for part in parts:
             packets.extend((part.base + at, size) for at, size in zip(part.starts, part.sizes, strict=True))
             unframed.extend(part.unframed)
@@ -35,7 +35,7 @@ def frame(
             collect(framer.gap(start - framer.end))
         for part in cut(data):
             collect(framer.feed(part))
-    collect(framer.rest())
+    collect(framer.frame_rest())
     return packets, unframed
 
 
@@ -58,7 +58,7 @@ class Naive:
         """Whether a header lies there, whole, that says nothing impossible."""
         head = self.data[at - self.start : at - self.start + 16]
         size = int.from_bytes(head[8:12], "little")
-        return len(head) == 16 and head[0] == 0x10 and head[4:8] == b"LIOR" and 16 <= size <= framing.LARGEST
+        return len(head) == 16 and head[0] == 0x10 and head[4:8] == b"LIOR" and 16 <= size <= framing.LARGEST_PACKET
 
     def size(self, at: int) -> int:
         """PacketSize, and 16 more where a SessionHeader lies behind it."""
@@ -188,7 +188,7 @@ def with_gaps(rng: random.Random, data: bytes) -> list[Run]:
 def test_framing_is_the_law(seed: int, windowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of small streams; and again with packets of at most 80 bytes and a window of 100, cut anywhere."""
     if windowed:
-        monkeypatch.setattr(framing, "LARGEST", 80)
+        monkeypatch.setattr(framing, "LARGEST_PACKET", 80)
         monkeypatch.setattr(framing, "_LOOKAHEAD", 2 * (80 + 16) + 16)
         monkeypatch.setattr(framing, "_WINDOW", 100)
     rng = random.Random(seed)

@@ -19,7 +19,7 @@ from jobs.app.command import Summary
 from jobs.app.errors import UsageError
 from jobs.steps import decode, ingest, nightly
 from schemas.ingest import BOOKS, CONNECTION_STATES, PACKETS
-from schemas.messages import DECODED
+from schemas.messages import DECODED_TABLES
 from schemas.tables import TABLES
 
 
@@ -103,8 +103,8 @@ def test_files_tell_what_a_table_is_sought_by_and_no_more(orders: tuple[Path, Su
     for table in TABLES:
         told = pa.table(DeltaTable(str(orders[0] / table.name)).get_add_actions(flatten=True)).column_names
         least = {name.removeprefix("min.") for name in told if name.startswith("min.")}
-        if table.sought:
-            assert least == set(table.told_by_files) > {*table.key, *table.clustered}
+        if table.statistics:
+            assert least == set(table.statistics_columns) > {*table.key, *table.clustered_by}
 
 
 def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
@@ -210,7 +210,7 @@ def test_exit_codes_and_json(
 def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path) -> None:
     ingest.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", bodies="keep"))
     decode.run(spark, config(tmp_path))
-    for table in {*INGESTED, *DECODED, BOOKS} - {PACKETS}:
+    for table in {*INGESTED, *DECODED_TABLES, BOOKS} - {PACKETS}:
         assert rows(tmp_path, table.name) == rows(orders[0], table.name)
     sizes = [(len(row["raw"]), row["size"]) for row in rows(tmp_path, "packets")]
     assert all(raw == size for raw, size in sizes)

@@ -93,7 +93,7 @@ def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     assert all_rows(warehouse) == all_rows(branches)
     for table in TABLES:  # however often they were written and put back
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{warehouse / table.name}`").collect()
-        assert tuple(detail["clusteringColumns"]) == table.clustered
+        assert tuple(detail["clusteringColumns"]) == table.clustered_by
 
 
 def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
@@ -482,7 +482,7 @@ def test_an_ingested_table_gets_new_checks_comments_and_clustering_and_is_else_r
         assert properties[f"delta.constraints.{check}"].replace(" ", "") == table.checks[check].replace(" ", "")
         assert [field.metadata["comment"] for field in spark.table(name).schema] == [each.comment for each in table]
         (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
-        assert tuple(detail["clusteringColumns"]) == table.clustered
+        assert tuple(detail["clusteringColumns"]) == table.clustered_by
     spark.sql(f"CREATE TABLE {tables.name(CAPTURES_TABLE)} (capture_id STRING, size_bytes INT) USING delta")
     with pytest.raises(JobError, match=r"made by another version .* uri string \(there: None\), size_bytes bigint"):
         tables.create(CAPTURES_TABLE)

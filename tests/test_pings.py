@@ -8,7 +8,7 @@ import wiretap
 from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, udp
 
 from udfs.capture.reader import Records
-from udfs.msmq.ping import ping_rows
+from udfs.msmq.ping import find_pings
 
 GUID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 PING = (
@@ -25,7 +25,7 @@ def pings(frames: list[bytes], link: int = wiretap.ETHERNET) -> list[dict[str, o
     buffer = np.frombuffer(b"".join(frames), np.uint8)
     count = len(frames)
     starts = np.cumsum(sizes) - sizes
-    return ping_rows(Records(buffer, starts, sizes, sizes, np.arange(count), np.full(count, link), 1))
+    return find_pings(Records(buffer, starts, sizes, sizes, np.arange(count), np.full(count, link), 1))
 
 
 def test_a_ping_reads_field_by_field() -> None:

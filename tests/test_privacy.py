@@ -12,9 +12,9 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable, progress
-from jobs.transforms.decode import decoded_rows
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAMES
-from udfs.msmq.pseudonyms import hidden, with_hidden
+from jobs.transforms.decode import decode_rows
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
+from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 
 KEY = "a secret of the operators"
 HOSTILE = [
@@ -39,36 +39,38 @@ def test_equal_names_stay_equal_and_unreadable() -> None:
             "priority": [1, 2, 3, 4],
         }
     )
-    found = with_hidden(rows, NAMES, KEY.encode()).to_pydict()
+    found = pseudonymize_columns(rows, NAME_COLUMNS, KEY.encode()).to_pydict()
     first, null, second, again = found["label"]
     assert (first, null) == (again, None)
     assert len({first, second}) == 2
     assert found["multi_admin_queues"] == [
-        [hidden("a", KEY.encode()), hidden("b", KEY.encode())],
+        [pseudonymize("a", KEY.encode()), pseudonymize("b", KEY.encode())],
         [],
         None,
-        [hidden("b", KEY.encode())],
+        [pseudonymize("b", KEY.encode())],
     ]
     assert found["priority"] == [1, 2, 3, 4]
-    assert hidden("Order 1", b"another key of the operators") != first
+    assert pseudonymize("Order 1", b"another key of the operators") != first
 
 
 def test_the_hash_is_hmac_sha_256() -> None:
     """Case 2 of [RFC 4231] 4.3."""
-    assert hidden("what do ya want for nothing?", b"Jefe") == "hmac:5bdcc146bf60754e6a042426089575c7"
+    assert pseudonymize("what do ya want for nothing?", b"Jefe") == "hmac:5bdcc146bf60754e6a042426089575c7"
 
 
 def test_every_hidden_column_is_one_of_a_table() -> None:
-    assert set(NAMES) <= {column.name for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
+    assert set(NAME_COLUMNS) <= {column.name for table in (MESSAGES, ACKS, HANDSHAKES) for column in table}
 
 
 def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     packets = spark.read.format("delta").load(str(orders[0] / "packets"))
-    found = decoded_rows(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
-    plain = decoded_rows(packets, MESSAGES).toArrow().to_pylist()
-    assert {row["label"] for row in found} == {row["label"] and hidden(row["label"], KEY.encode()) for row in plain}
+    found = decode_rows(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
+    plain = decode_rows(packets, MESSAGES).toArrow().to_pylist()
+    assert {row["label"] for row in found} == {
+        row["label"] and pseudonymize(row["label"], KEY.encode()) for row in plain
+    }
     for row in found + plain:
-        for name in NAMES:
+        for name in NAME_COLUMNS:
             row.pop(name)
     assert sorted(found, key=repr) == sorted(plain, key=repr)
 

@@ -5,7 +5,7 @@ Their annotations are wrong in places, and the bytes count (A-24 to A-27 of the 
 
 import pytest
 
-from udfs.msmq.annotate import annotated
+from udfs.msmq.annotate import annotate
 from udfs.msmq.reference import decode_packet
 
 UNKNOWN = b"\xcd"
@@ -168,7 +168,7 @@ def test_the_reserved_byte_of_the_published_frames_does_not_matter() -> None:
 
 
 def test_the_headers_of_the_published_message_begin_where_the_document_says() -> None:
-    lines = annotated(USER_MESSAGE).lines
+    lines = annotate(USER_MESSAGE).lines
     begins = {line.header.name: line.offset for line in reversed(lines) if line.header}
     assert begins["SecurityHeader"] == 92
     assert begins["MessagePropertiesHeader"] == 136
@@ -176,4 +176,4 @@ def test_the_headers_of_the_published_message_begin_where_the_document_says() ->
 
 
 def test_the_published_pings_are_pings() -> None:
-    assert annotated(PING).packet_type == "ping"
+    assert annotate(PING).packet_type == "ping"

@@ -123,7 +123,7 @@ def framed(side: connections.Direction, pieces: list[Piece]) -> list[bytes]:
     assert not any(part.unframed for part in parts)
     return [
         part.data[start : start + size]
-        for part in [*parts, *framer.rest()]
+        for part in [*parts, *framer.frame_rest()]
         for start, size in zip(part.starts, part.sizes, strict=True)
     ]
 

@@ -8,11 +8,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.messages import NAMES
+from schemas.messages import NAME_COLUMNS
 from schemas.staging import ASSEMBLED, EXTRACTED, FRAMED_PACKETS, INDEX, PACKET, RANGES, SEGMENTS
 from schemas.table import Table
-from udfs.msmq.decode import Decoded
-from udfs.msmq.pseudonyms import with_hidden
+from udfs.msmq.decode import DecodedBatch
+from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
@@ -90,8 +90,8 @@ def decode_packets(packets: DataFrame, table: Table, key: bytes | None = None) -
     schema = to_arrow_schema(table.spark)
 
     def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = Decoded(batch).rows(table, schema)
-        return with_hidden(found, NAMES, key) if key else found
+        found = DecodedBatch(batch).rows(table, schema)
+        return pseudonymize_columns(found, NAME_COLUMNS, key) if key else found
 
     return map_arrow(packets, _each(rows), table.spark)
 
@@ -101,7 +101,7 @@ def explain_undecodable(packets: DataFrame) -> DataFrame:
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
     )
-    return map_arrow(packets, _each(lambda batch: Decoded(batch).undecodable()), schema)
+    return map_arrow(packets, _each(lambda batch: DecodedBatch(batch).undecodable()), schema)
 
 
 def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:

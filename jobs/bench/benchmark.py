@@ -30,11 +30,11 @@ from jobs.app.spark_session import open_session, spark_defaults
 from jobs.bench.measure import Cost, measured, moved, watched_workers
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, ingest, replay
-from jobs.transforms.decode import decoded_rows
+from jobs.transforms.decode import decode_rows
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, PacketType
-from schemas.messages import DECODED, MESSAGES
-from udfs.msmq.decode import Decoded
+from schemas.messages import DECODED_TABLES, MESSAGES
+from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.reference import decode_packet
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches, Pass
@@ -231,7 +231,7 @@ def decoding(warehouse: Warehouse) -> list[str]:
     environment = {k.removeprefix(_OF_WORKERS): v for k, v in defaults.items() if k.startswith(_OF_WORKERS)}
     with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
         together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
-    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED), strict=True))
+    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED_TABLES), strict=True))
     return [
         "| decoding, outside Spark | messages per core-second |",
         "| --- | ---: |",
@@ -250,7 +250,7 @@ def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
         (row["raw"], row["trailer"], row["size"])
         for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
     ]
-    together_s = _cpu(lambda: [Decoded(batch).rows(MESSAGES, schema) for batch in batches])
+    together_s = _cpu(lambda: [DecodedBatch(batch).rows(MESSAGES, schema) for batch in batches])
     alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
     return len(stored) / together_s, len(alone) / alone_s
 
@@ -263,10 +263,10 @@ def decoding_in_spark(warehouse: Warehouse) -> list[str]:
         "read": packets,
         "read, handed to Python": map_arrow(packets, _ending_here(lambda batch: batch), packets.schema),
         "read, handed to Python, decoded": map_arrow(
-            packets, _ending_here(lambda batch: Decoded(batch).rows(MESSAGES, schema)), packets.schema
+            packets, _ending_here(lambda batch: DecodedBatch(batch).rows(MESSAGES, schema)), packets.schema
         ),
         "read, handed to Python and back": map_arrow(packets, lambda batches: batches, packets.schema),
-        "read, handed to Python, decoded, and back": decoded_rows(packets, MESSAGES),
+        "read, handed to Python, decoded, and back": decode_rows(packets, MESSAGES),
     }
 
     def least(rows: DataFrame) -> float:

@@ -12,14 +12,14 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import reconcile
 from jobs.steps.summary import captured_bytes, decode_summary
-from jobs.transforms.decode import decoded_rows, undecodable_rows
+from jobs.transforms.decode import decode_rows, quarantine_undecodable
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
-from schemas.messages import DECODED
-from udfs.msmq.pseudonyms import hidden
+from schemas.messages import DECODED_TABLES
+from udfs.msmq.pseudonyms import pseudonymize
 
 SOURCES = (PACKETS,)
-TABLES = DECODED
+TABLES = DECODED_TABLES
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -36,16 +36,16 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write(tag: dict[str, Any]) -> None:
         packets = warehouse.read(PACKETS)
-        undecodable = undecodable_rows(packets, config.quarantine_raw_bytes)
+        undecodable = quarantine_undecodable(packets, config.quarantine_raw_bytes)
         # Before the tables that say what they come of: a run that is killed in between is seen to have more to do.
         warehouse.replace(QUARANTINE, undecodable, tag, f"stage = '{Stage.DECODE}'")
-        rows = {table: decoded_rows(packets, table, config.hiding_key) for table in TABLES}
+        rows = {table: decode_rows(packets, table, config.hiding_key) for table in TABLES}
         run_in_parallel(partial(warehouse.replace, table, rows[table], tag) for table in TABLES)
         progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
     key = config.hiding_key
-    names = hidden("names", key) if key else "keep"
+    names = pseudonymize("names", key) if key else "keep"
     derived = warehouse.derive("decode", TABLES, SOURCES, write, names=names)
     if not derived:
         progress("decode: nothing new")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.app.errors import JobError, UsageError
-from udfs.msmq.annotate import Annotated, annotated, tree
+from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,15 +25,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     try:
-        packet = annotated(given(options.packet))
+        packet = annotate(read_packet(options.packet))
     except JobError as error:
         print(f"msmq-replay decode-packet: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code
-    print(json.dumps(_object(packet)) if options.json else tree(packet))  # noqa: T201 - the result
+    print(json.dumps(_object(packet)) if options.json else render_tree(packet))  # noqa: T201 - the result
     return 0
 
 
-def given(words: Sequence[str]) -> bytes:
+def read_packet(words: Sequence[str]) -> bytes:
     """The packet's bytes that the words of the command line mean.
 
     Raises:
@@ -47,9 +47,9 @@ def given(words: Sequence[str]) -> bytes:
             content = Path(text).read_bytes() if Path(text).exists() else text.encode()
         except OSError:  # also of a name that is too long: the hexadecimal of a large packet
             content = text.encode()
-        if content == text.encode() and from_hex(content) is None:
+        if content == text.encode() and parse_hex(content) is None:
             raise UsageError(f"{text!r} is neither a file nor hexadecimal.")
-    data = from_hex(content)
+    data = parse_hex(content)
     # A packet begins with 0x10 and its signature is no hexadecimal: bytes cannot be taken for digits.
     data = content if data is None else data
     if not data:
@@ -57,13 +57,13 @@ def given(words: Sequence[str]) -> bytes:
     return data
 
 
-def from_hex(content: bytes) -> bytes | None:
+def parse_hex(content: bytes) -> bytes | None:
     """The bytes that hexadecimal digits mean, blanks, colons, commas and 0x left out; None when it is no such text."""
     digits = re.sub(rb"0[xX]|[\s:,]", b"", content)
     return bytes.fromhex(digits.decode()) if re.fullmatch(rb"(?:[0-9a-fA-F]{2})*", digits) else None
 
 
-def _object(packet: Annotated) -> dict[str, Any]:
+def _object(packet: AnnotatedPacket) -> dict[str, Any]:
     error = packet.error
     return {
         "packet_type": packet.packet_type,

@@ -7,21 +7,23 @@ from jobs.app.logs import progress
 from jobs.transforms import books
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Law
-from schemas.messages import DECODED
+from schemas.messages import DECODED_TABLES
 from schemas.table import Table
 
 INGESTED = (CAPTURES, STREAMS, PACKETS, QUARANTINE)
 
 
-def step(warehouse: Warehouse, tables: Sequence[Table] = INGESTED + DECODED) -> bool:
+def step(warehouse: Warehouse, tables: Sequence[Table] = INGESTED + DECODED_TABLES) -> bool:
     """Balance the books of all tables, or of INGESTED alone, unless that was done; returns whether it was to do."""
 
     def write(tag: dict[str, Any]) -> None:
         captures, streams, packets, quarantine = map(warehouse.read, INGESTED)
-        rows = books.record_books(captures, quarantine).unionAll(books.byte_books(streams, packets, quarantine))
+        rows = books.balance_records(captures, quarantine).unionAll(books.balance_bytes(streams, packets, quarantine))
         where = f"law IN ('{Law.RECORDS}', '{Law.BYTES}')"
         if len(tables) > len(INGESTED):
-            rows = rows.unionAll(books.packet_books(packets, [warehouse.read(table) for table in DECODED], quarantine))
+            rows = rows.unionAll(
+                books.balance_packets(packets, [warehouse.read(table) for table in DECODED_TABLES], quarantine)
+            )
             where = "true"
         warehouse.replace(BOOKS, rows, tag, where)
         progress(f"wrote {BOOKS.name}")

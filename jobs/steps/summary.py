@@ -8,14 +8,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
-from schemas.messages import ACKS, DECODED, MESSAGES
+from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.table import Table
 
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
 _DECODED = (
     *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
-    *((table, "decoded_alone") for table in DECODED),
+    *((table, "decoded_alone") for table in DECODED_TABLES),
 )
 _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
 _CAPTURES = _INGESTED[:1]

@@ -21,15 +21,15 @@ from jobs.steps import report
 from jobs.warehouse import log
 from jobs.warehouse.store import Warehouse, located
 from schemas.ingest import BOOKS, CAPTURES, PACKETS
-from schemas.messages import DECODED
+from schemas.messages import DECODED_TABLES
 from schemas.replay import ENDS, FINDINGS, STATES, VERDICTS
 from udfs.capture.files import locate
-from udfs.msmq.pseudonyms import hidden
+from udfs.msmq.pseudonyms import pseudonymize
 
 _NAME = "last_night.json"
 _TOLD = ("json", "log_format", "fail_on")
 """Options of what is said of a night, not of what is done."""
-_NEEDED = {table.name for table in (CAPTURES, PACKETS, BOOKS, *DECODED, VERDICTS, FINDINGS)}
+_NEEDED = {table.name for table in (CAPTURES, PACKETS, BOOKS, *DECODED_TABLES, VERDICTS, FINDINGS)}
 
 
 def recall(config: Config) -> Summary | None:
@@ -70,7 +70,7 @@ def remember(warehouse: Warehouse, config: Config, taken: Mapping[str, Stamp], s
 def _of(config: Config, taken: Mapping[str, Stamp]) -> str:
     """What a night is made of, but for the tables: its options, its captures and this program."""
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _TOLD}
-    options["names_key"] = config.hiding_key and hidden("names", config.hiding_key)
+    options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     if config.continue_from:
         places = (located(config.continue_from, table.name) for table in (STATES, ENDS))
         options["earlier"] = [log.versions(place)[:1] for place in places]

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from schemas.ingest import Law, Stage
 
 
-def record_books(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
+def balance_records(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Records read = MSMQ segments + other traffic + quarantined records, for each capture."""
     rejected = (
         quarantine.where(F.col("stage") == Stage.FRAME.value).groupBy("capture_id").agg(F.count("*").alias("rejected"))
@@ -19,7 +19,7 @@ def record_books(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
     )
 
 
-def byte_books(streams: DataFrame, packets: DataFrame, quarantine: DataFrame) -> DataFrame:
+def balance_bytes(streams: DataFrame, packets: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Bytes recovered = bytes in packets + bytes in quarantine of stage framing, for each stream."""
     framing = quarantine.where(F.col("stage") == Stage.FRAMING.value)
     parts = packets.select("stream_id", F.col("size").alias("bytes")).unionByName(
@@ -34,7 +34,7 @@ def byte_books(streams: DataFrame, packets: DataFrame, quarantine: DataFrame) ->
     )
 
 
-def packet_books(packets: DataFrame, decoded: list[DataFrame], quarantine: DataFrame) -> DataFrame:
+def balance_packets(packets: DataFrame, decoded: list[DataFrame], quarantine: DataFrame) -> DataFrame:
     """Packets = messages + acks + handshakes + session acks + quarantine of stage decode, for each stream."""
     undecodable = quarantine.where(F.col("stage") == Stage.DECODE.value)
     ends = [rows.select("stream_id") for rows in (*decoded, undecodable)]

@@ -9,13 +9,13 @@ from schemas.table import Table
 from udfs import on_spark
 
 
-def decoded_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
     """Rows of `table`, one per packet of a type that belongs there; names hidden if there is a key."""
     types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
     return on_spark.decode_packets(packets.where(F.col("packet_type").isin(types)), table, key)
 
 
-def undecodable_rows(packets: DataFrame, raw_kept: int) -> DataFrame:
+def quarantine_undecodable(packets: DataFrame, raw_kept: int) -> DataFrame:
     """Rows of QUARANTINE, one per packet that the documents do not let us decode."""
     unknown = on_spark.explain_undecodable(packets.where(F.col("packet_type") == PacketType.UNKNOWN.value))
     return unknown.select(

@@ -26,12 +26,12 @@ def row_key(of: str = "") -> Column:
     return F.concat(stream_id, F.lit("@"), stream_offset)
 
 
-def numbers_of(*names: str, called: str) -> list[Column]:
-    """Two hashes, `<called>_no` and `<called>_check`, that together stand for names: windows over names cost far more.
+def name_hashes(*names: str, prefix: str) -> list[Column]:
+    """Two hashes, `<prefix>_no` and `<prefix>_check`, that together stand for names: windows over names cost far more.
 
     96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
     """
-    return [F.xxhash64(*names).alias(f"{called}_no"), F.hash(*names).alias(f"{called}_check")]
+    return [F.xxhash64(*names).alias(f"{prefix}_no"), F.hash(*names).alias(f"{prefix}_check")]
 
 
 def signed(unsigned: Column) -> Column:

@@ -84,7 +84,7 @@ def _identifier(text: str) -> str:
 
 def _declared(table: Table) -> dict[str, str]:
     """The table's properties, but for its checks."""
-    told = {_TOLD: ",".join(table.told_by_files)} if table.sought else {}
+    told = {_TOLD: ",".join(table.statistics_columns)} if table.statistics else {}
     return {_SCHEMA: table.fingerprint} | told
 
 
@@ -98,7 +98,7 @@ def _definition(column: Column) -> str:
 
 
 def _clustering(table: Table) -> str:
-    return f"CLUSTER BY ({', '.join(map(_identifier, table.clustered))})" if table.clustered else ""
+    return f"CLUSTER BY ({', '.join(map(_identifier, table.clustered_by))})" if table.clustered_by else ""
 
 
 def located(folder: str, name: str) -> str:
@@ -218,7 +218,7 @@ class Warehouse:
             if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {_identifier(check)}")
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {_identifier(check)} CHECK ({condition})")
-        if table.clustered:
+        if table.clustered_by:
             self._sql(f"ALTER TABLE {name} {_clustering(table)}")
         self.set_properties(table, _declared(table))
 
@@ -266,7 +266,7 @@ class Warehouse:
             writer = writer.mode("append").option("txnAppId", f"first {table.name}").option("txnVersion", 0)
         else:
             writer = writer.mode("overwrite")
-            if where != "true" or table.clustered:  # a plain overwrite forgets what the table is clustered by
+            if where != "true" or table.clustered_by:  # a plain overwrite forgets what the table is clustered by
                 writer = writer.option("replaceWhere", where)
         with _conflicts(table):
             self._write(table, writer, tag)

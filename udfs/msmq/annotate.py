@@ -9,7 +9,7 @@ from schemas.violations import Violation
 from schemas.wire import Bits, Field, Header, Kind
 from udfs.msmq.header_types import BaseHeader
 from udfs.msmq.identifiers import guid_text, message_id_text
-from udfs.msmq.reference import DecodeError, Part, Walk, row
+from udfs.msmq.reference import DecodeError, ParsedPacket, Part, table_row
 
 _SESSION = wire.SESSION_HEADER.size
 
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     mask: int | None = None
 
 
-class Annotated(NamedTuple):
+class AnnotatedPacket(NamedTuple):
     """A packet: its type, its lines in wire order, what is wrong with it, and the bytes behind it."""
 
     packet_type: str
@@ -37,16 +37,16 @@ class Annotated(NamedTuple):
     rest: int
 
 
-def annotated(data: bytes) -> Annotated:
+def annotate(data: bytes) -> AnnotatedPacket:
     """What lies in the bytes of one packet or UDP ping; what is missing of it or behind it is said."""
     if len(data) == wire.PING.size and data[2:4] == wire.PING_SIGNATURE.to_bytes(2, "little"):
-        return Annotated("ping", len(data), list(_lines(data, [Part(0, len(data), wire.PING)])), [], None, 0)
+        return AnnotatedPacket("ping", len(data), list(_lines(data, [Part(0, len(data), wire.PING)])), [], None, 0)
     size = _frame_size(data)
-    walk = Walk.over(data[:size], None, size)
-    broken: list[str] = [] if walk.error else row(walk).get("violations", [])
+    walk = ParsedPacket.parse(data[:size], None, size)
+    broken: list[str] = [] if walk.error else table_row(walk).get("violations", [])
     lines = list(_lines(data[:size], sorted(walk.parts, key=lambda part: part.offset)))
     violations = [violation for violation in Violation if violation in broken]
-    return Annotated(walk.packet_type, size, lines, violations, walk.error, max(len(data) - size, 0))
+    return AnnotatedPacket(walk.packet_type, size, lines, violations, walk.error, max(len(data) - size, 0))
 
 
 def _frame_size(data: bytes) -> int:
@@ -131,7 +131,7 @@ def _number(declared: Field | Bits, number: int) -> str:
 _SHOWN = 8  # bytes of a field on its line
 
 
-def tree(packet: Annotated) -> str:
+def render_tree(packet: AnnotatedPacket) -> str:
     """The packet as a person reads it: headers with their sections, a field to a line, what is wrong at the end."""
     lines = [f"{packet.packet_type}, {_opaque(packet.size)}"]
     header: Header | None = None

@@ -19,24 +19,24 @@ def _everywhere(buffer: Bytes, layout: np.dtype[Any]) -> NDArray[Any]:
     return np.ndarray(len(buffer) - layout.itemsize + 1, layout, buffer, strides=(1,))
 
 
-def picked(records: NDArray[np.void], rows: Ints | Bools) -> NDArray[np.void]:
+def take_records(records: NDArray[np.void], rows: Ints | Bools) -> NDArray[np.void]:
     """Some of the records. They are copied as plain bytes: numpy copies records field by field, far slower."""
     return records.view(np.dtype(f"V{records.itemsize}"))[rows].view(records.dtype)
 
 
-def put(records: NDArray[np.void], rows: Ints | Bools, values: NDArray[np.void]) -> None:
+def put_records(records: NDArray[np.void], rows: Ints | Bools, values: NDArray[np.void]) -> None:
     """Replace some of the records, as plain bytes too."""
     plain = np.dtype(f"V{records.itemsize}")
     records.view(plain)[rows] = values.view(plain)
 
 
-def encoded(values: Any) -> tuple[Ints, list[Any]]:
+def dictionary_codes(values: Any) -> tuple[Ints, list[Any]]:
     """For each element the index of its value among the distinct ones, and these."""
     codes = values.dictionary_encode()
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), codes.dictionary.to_pylist()
 
 
-def binary(data: Bytes, bounds: Ints) -> Any:
+def binary_array(data: Bytes, bounds: Ints) -> Any:
     """The runs of the data between the bounds as a binary array, which shares their memory."""
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
@@ -58,7 +58,7 @@ def _content(values: Any) -> tuple[Bytes, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class Packets:
+class PacketBatch:
     """Packets in a buffer, one element each: `size` bytes on the stream, of which some are there.
 
     `stored` bytes lie at `start`; when `trailer_size` is not -1, that many more, the packet's last, at `trailer`.
@@ -77,7 +77,7 @@ class Packets:
         return cls(buffer, start, size, size, np.zeros_like(size), np.full_like(size, -1))
 
     @classmethod
-    def stored_in(cls, raw: Any, trailer: Any, size: Any) -> Self:
+    def from_columns(cls, raw: Any, trailer: Any, size: Any) -> Self:
         """Packets as the table `packets` keeps them."""
         head, head_bounds = _content(raw)
         tail, tail_bounds = _content(trailer)
@@ -129,9 +129,9 @@ class Packets:
             return np.zeros(len(self), layout)
         everywhere = _everywhere(self.buffer, layout)
         if present.all():
-            return picked(everywhere, self.address(offset))
+            return take_records(everywhere, self.address(offset))
         headers = np.zeros(len(self), layout)
-        put(headers, present, picked(everywhere, self.address(offset)[present]))
+        put_records(headers, present, take_records(everywhere, self.address(offset)[present]))
         return headers
 
     def slices(self, offset: Ints, length: Ints) -> Any:
@@ -142,9 +142,9 @@ class Packets:
         start = self.address(offset)
         if len(self) and length[0] and (length == length[0]).all():
             layout = np.dtype(f"V{length[0]}")
-            return binary(_everywhere(self.buffer, layout)[start].view(np.uint8), bounds)
+            return binary_array(_everywhere(self.buffer, layout)[start].view(np.uint8), bounds)
         for size in np.unique(length[length > 0]).tolist():
             rows = np.flatnonzero(length == size)
             layout = np.dtype(f"V{size}")
             _everywhere(data, layout)[bounds[rows]] = _everywhere(self.buffer, layout)[start[rows]]
-        return binary(data, bounds)
+        return binary_array(data, bounds)

@@ -14,17 +14,26 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import wire
-from schemas.messages import ACKS, CARRIED, DECODED, DECODED_ALONE, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
+from schemas.messages import (
+    ACKS,
+    COPIED_COLUMNS,
+    DECODED_ALONE,
+    DECODED_TABLES,
+    HANDSHAKES,
+    MESSAGES,
+    SESSION_ACKS,
+    TABLE_OF,
+)
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
 from udfs.arrow.buffers import fixed_binary
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Bools, Ints, Packets, binary, encoded, has_surrogates, picked
+from udfs.msmq.batch import Bools, Ints, PacketBatch, binary_array, dictionary_codes, has_surrogates, take_records
 from udfs.msmq.header_types import DTYPES
-from udfs.msmq.layout import PACKET_TYPES, Headers, Outline, walked
-from udfs.msmq.reference import row
-from udfs.msmq.violations import OF_TABLE
+from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, Headers, find_headers
+from udfs.msmq.reference import table_row
+from udfs.msmq.violations import RULES_BY_TABLE
 
 _MESSAGE_HEADERS = (
     wire.BASE_HEADER,
@@ -46,8 +55,8 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     ),
     SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
-_TABLES = {table.name: table for table in DECODED}
-_CARRIED = [column.name for column in CARRIED]
+_TABLES = {table.name: table for table in DECODED_TABLES}
+_CARRIED = [column.name for column in COPIED_COLUMNS]
 _BESIDE = {*_CARRIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
@@ -62,37 +71,39 @@ _BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
 _BEYOND_TWO_BYTES = 0x800
 
 
-class Decoded:
+class DecodedBatch:
     """A batch of `packets` once its headers are found: its rows in each table, and those that are in none."""
 
     def __init__(self, packets: pa.RecordBatch) -> None:
         self.packets = packets
-        self.stored = Packets.stored_in(packets["raw"], packets["trailer"], packets["size"])
-        self.lines, self.walks, self.read = walked(self.stored)
+        self.stored = PacketBatch.from_columns(packets["raw"], packets["trailer"], packets["size"])
+        self.offsets, self.parsed, self.read = find_headers(self.stored)
 
     def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
         """The rows of one table, in the packets' order and in the table's Arrow schema."""
         table = _TABLES[table.name]  # a worker is sent a copy, and here they are told apart by identity
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
-        wanted = of_table[self.lines["packet_type"]] & (self.lines["fault"] == 0)
-        fast = np.flatnonzero(wanted & ~self.lines["scalar"])
-        slow = np.flatnonzero(wanted & self.lines["scalar"])
+        wanted = of_table[self.offsets["packet_type"]] & (self.offsets["fault"] == 0)
+        fast = np.flatnonzero(wanted & ~self.offsets["scalar"])
+        slow = np.flatnonzero(wanted & self.offsets["scalar"])
         decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
         if len(fast) == len(wanted):
-            part, lines, read = self.stored, self.lines, self.read
+            part, offsets, read = self.stored, self.offsets, self.read
         else:
-            part, lines, read = self.stored.take(fast), picked(self.lines, fast), {}
-        built = _Columns(part, lines, read, table).arrays if len(fast) else {}
+            part, offsets, read = self.stored.take(fast), take_records(self.offsets, fast), {}
+        built = _Columns(part, offsets, read, table).arrays if len(fast) else {}
         arrays = [built[f.name] if f.name in built else pa.nulls(len(fast), f.type) for f in decoded]
         values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
         if len(slow):
-            walked = pa.RecordBatch.from_pylist([row(self.walks[index]) for index in slow.tolist()], decoded)
+            alone = pa.RecordBatch.from_pylist([table_row(self.parsed[index]) for index in slow.tolist()], decoded)
             order = np.argsort(np.concatenate((fast, slow)))
-            values = pa.concat_batches((values, walked)).take(pa.array(order))
+            values = pa.concat_batches((values, alone)).take(pa.array(order))
         rows = self.packets.select(_CARRIED)
         if not wanted.all():
             rows = rows.take(pa.array(np.flatnonzero(wanted)))
-        beside = {name: rows[name] for name in _CARRIED} | {DECODED_ALONE.name: pa.array(self.lines["scalar"][wanted])}
+        beside = {name: rows[name] for name in _CARRIED} | {
+            DECODED_ALONE.name: pa.array(self.offsets["scalar"][wanted])
+        }
         return pa.RecordBatch.from_arrays(
             [beside[field.name].cast(field.type) if field.name in beside else values[field.name] for field in schema],
             schema=schema,
@@ -100,7 +111,7 @@ class Decoded:
 
     def undecodable(self) -> pa.RecordBatch:
         """The packets that cannot be decoded, with `reason`, a code, and `detail`, a sentence with the offset."""
-        errors = {index: walk.error for index, walk in self.walks.items() if walk.error}
+        errors = {index: packet.error for index, packet in self.parsed.items() if packet.error}
         return (
             self.packets.take(pa.array(errors, pa.int64()))
             .append_column("reason", pa.array([error.fault.value for error in errors.values()], pa.string()))
@@ -151,7 +162,7 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
         bounds[1:] -= np.cumsum(terminated)
         return _texts(units.astype(np.uint8)[units != 0], bounds)
     if has_surrogates(contents):
-        codes, distinct = encoded(contents)
+        codes, distinct = dictionary_codes(contents)
         return pa.array(map(identifiers.text, distinct), pa.string()).take(pa.array(codes))
     # A unit is kept when no NUL stands before it in its text.
     nuls = np.concatenate(([0], np.cumsum(units == 0)))
@@ -165,7 +176,7 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
 
 def _texts(utf8: NDArray[np.uint8], bounds: Ints) -> pa.Array:
     """The runs of valid UTF-8 between the bounds as text."""
-    return binary(utf8, bounds).view(pa.large_string()).cast(pa.string())
+    return binary_array(utf8, bounds).view(pa.large_string()).cast(pa.string())
 
 
 def _mapped(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:
@@ -209,9 +220,9 @@ class _Columns:
     rules want them.
     """
 
-    def __init__(self, packets: Packets, lines: Outline, read: Headers, table: Table) -> None:
+    def __init__(self, packets: PacketBatch, offsets: HeaderOffsets, read: Headers, table: Table) -> None:
         self.packets = packets
-        self.lines = lines
+        self.offsets = offsets
         self.read = read
         self.arrays: dict[str, pa.Array] = {}
         self.ints = _Numbers(len(packets))
@@ -227,7 +238,7 @@ class _Columns:
         self.arrays["violations"] = self._violations(table)
 
     def _offset(self, name: str) -> Ints:
-        offsets: Ints = self.lines[name].astype(np.int64)
+        offsets: Ints = self.offsets[name].astype(np.int64)
         return offsets
 
     def _header(self, header: Header) -> NDArray[np.void]:
@@ -264,7 +275,7 @@ class _Columns:
         return values
 
     def _packet_types(self) -> pa.Array:
-        return pa.array(PACKET_TYPES, pa.string()).take(pa.array(self.lines["packet_type"]))
+        return pa.array(PACKET_TYPES, pa.string()).take(pa.array(self.offsets["packet_type"]))
 
     def _guid(self, offset: Ints, present: Bools) -> pa.Array:
         if not present.any():
@@ -273,7 +284,7 @@ class _Columns:
 
     def _distinct(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
         """The text of each row's content, made once per distinct content; null in all other rows."""
-        codes, distinct = encoded(contents)
+        codes, distinct = dictionary_codes(contents)
         texts = pa.array(map(convert, distinct), pa.string())
         if len(rows) == len(self.packets):
             return texts.take(pa.array(codes))
@@ -391,7 +402,7 @@ class _Columns:
 
     def _ack(self) -> None:
         self.arrays["ack_type"] = self._packet_types()
-        final = self.lines["FinalAckBody"] >= 0
+        final = self.offsets["FinalAckBody"] >= 0
         for column in ("source_guid", "acknowledged_message_id_ordinal"):
             self.arrays[column] = _masked(self.arrays[column], final)
         self.arrays["acknowledged_message_id"] = pc.binary_join_element_wise(
@@ -401,7 +412,7 @@ class _Columns:
     def _violations(self, table: Table) -> pa.Array:
         """The codes of the rules that each packet breaks, in their declared order."""
         count = len(self.packets)
-        rules = OF_TABLE[table.name]
+        rules = RULES_BY_TABLE[table.name]
         codes = [violation for violation in Violation if violation in rules]
         breakers = [np.flatnonzero(rules[code](self.ints)) for code in codes]
         packets = np.concatenate(breakers)

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, Self
 from schemas.ingest import FramingReason
 from udfs.tcp.connections import NeedsPayload
 
-HEADER = 16
-LARGEST = 0x400000
+HEADER_SIZE = 16
+LARGEST_PACKET = 0x400000
 _SIGNATURE = b"LIOR"
 _VERSION = 0x10
 _INTERNAL, _SESSION_HEADER = 0x08, 0x10
 _SESSION_HEADER_SIZE = 16
 _BARE_SESSION_ACK = 20
-_LOOKAHEAD = 2 * (LARGEST + _SESSION_HEADER_SIZE) + HEADER
+_LOOKAHEAD = 2 * (LARGEST_PACKET + _SESSION_HEADER_SIZE) + HEADER_SIZE
 _WINDOW = 32 << 20
 _fields = struct.Struct("<BxH4sI").unpack_from
 
@@ -37,7 +37,7 @@ class Unframed(NamedTuple):
     raw: bytes
 
 
-class Framed(NamedTuple):
+class FramedPackets(NamedTuple):
     """Packets that lie in one buffer whose first byte is at stream offset `base`."""
 
     data: bytes
@@ -49,14 +49,14 @@ class Framed(NamedTuple):
 
 def _fault(data: bytes, at: int, end: int) -> FramingReason | None:
     """What is wrong with the header at this index of the data, which are known to `end`."""
-    if at + HEADER > end:
+    if at + HEADER_SIZE > end:
         return FramingReason.INCOMPLETE_FRAME
     version, _, signature, size = _fields(data, at)
     if signature != _SIGNATURE:
         return FramingReason.BAD_SIGNATURE
     if version != _VERSION:
         return FramingReason.BAD_VERSION
-    return None if HEADER <= size <= LARGEST else FramingReason.BAD_PACKET_SIZE
+    return None if HEADER_SIZE <= size <= LARGEST_PACKET else FramingReason.BAD_PACKET_SIZE
 
 
 def _extent(data: bytes, at: int, end: int) -> int:
@@ -72,7 +72,7 @@ def _extent(data: bytes, at: int, end: int) -> int:
     longer = size + _SESSION_HEADER_SIZE
     outside = not flags & _INTERNAL or size == _BARE_SESSION_ACK
     expected, other = (longer, size) if outside else (size, longer)
-    if at + expected + HEADER <= end and not _like_header(data, at + expected) and _like_header(data, at + other):
+    if at + expected + HEADER_SIZE <= end and not _like_header(data, at + expected) and _like_header(data, at + other):
         return other
     return expected
 
@@ -80,7 +80,7 @@ def _extent(data: bytes, at: int, end: int) -> int:
 def _settled_extent(data: bytes, at: int, end: int) -> int:
     """The same when no byte behind `end` can change it and the packet ends there at the latest; else 0."""
     _, flags, _, size = _fields(data, at)
-    lookahead: int = _SESSION_HEADER_SIZE + HEADER if flags & _SESSION_HEADER else 0
+    lookahead: int = _SESSION_HEADER_SIZE + HEADER_SIZE if flags & _SESSION_HEADER else 0
     return _extent(data, at, end) if at + size + lookahead <= end else 0
 
 
@@ -88,16 +88,16 @@ def _like_header(data: bytes, at: int) -> bool:
     return data[at : at + 1] == b"\x10" and data[at + 4 : at + 8] == _SIGNATURE
 
 
-def chain(data: bytes, begin: int, end: int) -> tuple[int, list[int]]:
+def frame_chain(data: bytes, begin: int, end: int) -> tuple[int, list[int]]:
     """The first header between two indices whose packet is whole, and the sizes of it and the packets that follow it.
 
     They are what the framer finds if it is in step there, whatever lies behind `end`. No sizes when there is none.
     """
     sizes: list[int] = []
     place = at = begin
-    while at + HEADER <= end:
+    while at + HEADER_SIZE <= end:
         version, flags, signature, size = _fields(data, at)
-        plain = signature == _SIGNATURE and version == _VERSION and HEADER <= size <= LARGEST
+        plain = signature == _SIGNATURE and version == _VERSION and HEADER_SIZE <= size <= LARGEST_PACKET
         if not plain or flags & _SESSION_HEADER or at + size > end:
             size = _settled_extent(data, at, end) if _fault(data, at, end) is None else 0
         if size:
@@ -146,13 +146,13 @@ class Framer:
         """Where the bytes go on."""
         return self._window.end
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Framed]:
+    def feed(self, data: bytes | memoryview) -> Iterator[FramedPackets]:
         """Frame the bytes that follow; memory is a window of 32 MiB and twice a packet."""
         self._window.add(data)
         if self._window.waiting >= _WINDOW:
-            yield self.decided()
+            yield self.frame_decided()
 
-    def gap(self, length: int) -> Iterator[Framed]:
+    def gap(self, length: int) -> Iterator[FramedPackets]:
         """So many bytes are missing: what is left of the run is decided."""
         if self._window.end > self._window.start or self._lost is not None:
             yield self.close()
@@ -161,7 +161,7 @@ class Framer:
             self._due = None
         self._lost = _Lost(window.start, FramingReason.AFTER_GAP, b"")
 
-    def take_run(self, length: int, head: bytes) -> Iterator[Framed]:
+    def take_run(self, length: int, head: bytes) -> Iterator[FramedPackets]:
         """Packets follow that were framed where they were read, in step from their first byte on; `head` begins them.
 
         A search for step finds the first good header if packets lead from it to there: each ends where another begins.
@@ -170,12 +170,12 @@ class Framer:
             NeedsPayload: whether the stream is in step there cannot be told without all their bytes.
         """
         begin = self._window.end
-        found = self.decided()
+        found = self.frame_decided()
         window = self._window
         yield found
         window.add(head)
         window.advance(window.base)
-        found = Framed(window.data, window.base, [], [], [])
+        found = FramedPackets(window.data, window.base, [], [], [])
         at = window.base
         regained = False
         while at < begin or self._lost is not None:
@@ -196,16 +196,16 @@ class Framer:
         yield found
         self._window = _Window(begin + length, run=window.start)
 
-    def rest(self) -> Iterator[Framed]:
+    def frame_rest(self) -> Iterator[FramedPackets]:
         """What the bytes that wait become if nothing follows them. The framer can still go on."""
         yield copy(self).close()
 
-    def close(self) -> Framed:
+    def close(self) -> FramedPackets:
         """Frame to the end of the run, which is known."""
         window = copy(self._window)
         window.advance(window.base)
         window.ended = True
-        found = Framed(window.data, window.base, [], [], [])
+        found = FramedPackets(window.data, window.base, [], [], [])
         self._frame(window, window.base, found)
         if self._lost is not None:
             self._regain(window, found, window.end)
@@ -214,7 +214,7 @@ class Framer:
         return found
 
     def state(self) -> dict[str, Any]:
-        """Everything that is needed to go on, for `Framer.resumed`."""
+        """Everything that is needed to go on, for `Framer.resume`."""
         window = self._window
         window.advance(window.base)
         return {
@@ -226,7 +226,7 @@ class Framer:
         }
 
     @classmethod
-    def resumed(cls, state: Mapping[str, Any], *, raw_kept: int) -> Self:
+    def resume(cls, state: Mapping[str, Any], *, raw_kept: int) -> Self:
         """The framer that had this state."""
         framer = cls(mid_stream=False, raw_kept=raw_kept)
         framer._window = _Window(state["base"], run=state["start"])
@@ -237,24 +237,24 @@ class Framer:
             framer._lost = _Lost(offset, FramingReason(reason), raw)
         return framer
 
-    def decided(self) -> Framed:
+    def frame_decided(self) -> FramedPackets:
         """Frame as far as the bytes so far can tell."""
         window = self._window
         window.advance(window.base)
-        found = Framed(window.data, window.base, [], [], [])
+        found = FramedPackets(window.data, window.base, [], [], [])
         at = self._frame(window, window.base, found)
         self._remember(window, at)
         window.advance(at)
         return found
 
-    def _accept(self, window: "_Window", at: int, found: Framed) -> int:
+    def _accept(self, window: "_Window", at: int, found: FramedPackets) -> int:
         """The packet at `at` is one; returns where it ends."""
         size = window.extent(at)
         found.starts.append(at - window.base)
         found.sizes.append(size)
         return at + size
 
-    def _frame(self, window: "_Window", at: int, found: Framed) -> int:
+    def _frame(self, window: "_Window", at: int, found: FramedPackets) -> int:
         """Frame as far as the window can tell, and return where to go on."""
         while at < window.end:
             if self._lost is not None:
@@ -303,7 +303,7 @@ class Framer:
             more = window.data[begin - window.base : max(at, begin) - window.base]
             self._lost = self._lost._replace(raw=(self._lost.raw + more)[: self._raw_kept])
 
-    def _regain(self, window: "_Window", found: Framed, at: int) -> None:
+    def _regain(self, window: "_Window", found: FramedPackets, at: int) -> None:
         """In step again at `at`, or at the end of the run: what lies before it is in no packet."""
         self._remember(window, at)
         lost = self._lost
@@ -351,7 +351,7 @@ class _Window:
         """Whether what the header at `at` means, in step, no longer depends on bytes to come."""
         if self.ended:
             return True
-        if at + HEADER > self.end:
+        if at + HEADER_SIZE > self.end:
             return False
         if self.fault(at) is not None:
             return True

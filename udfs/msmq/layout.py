@@ -16,9 +16,9 @@ from schemas.ingest import PacketType
 from schemas.violations import Fault
 from schemas.wire import Header, InternalType, MessageClass, QueueType
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Bools, Ints, Packets, encoded, has_surrogates, picked, put
+from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, has_surrogates, put_records, take_records
 from udfs.msmq.header_types import DTYPES
-from udfs.msmq.reference import Walk
+from udfs.msmq.reference import ParsedPacket
 
 PACKET_TYPES: tuple[PacketType, ...] = tuple(PacketType)
 FAULTS: tuple[Fault, ...] = tuple(Fault)
@@ -26,11 +26,11 @@ OFFSETS: tuple[str, ...] = (
     *(header.name for header in wire.HEADERS),
     *("destination_queue", "admin_queue", "response_queue", "connector_type", "body", "body_end"),
 )
-Outline = NDArray[np.void]
+HeaderOffsets = NDArray[np.void]
 """An array of OUTLINE, one element per packet."""
 Headers = dict[str, NDArray[np.void]]
 """The fixed parts of headers by their name, one element per packet, zeros where it has none."""
-OUTLINE = np.dtype(
+HEADER_OFFSETS = np.dtype(
     [
         ("packet_type", "u1"),  # index in PACKET_TYPES
         ("fault", "u1"),  # 0, or 1 + index in FAULTS
@@ -57,25 +57,25 @@ _INTERNAL: dict[InternalType, tuple[PacketType, Header]] = {
 }
 
 
-def outline(packets: Packets) -> Outline:
+def find_offsets(packets: PacketBatch) -> HeaderOffsets:
     """Type, fault and header offsets of every packet, and where raw and trailer divide when its body is dropped."""
-    return walked(packets).lines
+    return find_headers(packets).offsets
 
 
-class Walked(NamedTuple):
+class FoundHeaders(NamedTuple):
     """The layout, the walks of the rows that were handed to `udfs.msmq.reference`, and the headers of every packet.
 
     These are right in the rows that were not handed over.
     """
 
-    lines: Outline
-    walks: dict[int, Walk]
+    offsets: HeaderOffsets
+    parsed: dict[int, ParsedPacket]
     headers: Headers
 
 
-def walked(packets: Packets) -> Walked:
+def find_headers(packets: PacketBatch) -> FoundHeaders:
     """Walk the headers of every packet."""
-    result = np.full(len(packets) * OUTLINE.itemsize, -1, np.int8).view(OUTLINE)
+    result = np.full(len(packets) * HEADER_OFFSETS.itemsize, -1, np.int8).view(HEADER_OFFSETS)
     for name in ("packet_type", "fault", "scalar", "fault_offset"):
         result[name] = 0
     first = np.zeros(len(packets), np.int64)
@@ -94,26 +94,28 @@ def walked(packets: Packets) -> Walked:
             taken, further = take(packets, base, result)
             headers |= further
         elif len(rows):
-            part = picked(result, rows)
-            taken[rows], _ = take(packets.take(rows), picked(base, rows), part)
-            put(result, rows, part)
-    walks = {row: Walk.over(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
-    for row, walk in walks.items():
-        result[row] = _scalar(walk)
-    return Walked(result, walks, headers)
+            part = take_records(result, rows)
+            taken[rows], _ = take(packets.take(rows), take_records(base, rows), part)
+            put_records(result, rows, part)
+    parsed = {row: ParsedPacket.parse(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
+    for row, packet in parsed.items():
+        result[row] = _scalar(packet)
+    return FoundHeaders(result, parsed, headers)
 
 
-def _scalar(walk: Walk) -> tuple[int | bool, ...]:
+def _scalar(packet: ParsedPacket) -> tuple[int | bool, ...]:
     """The outline of one walk."""
-    fault, fault_offset = (0, 0) if walk.error is None else (1 + FAULTS.index(walk.error.fault), walk.error.offset)
+    fault, fault_offset = (
+        (0, 0) if packet.error is None else (1 + FAULTS.index(packet.error.fault), packet.error.offset)
+    )
     return (
-        _TYPE[walk.packet_type],
+        _TYPE[packet.packet_type],
         fault,
         True,
         fault_offset,
-        walk.raw_size,
-        walk.trailer_offset,
-        *(walk.offsets.get(name, -1) for name in OFFSETS),
+        packet.raw_size,
+        packet.trailer_offset,
+        *(packet.offsets.get(name, -1) for name in OFFSETS),
     )
 
 
@@ -134,7 +136,7 @@ def flag(headers: NDArray[np.void], column: str) -> Bools:
     return values
 
 
-def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
+def _internal(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> tuple[Bools, Headers]:
     """Fill in the internal packets that are exactly what the documents say; return which ones, and headers read."""
     extra = packets.size - base["packet_size"]
     sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
@@ -153,39 +155,39 @@ def _internal(packets: Packets, base: NDArray[np.void], result: Outline) -> tupl
     return taken, {}
 
 
-def _user_shaped(packets: Packets, base: NDArray[np.void], result: Outline) -> tuple[Bools, Headers]:
+def _user_shaped(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> tuple[Bools, Headers]:
     """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones, and headers read."""
     has_session = flag(base, "has_session_header")
-    walk = _Batch(packets, base, result)
-    walk.taken &= packets.size == walk.limit + wire.SESSION_HEADER.size * has_session
-    user = walk.header("UserHeader")
-    walk.taken &= flag(user, "has_message_properties")
-    walk.taken &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
-    walk.queue("destination_queue", user, _LEGAL_DESTINATION)
-    walk.queue("admin_queue", user, _LEGAL_ADMIN)
-    walk.queue("response_queue", user, np.ones(8, np.bool_))
+    packet = _Batch(packets, base, result)
+    packet.taken &= packets.size == packet.limit + wire.SESSION_HEADER.size * has_session
+    user = packet.header("UserHeader")
+    packet.taken &= flag(user, "has_message_properties")
+    packet.taken &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
+    packet.queue("destination_queue", user, _LEGAL_DESTINATION)
+    packet.queue("admin_queue", user, _LEGAL_ADMIN)
+    packet.queue("response_queue", user, np.ones(8, np.bool_))
     has_connector = flag(user, "has_connector_type")
-    result["connector_type"] = np.where(has_connector, walk.end, -1)
-    walk.skip(wire.GUID_SIZE * has_connector)
-    transaction = walk.header("TransactionHeader", flag(user, "transactional"))
-    walk.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
-    security = walk.header("SecurityHeader", flag(user, "has_security_header"))
+    result["connector_type"] = np.where(has_connector, packet.end, -1)
+    packet.skip(wire.GUID_SIZE * has_connector)
+    transaction = packet.header("TransactionHeader", flag(user, "transactional"))
+    packet.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
+    security = packet.header("SecurityHeader", flag(user, "has_security_header"))
     for size in wire.SECURITY_SIZES:
-        walk.skip(_r4(security[size].astype(np.int64)))
-    properties = walk.header("MessagePropertiesHeader")
-    walk.body(properties)
-    debug = walk.header("DebugHeader", flag(base, "has_debug_header"))
-    walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
-    walk.taken &= walk.end == walk.limit
-    result["SessionHeader"] = np.where(has_session, walk.limit, -1)
-    walk.classify(properties, bits(user, "destination_queue_type"))
-    return walk.taken, walk.headers
+        packet.skip(_r4(security[size].astype(np.int64)))
+    properties = packet.header("MessagePropertiesHeader")
+    packet.body(properties)
+    debug = packet.header("DebugHeader", flag(base, "has_debug_header"))
+    packet.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
+    packet.taken &= packet.end == packet.limit
+    result["SessionHeader"] = np.where(has_session, packet.limit, -1)
+    packet.classify(properties, bits(user, "destination_queue_type"))
+    return packet.taken, packet.headers
 
 
 class _Batch:
     """UserMessage-shaped packets on the way through their headers: where each one stands, and which are still taken."""
 
-    def __init__(self, packets: Packets, base: NDArray[np.void], result: Outline) -> None:
+    def __init__(self, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> None:
         self.packets = packets
         self.result = result
         self.limit: Ints = base["packet_size"].astype(np.int64)  # where the headers end
@@ -229,7 +231,7 @@ class _Batch:
         if len(rows):
             contents = self.packets.take(rows).slices(start[rows] + 2, count[rows])
             if has_surrogates(contents):
-                codes, distinct = encoded(contents)
+                codes, distinct = dictionary_codes(contents)
                 self.taken[rows] = np.array([identifiers.is_utf16(content) for content in distinct], np.bool_)[codes]
 
     def body(self, properties: NDArray[np.void]) -> None:
@@ -290,6 +292,6 @@ class _Batch:
 
     def _distinct(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Bools:
         """Whether the bytes of each row pass a test, which is made once per distinct content."""
-        codes, distinct = encoded(self.packets.take(rows).slices(offset, length))
+        codes, distinct = dictionary_codes(self.packets.take(rows).slices(offset, length))
         passed: Bools = np.array([test(content) for content in distinct], np.bool_)[codes]
         return passed

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from udfs.arrow.buffers import slices
 from udfs.capture.reader import NO_TIME
-from udfs.msmq.batch import Packets
-from udfs.msmq.layout import PACKET_TYPES, outline
+from udfs.msmq.batch import PacketBatch
+from udfs.msmq.layout import PACKET_TYPES, find_offsets
 
 Ints = NDArray[np.int64]
 
@@ -19,17 +19,17 @@ _FRAMES = (1 << _FRAME_BITS) - 1
 _PACKET_TYPES = np.array([str(packet_type) for packet_type in PACKET_TYPES])
 
 
-def arrival(capture: int, frame: int) -> int:
+def arrival_number(capture: int, frame: int) -> int:
     """A number that orders records as they are taken: by the rank of their capture, then by record number."""
     return capture << _FRAME_BITS | frame
 
 
-def record(number: int) -> tuple[int, int]:
+def capture_and_record(number: int) -> tuple[int, int]:
     """Rank of the capture and record number of an `arrival`."""
     return number >> _FRAME_BITS, number & _FRAMES
 
 
-class Pieces(NamedTuple):
+class StreamPieces(NamedTuple):
     """Consecutive stream bytes, one element a piece: the offset of its first byte, its `arrival`, its time in ns."""
 
     start: Ints
@@ -40,7 +40,7 @@ class Pieces(NamedTuple):
         """Arrival of the byte at a stream offset."""
         return int(self.arrival[np.searchsorted(self.start, offset, "right") - 1])
 
-    def of_packets(self, start: Ints, size: Ints) -> dict[str, Any]:
+    def packet_records(self, start: Ints, size: Ints) -> dict[str, Any]:
         """Of each packet: the record that arrived last, and the lowest record number in that record's capture."""
         first = np.searchsorted(self.start, start, "right") - 1
         last = np.searchsorted(self.start, start + size, "left")
@@ -61,22 +61,22 @@ class Pieces(NamedTuple):
         }
 
 
-def packet_bytes(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
+def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
     """Size, type, raw and trailer of each packet in the buffer; without its body unless bodies are kept."""
-    lines = outline(Packets.whole(buffer, start, size))
-    raw = size if keep_bodies else lines["raw_size"].astype(np.int64)
-    whole = keep_bodies | (lines["trailer_offset"] < 0)
-    trailer_at = np.where(whole, size, lines["trailer_offset"])
+    offsets = find_offsets(PacketBatch.whole(buffer, start, size))
+    raw = size if keep_bodies else offsets["raw_size"].astype(np.int64)
+    whole = keep_bodies | (offsets["trailer_offset"] < 0)
+    trailer_at = np.where(whole, size, offsets["trailer_offset"])
     trailer = slices(buffer, start + trailer_at, size - trailer_at)
     return {
         "size": pa.array(size),
-        "packet_type": pa.array(_PACKET_TYPES[lines["packet_type"]]),
+        "packet_type": pa.array(_PACKET_TYPES[offsets["packet_type"]]),
         "raw": slices(buffer, start, raw),
         "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
     }
 
 
-def struct_rows(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:
+def struct_array(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:
     """The columns as one array of structs, nulls for the fields that there are none of."""
     fields = list(kind)
     count = len(next(iter(columns.values())))

@@ -13,7 +13,7 @@ _SIGNATURE = wire.PING_SIGNATURE.to_bytes(2, "little")
 _SIGNATURE_AT = 2
 
 
-def ping_rows(records: Records) -> list[dict[str, Any]]:
+def find_pings(records: Records) -> list[dict[str, Any]]:
     """The pings among the frames: whole ones only, from or to UDP port 3527."""
     found = find_datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
     return [

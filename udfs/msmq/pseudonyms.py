@@ -11,12 +11,12 @@ PREFIX = "hmac:"
 _DIGITS = 32
 
 
-def hidden(text: str, key: bytes) -> str:
+def pseudonymize(text: str, key: bytes) -> str:
     """What stands for the text: half of its HMAC-SHA-256 [RFC 2104, 5] in hexadecimal, behind a prefix."""
     return PREFIX + hmac.digest(key, text.encode("utf-8", "surrogatepass"), sha256).hex()[:_DIGITS]
 
 
-def with_hidden(rows: pa.RecordBatch, names: Sequence[str], key: bytes) -> pa.RecordBatch:
+def pseudonymize_columns(rows: pa.RecordBatch, names: Sequence[str], key: bytes) -> pa.RecordBatch:
     """The rows with the texts, and lists of texts, of these columns hidden; nulls stay null."""
     columns = [_hidden(rows[field.name], key) if field.name in names else rows[field.name] for field in rows.schema]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
@@ -24,8 +24,8 @@ def with_hidden(rows: pa.RecordBatch, names: Sequence[str], key: bytes) -> pa.Re
 
 def _hidden(column: pa.Array, key: bytes) -> pa.Array:
     if pa.types.is_list(column.type):
-        lists = [text and [hidden(one, key) for one in text] for text in column.to_pylist()]
+        lists = [text and [pseudonymize(one, key) for one in text] for text in column.to_pylist()]
         return pa.array(lists, column.type)
     texts = pc.dictionary_encode(column)
-    named = pa.array([hidden(text, key) for text in texts.dictionary.to_pylist()], pa.string())
+    named = pa.array([pseudonymize(text, key) for text in texts.dictionary.to_pylist()], pa.string())
     return pc.take(named, texts.indices)

@@ -13,9 +13,9 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import (
     ACKS,
-    CARRIED,
-    DECODED,
+    COPIED_COLUMNS,
     DECODED_ALONE,
+    DECODED_TABLES,
     HANDSHAKES,
     MESSAGES,
     TABLE_OF,
@@ -32,7 +32,8 @@ _SESSION = wire.SESSION_HEADER.size
 _NULL_GUID = identifiers.guid_text(bytes(_GUID))
 _HEADERS = {header.name: header for header in wire.HEADERS}
 _DECODED = {
-    table.name: [column.name for column in table if column not in (*CARRIED, DECODED_ALONE)] for table in DECODED
+    table.name: [column.name for column in table if column not in (*COPIED_COLUMNS, DECODED_ALONE)]
+    for table in DECODED_TABLES
 }
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
@@ -78,7 +79,7 @@ def r4(size: int) -> int:
 
 
 @dataclass(slots=True)
-class Walk:
+class ParsedPacket:
     """The headers of one packet, found one after the other: their offsets, what they say, what is wrong."""
 
     raw: bytes
@@ -95,7 +96,7 @@ class Walk:
     parts: list[Part] = field(default_factory=list)
 
     @classmethod
-    def over(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
+    def parse(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
         """The finished walk; `error` says why it stopped early, if it did."""
         walk = cls(raw, trailer, size, limit=size)
         try:
@@ -300,7 +301,7 @@ class Walk:
         """
         body = self.offsets["body"]
         sizes = dict.fromkeys((max(properties.body_size, properties.allocation_body_size), properties.body_size))
-        best: tuple[Walk, int] | None = None
+        best: tuple[ParsedPacket, int] | None = None
         for size in sizes:
             self.offsets["body_end"] = body + size
             if body + size > self.limit:
@@ -450,11 +451,11 @@ class Walk:
 
 def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
     """The packet's type and, where that has a table, the row without the columns carried from `packets`."""
-    walk = Walk.over(raw, trailer, size)
-    return walk.error or row(walk)
+    walk = ParsedPacket.parse(raw, trailer, size)
+    return walk.error or table_row(walk)
 
 
-def row(walk: Walk) -> dict[str, Any]:
+def table_row(walk: ParsedPacket) -> dict[str, Any]:
     """The row of a packet that decoded, as `decode_packet` describes it."""
     table = TABLE_OF.get(walk.packet_type)
     if table is None:
@@ -480,6 +481,6 @@ def row(walk: Walk) -> dict[str, Any]:
             values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
     if table is HANDSHAKES:
         values["handshake_type"] = HandshakeType(walk.packet_type)
-    broken |= {violation for violation, rule in violations.OF_TABLE[table.name].items() if rule(ints)}
+    broken |= {violation for violation, rule in violations.RULES_BY_TABLE[table.name].items() if rule(ints)}
     values["violations"] = [violation.value for violation in Violation if violation in broken]
     return {"packet_type": walk.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}

@@ -162,7 +162,7 @@ SESSION_ACK_RULES: dict[Violation, Rule] = _NO_MESSAGE_RULES | {
     Violation.WINDOW_SIZE_ZERO: lambda c: c["window_size"] == 0,
 }
 
-OF_TABLE: dict[str, dict[Violation, Rule]] = {
+RULES_BY_TABLE: dict[str, dict[Violation, Rule]] = {
     "messages": MESSAGE_RULES,
     "acks": ACK_RULES,
     "handshakes": HANDSHAKE_RULES,

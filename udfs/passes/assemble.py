@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from schemas.ingest import Compression, FramingReason, Stage, TcpReason
 from udfs.capture.files import open_source
 from udfs.capture.reader import NO_TIME
-from udfs.msmq.framing import Framed, Framer, Unframed
-from udfs.msmq.packet_rows import Pieces, arrival, packet_bytes, record, struct_rows
+from udfs.msmq.framing import FramedPackets, Framer, Unframed
+from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns, struct_array
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import (
@@ -202,7 +202,7 @@ class _Stream:
         for start, end, segment, skip in pieces:
             if start > framer.end:
                 self._add_framed(framer.gap(start - framer.end))
-            self._pieces.append((start, arrival(segment.capture, segment.frame), segment.time_ns))
+            self._pieces.append((start, arrival_number(segment.capture, segment.frame), segment.time_ns))
             self._recovered += end - start
             if segment.time_ns != NO_TIME:
                 self._first_ns = min(self._first_ns, segment.time_ns)
@@ -224,8 +224,8 @@ class _Stream:
         """Rows of the stream as it is now, and of the bytes that are in no packet yet."""
         side = self._side
         if self._framer is not None:
-            self._add_framed([self._framer.decided()])
-            self._add_framed(self._framer.rest())
+            self._add_framed([self._framer.frame_decided()])
+            self._add_framed(self._framer.frame_rest())
         for offset, length in side.gaps[self._gaps :]:
             self._add_gap(offset, length)
         self._gaps = len(side.gaps)
@@ -254,7 +254,7 @@ class _Stream:
     def state(self) -> dict[str, Any]:
         """What is kept for the next run."""
         self._forget(self.tail)
-        places = [(start, *record(number), time_ns) for start, number, time_ns in self._pieces]
+        places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
         ranks = sorted({rank for _, rank, _, _ in places})
         return {
             "framer": None if self._framer is None else self._framer.state(),
@@ -267,10 +267,10 @@ class _Stream:
     def resume(self, state: dict[str, Any]) -> None:
         """Go on from what `state` kept; its captures are ranked below 0, in their order."""
         if state["framer"] is not None:
-            self._framer = Framer.resumed(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
+            self._framer = Framer.resume(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
         self._carried = state["captures"]
         self._pieces = [
-            (start, arrival(index - len(self._carried), frame), time_ns)
+            (start, arrival_number(index - len(self._carried), frame), time_ns)
             for start, index, frame, time_ns in state["pieces"]
         ]
         self._recovered = state["recovered"]
@@ -290,13 +290,13 @@ class _Stream:
         to_port, from_port = (self._names[name] in self._options.ports for name in ("dst_port", "src_port"))
         return to_port if to_port is not from_port else None
 
-    def _add_framed(self, parts: Iterable[Framed]) -> None:
+    def _add_framed(self, parts: Iterable[FramedPackets]) -> None:
         for framed in parts:
             if not framed.starts and not framed.unframed:
                 continue
-            pieces = Pieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
+            pieces = StreamPieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
             for run in framed.unframed:
-                rank, frame = record(pieces.at(run.offset))
+                rank, frame = capture_and_record(pieces.at(run.offset))
                 self._out.add(
                     "quarantine",
                     self._endpoints,
@@ -306,7 +306,7 @@ class _Stream:
                 )
             if framed.starts:
                 start, size = np.array(framed.starts, np.int64), np.array(framed.sizes, np.int64)
-                columns = pieces.of_packets(start + framed.base, size)
+                columns = pieces.packet_records(start + framed.base, size)
                 ranks = columns.pop("capture").dictionary_encode()
                 ids = pa.array([self._capture_id(rank) for rank in ranks.dictionary.to_pylist()], pa.string())
                 columns["capture_id"] = pa.DictionaryArray.from_arrays(ranks.indices, ids).cast(pa.string())
@@ -328,7 +328,7 @@ class _Out:
         self._options = options
         self._schema = schema
         self._rows: dict[str, list[tuple[str, Any]]] = defaultdict(list)
-        self._packets: list[tuple[str, str, Framed, dict[str, Any]]] = []
+        self._packets: list[tuple[str, str, FramedPackets, dict[str, Any]]] = []
         self._bytes = 0
 
     def fetch(self, capture: int, place: int, length: int) -> bytes:
@@ -339,7 +339,7 @@ class _Out:
         """Take a row of one kind."""
         self._rows[kind].append((endpoints, row))
 
-    def add_packets(self, endpoints: str, stream_id: str, framed: Framed, places: dict[str, Any]) -> None:
+    def add_packets(self, endpoints: str, stream_id: str, framed: FramedPackets, places: dict[str, Any]) -> None:
         """Take framed packets, and where they came from."""
         self._packets.append((endpoints, stream_id, framed, places))
         self._bytes += len(framed.data)
@@ -395,8 +395,8 @@ class _Out:
         places = [place for *_, place in self._packets]
         columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
         columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
-        columns |= packet_bytes(buffer, start, size, keep_bodies=self._options.keep_bodies)
-        return struct_rows(columns, self._schema.field("packet").type)
+        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies)
+        return struct_array(columns, self._schema.field("packet").type)
 
 
 _TCP_DETAILS = {

@@ -12,7 +12,7 @@ from schemas.ingest import Compression, Stage
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import open_source
 from udfs.capture.reader import Block, Cursor, read_blocks
-from udfs.msmq.ping import ping_rows
+from udfs.msmq.ping import find_pings
 from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
@@ -103,7 +103,7 @@ class _Split:
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _pings(self, block: Block) -> Batches:
-        pings = [{"capture": self._capture, "ping": row} for row in ping_rows(block.records)]
+        pings = [{"capture": self._capture, "ping": row} for row in find_pings(block.records)]
         if pings:
             yield pa.RecordBatch.from_pylist(pings, self._schema)
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.reader import NO_TIME
-from udfs.msmq.framing import HEADER, chain
-from udfs.msmq.packet_rows import Ints, Pieces, packet_bytes, struct_rows
+from udfs.msmq.framing import HEADER_SIZE, frame_chain
+from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns, struct_array
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, Pass
@@ -27,7 +27,7 @@ RUN_BYTES = 8 << 10
 """Fewest stream bytes that are worth a framed run."""
 TAIL_BYTES = 2 << 10
 """Last bytes of a stretch that stay segments: what comes next may repeat them."""
-HEAD_BYTES = 2 * HEADER
+HEAD_BYTES = 2 * HEADER_SIZE
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Headers of neighbouring packets are much alike: a sixth is left, of what Spark stores and sends from then on."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
@@ -194,7 +194,7 @@ class _Block:
             at = self._found.payload[index] + skip
             view = self._view
             data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
-            begin, sizes = chain(data, 0, size)
+            begin, sizes = frame_chain(data, 0, size)
             end = begin + sum(sizes)
             while sizes and end > size - TAIL_BYTES:
                 end -= sizes.pop()
@@ -273,15 +273,15 @@ def _packets(found: Segments, runs: list[Run], schema: pa.Schema, *, keep_bodies
     start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
     size = np.concatenate([np.array(run.sizes) for run in runs])
     segment = np.concatenate([run.segment for run in runs])
-    pieces = Pieces(
+    pieces = StreamPieces(
         np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
         found.frame[segment],
         found.time_ns[segment],
     )
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
-    columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.of_packets(start, size)
-    columns |= packet_bytes(buffer, start, size, keep_bodies=keep_bodies)
-    rows = pa.RecordBatch.from_struct_array(struct_rows(columns, pa.struct(list(schema)))).cast(schema)
+    columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)
+    columns |= packet_columns(buffer, start, size, keep_bodies=keep_bodies)
+    rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(schema)))).cast(schema)
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
     return [_packed(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
 

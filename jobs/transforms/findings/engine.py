@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, numbers_of, row_key, signed, unsigned
+from jobs.transforms.expressions import name_hashes, null, row_key, signed, unsigned
 from jobs.transforms.replay.evidence import LATEST_ORDER_ACK_MS, was_queued
 from jobs.transforms.replay.inputs import unsettled
 from jobs.transforms.replay.scopes import order_acks
@@ -372,7 +372,7 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     return (
         verdicts.join(F.broadcast(watched), "session_id", "left")
         .select(
-            *numbers_of("scope_key", called="scope"),
+            *name_hashes("scope_key", prefix="scope"),
             F.xxhash64("stream_id").alias("stream_no"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("acknowledged_at").isNotNull().alias("acknowledged"),
@@ -488,7 +488,7 @@ def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
     row, role = F.struct(*_TOLD), F.col("role")
     attempt = F.when(role == "attempt", F.struct("tx_sequence_number", "message_id", "key"))
     grouped = (
-        verdicts.select("*", *numbers_of("scope_key", called="scope"), row_key().alias("key"))
+        verdicts.select("*", *name_hashes("scope_key", prefix="scope"), row_key().alias("key"))
         .join(concerned, [*_SCOPE, "replay_order"])
         .groupBy("kind", *_SEQUENCE, "messages", "session_watched_ns", "intervals")
         .agg(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import numbers_of, row_key, signed, unsigned
+from jobs.transforms.expressions import name_hashes, row_key, signed, unsigned
 from jobs.transforms.replay.coverage import session_coverage
 from jobs.transforms.replay.scopes import passes_through
 from jobs.transforms.replay.verdicts import ALL, SO_FAR, contract
@@ -189,14 +189,14 @@ def transactions(verdicts: DataFrame) -> DataFrame:
             F.when(F.col("interleaved"), row_key("between")),
         )
     )
-    named = verdicts.where(F.col("tx_transaction_id").isNotNull()).select("*", *numbers_of(*_NAMES, called="names"))
+    named = verdicts.where(F.col("tx_transaction_id").isNotNull()).select("*", *name_hashes(*_NAMES, prefix="names"))
     return (
         named.select(
             *("names_no", "names_check", "stream_id", "stream_offset", "captured_ns", "captured_at", "replay_order"),
             *("accepted", "tx_transaction_id", "tx_first", "tx_last"),
-            *numbers_of("stream_id", called="stream"),
-            *numbers_of("scope_key", called="scope"),
-            *numbers_of("source_queue_manager", called="sender"),
+            *name_hashes("stream_id", prefix="stream"),
+            *name_hashes("scope_key", prefix="scope"),
+            *name_hashes("source_queue_manager", prefix="sender"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.substring_index("message_id", "\\", -1).cast("long").alias("ordinal"),
