@@ -1,10 +1,10 @@
-"""Simulated queue managers: captures of what they send one another, and the verdicts that a replay must reach.
+"""Simulates queue managers: writes captures of their traffic, and the truth that a replay must reach.
 
-Senders number, resend and expire transactional messages as [MS-MQQB] 3.1.1.5 and 3.1.1.6 have it, and at times fail
-to; receivers accept, acknowledge and read them, and some sit behind a router. The truth judges every message in the
-capture by the contract's table of verdicts, in a plain loop that shares nothing with the replay. A capture that is not
-whole is judged by what it holds: it may lose frames, begin in the middle of all connections and be cut at its end. Of a
-connection's set-up it loses nothing, so that the truth knows which queue managers a reader can name.
+Senders number, resend and expire transactional messages by [MS-MQQB] 3.1.1.5 and 3.1.1.6, and sometimes fail to;
+receivers accept, acknowledge and read them; some senders are behind a router. `truth` judges every captured message
+with the contract's table of verdicts, in a loop that shares no code with the replay. A capture may lose frames, begin
+in the middle of connections and end early; the truth then is what the remaining bytes allow to be said. Connection
+set-ups are never lost, so the truth knows which queue managers a reader can name.
 """
 
 from contextlib import closing
@@ -44,13 +44,13 @@ def simulate(
     ends_s: int | None = None,
     largest_sender: float = 0.0,
 ) -> None:
-    """Write captures of `messages` transactional messages, and truth.json, to the folder `out`.
+    """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
-    The same arguments write the same bytes; what an earlier run wrote there is replaced. `bodies` are the smallest
-    and the largest body in bytes, `disorder` the share of transactions and of segments with a fault, `file_bytes`
-    about the size of one file of the ring buffer. The capture loses the share `loss` of all frames, and holds what
-    passed from `begins_s` to `ends_s` seconds after the traffic began. The first sender has the share `largest_sender`
-    of all messages, all the same where that is 0. Memory does not grow with `messages`.
+    The same arguments write the same bytes; files of an earlier run are replaced. `bodies`: bytes of the smallest and
+    the largest message body. `disorder`: share of transactions, and of segments, that have a fault. `file_bytes`: approximate size
+    of one file of the ring buffer. `loss`: share of frames that the capture misses. `begins_s`, `ends_s`: seconds after
+    the first traffic between which the capture runs. `largest_sender`: share of all messages that the first sender
+    sends; 0 gives every sender the same. Memory does not grow with `messages`.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,15 +71,13 @@ def simulate(
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
         _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)))
-        tap.at_end = partial(
-            events.after, 2 * SETTLED_NS, events.stop
-        )  # what it holds is delivered by then, and settled
+        tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged
         events.run()
         truth.write()
 
 
 def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault]) -> None:
-    """Let senders start that send so many transactional messages, and the routers that some of them need."""
+    """Starts the senders, which together send `messages` transactional messages, and the routers they need."""
     rng, events = world.rng, world.events
     receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
     routers = [Router(world, index, receiver) for index, receiver in enumerate(receivers)]

@@ -1,4 +1,4 @@
-"""Builders of every packet of the protocol, for tests and the simulator: arguments in, bytes out."""
+"""Builds every packet of the protocol, for the simulator and the tests: arguments in, bytes out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,23 +42,23 @@ NEW_YEAR_2024 = 1_704_067_200
 
 
 def utf16(text: str) -> bytes:
-    """The text as UTF-16LE with its terminator."""
+    """Encodes the text as UTF-16LE with a terminator."""
     return f"{text}\0".encode("utf-16-le")
 
 
 def padded(data: bytes) -> bytes:
-    """The bytes with filling up to a multiple of 4."""
+    """Pads the bytes to a multiple of 4."""
     return data + FILL * (-len(data) % 4)
 
 
 def message_identifier(source: UUID, ordinal: int) -> bytes:
-    """[MS-MQMQ] 2.2.18.1.3 MessageIdentifier, 20 bytes."""
+    """Builds a MessageIdentifier of 20 bytes, [MS-MQMQ] 2.2.18.1.3."""
     return source.bytes_le + ordinal.to_bytes(4, "little")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """A queue as a UserHeader and, where it has a format type, an MQFFormatNameElement name it."""
+    """Names a queue as a UserHeader does and, where it has a format type, an MQFFormatNameElement."""
 
     type: QueueType
     content: bytes = b""
@@ -66,7 +66,7 @@ class QueueName:
 
     @property
     def in_user_header(self) -> bytes:
-        """The bytes in a UserHeader: a direct name says its length and is padded."""
+        """Returns the bytes in a UserHeader; a direct name states its length and is padded."""
         if self.type is QueueType.DIRECT:
             return padded(len(self.content).to_bytes(2, "little") + self.content)
         return self.content
@@ -77,33 +77,33 @@ SAME_AS_ADMIN = QueueName(QueueType.SAME_AS_ADMIN)
 
 
 def direct(name: str) -> QueueName:
-    r"""A direct format name without its prefix: `OS:host\private$\queue`."""
+    r"""Names a queue by a direct format name without its prefix: `OS:host\private$\queue`."""
     return QueueName(QueueType.DIRECT, utf16(name), FormatType.DIRECT)
 
 
 def public(queue: UUID) -> QueueName:
-    """A public queue."""
+    """Names a public queue."""
     return QueueName(QueueType.PUBLIC, queue.bytes_le, FormatType.PUBLIC)
 
 
 def private(identifier: int, on: QueueType = QueueType.PRIVATE_ON_DESTINATION) -> QueueName:
-    """A private queue on the destination, source or admin queue's host, as `on` says."""
+    """Names a private queue on the host of the destination, source or admin queue, as `on` says."""
     return QueueName(on, identifier.to_bytes(4, "little"))
 
 
 def private_on(host: UUID, identifier: int) -> QueueName:
-    """A private queue on a host named in full."""
+    """Names a private queue and its host."""
     return QueueName(QueueType.PRIVATE, message_identifier(host, identifier), FormatType.PRIVATE)
 
 
 def distribution_list(identifier: UUID) -> QueueName:
-    """A distribution list, which only a MultiQueueFormatHeader can name."""
+    """Names a distribution list, which only a MultiQueueFormatHeader can do."""
     return QueueName(QueueType.NONE, identifier.bytes_le, FormatType.DISTRIBUTION_LIST)
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The contents of a SecurityHeader; flags 0x0001 is a SID and nothing else."""
+    """Holds the contents of a SecurityHeader; flags 0x0001 means a SID and nothing else."""
 
     sender_id: bytes = b""
     encryption_key: bytes = b""
@@ -113,7 +113,7 @@ class Security:
     flags: int = 0x0001
 
     def __bytes__(self) -> bytes:
-        """The header with its SecurityData."""
+        """Returns the header with its SecurityData."""
         items = (
             self.sender_id,
             self.encryption_key,
@@ -136,7 +136,7 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class MultiQueueFormat:
-    """The contents of a MultiQueueFormatHeader."""
+    """Holds the contents of a MultiQueueFormatHeader."""
 
     destination: Sequence[QueueName] = ()
     admin: Sequence[QueueName] = ()
@@ -144,7 +144,7 @@ class MultiQueueFormat:
     signature: bytes = b""
 
     def __bytes__(self) -> bytes:
-        """Three address headers and the signature header, each on a multiple of 4."""
+        """Returns three address headers and the signature header, each on a multiple of 4."""
         parts = (
             (SectionId.DESTINATION, self.destination),
             (SectionId.ADMINISTRATION, self.admin),
@@ -169,7 +169,7 @@ def _address_header(section: SectionId, queues: Sequence[QueueName]) -> bytes:
 
 
 def session_header(**fields: int) -> Any:
-    """[MS-MQMQ] 2.2.20.4 SessionHeader: a dpkt packet, by default all zero with a window of 64."""
+    """Builds a SessionHeader, [MS-MQMQ] 2.2.20.4: a dpkt packet, by default all zero with a window of 64."""
     return SessionHeader(**fields)
 
 
@@ -214,10 +214,10 @@ def user_message(
     multi_queue_format: MultiQueueFormat | None = None,
     session: Any = None,
 ) -> bytes:
-    """A UserMessage with the headers that its arguments ask for; [MS-MQMQ] 2.2.20.
+    """Builds a UserMessage with the headers that the arguments ask for, [MS-MQMQ] 2.2.20.
 
-    `sequence` is (TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber) and makes it transactional;
-    `session` is what `session_header` returns and follows at PacketSize.
+    `sequence`: (TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber), which makes it transactional. `session`: a
+    result of `session_header`, placed at PacketSize.
     """
     user = UserHeader(
         source_queue_manager=source.bytes_le,
@@ -301,7 +301,7 @@ def user_message(
 
 
 def _ordering(source: UUID, sender: UUID, direct_name: str | None, body: Any, message: dict[str, Any]) -> bytes:
-    """A packet for the sender's order queue, by identifier or, when given, by direct name."""
+    """Builds a packet for the sender's order queue, named by identifier or, when given, by direct name."""
     by_name = direct_name is not None
     return user_message(
         source,
@@ -325,9 +325,9 @@ def order_ack(
     direct_name: str | None = None,
     **message: Any,
 ) -> bytes:
-    """An OrderAck of the queue manager `source` to `sender`; [MS-MQQB] 2.2.4.
+    """Builds an OrderAck from the queue manager `source` to `sender`, [MS-MQQB] 2.2.4.
 
-    `message`: more arguments of `user_message`, its message_id among them.
+    `message`: further arguments of `user_message`, among them its message_id.
     """
     body = OrderAckBody(
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
@@ -350,9 +350,9 @@ def final_ack(
     direct_name: str | None = None,
     **message: Any,
 ) -> bytes:
-    """A FinalAck of the queue manager `source` for one message of `sender`; [MS-MQQB] 2.2.5.
+    """Builds a FinalAck from the queue manager `source` for one message of `sender`, [MS-MQQB] 2.2.5.
 
-    `message`: more arguments of `user_message`, its message_id among them, and a message_class if it is negative.
+    `message`: further arguments of `user_message`: its message_id, and a message_class if the FinalAck is negative.
     """
     body = FinalAckBody(
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
@@ -380,7 +380,7 @@ def _internal(kind: InternalType, header: Any, *, refused: bool = False) -> byte
 
 
 def session_ack(**fields: int) -> bytes:
-    """A SessionAck with the given fields of its SessionHeader; [MS-MQQB] 2.2.6."""
+    """Builds a SessionAck with these fields of its SessionHeader, [MS-MQQB] 2.2.6."""
     return _internal(InternalType.SESSION_ACK, session_header(**fields))
 
 
@@ -392,7 +392,7 @@ def establish_connection(
     operating_system: int = 0x0310,
     refused: bool = False,
 ) -> bytes:
-    """An EstablishConnection, request or response; [MS-MQQB] 2.2.3."""
+    """Builds an EstablishConnection request or response, [MS-MQQB] 2.2.3."""
     header = EstablishConnectionHeader(
         client_guid=client.bytes_le,
         server_guid=server.bytes_le,
@@ -409,7 +409,7 @@ def connection_parameters(
     window_size: int = 64,
     refused: bool = False,
 ) -> bytes:
-    """A ConnectionParameters, request or response; [MS-MQQB] 2.2.2."""
+    """Builds a ConnectionParameters request or response, [MS-MQQB] 2.2.2."""
     header = ConnectionParametersHeader(
         recoverable_ack_timeout_ms=recoverable_ack_timeout_ms,
         ack_timeout_ms=ack_timeout_ms,

@@ -1,6 +1,6 @@
-"""What a capture holds of the traffic: the files of a ring buffer, and what an incomplete one has of a stream.
+"""Writes the ring buffer of a capture, and tracks which bytes of a stream an incomplete capture holds.
 
-draft-ietf-opsawg-pcap. Record times strictly increase.
+Format: draft-ietf-opsawg-pcap. Record times strictly increase.
 """
 
 import struct
@@ -14,21 +14,21 @@ from typing import BinaryIO
 
 from jobs.simulator.events import MICROSECOND, MILLISECOND, SECOND, Action, Events, nothing
 
-_BURST_NS = 2 * MILLISECOND  # at most: what is lost with the frame whose loss was drawn
-_BURSTS = 0.2  # of losses; the others are of one frame
-SETTLED_NS = SECOND  # longer than a segment takes to come for the last time
+_BURST_NS = 2 * MILLISECOND  # longest loss of several frames
+_BURSTS = 0.2  # share of losses that take several frames
+SETTLED_NS = SECOND  # no segment arrives later than this after its first arrival
 Seen = Callable[[int], None]
-"""Told the time, in ns, of the record that completed a packet in the capture."""
+"""Called with the time, in ns, of the record that completed a packet in the capture."""
 
 
 class RingBuffer:
-    """A capture in pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
+    """Writes a capture as pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
 
     Record times strictly increase. Closing ends the last file.
     """
 
     def __init__(self, folder: Path, prefix: str, file_bytes: int, *, nanoseconds: bool = True) -> None:
-        """Write to `folder`, with times in ns or in us."""
+        """Writes to `folder`, with times in ns or in us."""
         self._folder, self._prefix, self._file_bytes = folder, prefix, file_bytes
         self._unit_ns = 1 if nanoseconds else MICROSECOND
         self._tick = 0
@@ -38,7 +38,7 @@ class RingBuffer:
         self._record = struct.Struct("<IIII").pack
 
     def write(self, time_ns: int, frame: bytes, kept: int | None = None) -> int:
-        """Append a record, or so many bytes of its frame and no more; returns its time in ns."""
+        """Appends a record and returns its time in ns; with `kept`, only so many bytes of the frame are written."""
         self._tick = tick = max(time_ns // self._unit_ns, self._tick + 1)
         seconds, fraction = divmod(tick, SECOND // self._unit_ns)
         if self._file is None or self._room < len(frame):
@@ -48,7 +48,7 @@ class RingBuffer:
         return tick * self._unit_ns
 
     def close(self) -> None:
-        """End the last file."""
+        """Ends the last file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -66,30 +66,30 @@ class RingBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Blindness:
-    """What a capture misses of the frames that pass it."""
+    """Says which frames a capture misses."""
 
     loss: float = 0.0
-    """Share of frames at which it loses that one or, at times, all for a while."""
+    """Share of frames that start a loss: of this frame or, at times, of all frames for a while."""
     begins_ns: int = 0
-    """Its first frame is the first from here on."""
+    """The capture begins with the first frame at or after this time."""
     ends_ns: int | None = None
-    """The first frame from here on is its last, and cut in the middle of the record."""
+    """The first frame at or after this time is the last, and its record is cut in the middle."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it misses nothing."""
+        """Returns whether the capture misses nothing."""
         return not self.loss and not self.begins_ns and self.ends_ns is None
 
 
 class Tap:
-    """Takes the frames that pass it into the capture, unless it is blind to them."""
+    """Takes frames into the capture, except those that the capture misses."""
 
     def __init__(self, ring: RingBuffer, rng: Random, blindness: Blindness) -> None:
-        """Draw losses from `rng`."""
+        """Draws losses from `rng`."""
         self.blindness = blindness
         self.is_whole = blindness.is_whole
         self.take = ring.write
-        """Take a frame that passes at a time in ns; returns the time of its record."""
+        """Takes a frame at a time in ns; returns the time of its record."""
         self.at_end: Action = nothing
         """Called when the capture is cut."""
         self._rng = rng
@@ -97,7 +97,10 @@ class Tap:
         self._cut = False
 
     def look(self, time_ns: int, frame: bytes, *, spared: bool) -> int | None:
-        """Take the frame as far as the capture sees it; returns the time of its record. `spared`: not lost."""
+        """Takes the frame and returns the time of its record, or None if the capture misses it.
+
+        A `spared` frame is never drawn as a loss.
+        """
         blindness = self.blindness
         if time_ns < blindness.begins_ns or self._cut:
             return None
@@ -118,38 +121,37 @@ class Tap:
 
 
 class Held:
-    """What an incomplete capture holds of one direction of a connection, by positions that never wrap.
+    """Tracks what an incomplete capture holds of one direction of a connection, by positions that never wrap.
 
-    Packets are looked at in order, when no segment of theirs can come any more. One of which bytes are missing is
-    nothing to the reader but a run of missing bytes: where some of it is there, and where a later segment, a FIN or
-    an acknowledgment shows that there was something.
+    A packet is examined once no segment of it can arrive any more. If bytes of it are missing, a reader sees only a run
+    of missing bytes: some of the packet was captured, or a later segment, FIN or acknowledgment proves it was sent.
     """
 
     def __init__(self, events: Events, first: int | None, missing: Callable[[], None]) -> None:
-        """Know where the stream begins, or not; `missing` is called at every run of missing bytes."""
+        """Starts at position `first`, or None if unknown; `missing` is called for every run of missing bytes."""
         self._events = events
         self._first = first
         self._missing = missing
         self._parts: list[tuple[int, int, int]] = []
-        self._shown = 0  # position up to which something is known to have been sent
-        self._unshown: int | None = None  # where the first run begins of which nothing is known yet
+        self._shown = 0  # position up to which bytes are proven to have been sent
+        self._unshown: int | None = None  # start of the first missing run that nothing proves yet
 
     def segment(self, start: int, end: int, time_ns: int, *, is_fin: bool = False) -> None:
-        """The capture has the bytes from `start` to `end`, or a FIN there."""
+        """Notes that the capture has the bytes from `start` to `end`, or a FIN there."""
         if not is_fin:
             self._first = start if self._first is None else min(self._first, start)
         insort(self._parts, (start, end, time_ns))
         self.shown(end)
 
     def shown(self, position: int) -> None:
-        """Everything before the position was sent, says what the capture holds."""
+        """Notes that the capture proves everything before the position to have been sent."""
         self._shown = max(self._shown, position)
         if self._unshown is not None and self._unshown < self._shown:
             self._unshown = None
             self._missing()
 
     def packet(self, start: int, end: int, seen: Seen | None) -> None:
-        """A packet (or a FIN) lies there; tell `seen` once it is sure that the capture has all of it."""
+        """Notes a packet (or a FIN) at these positions; calls `seen` once the capture certainly has all of it."""
         self._events.after(SETTLED_NS, self._settle, start, end, seen)
 
     def _settle(self, start: int, end: int, seen: Seen | None) -> None:

@@ -1,4 +1,4 @@
-"""Simulated time: what is to happen when, and how often something goes wrong."""
+"""Runs simulated time, and decides how often something goes wrong."""
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -11,44 +11,44 @@ Action = Callable[..., None]
 
 
 def nothing() -> None:
-    """Do nothing."""
+    """Does nothing."""
 
 
 class Events:
-    """What is to happen, in order of simulated time; `now` is in ns since 1970."""
+    """Runs actions in order of simulated time; `now` is in ns since 1970."""
 
     def __init__(self, start_ns: int) -> None:
-        """Begin at `start_ns` with nothing to do."""
+        """Starts at `start_ns` without any action."""
         self.now = start_ns
         self._heap: list[tuple[int, int, Action, tuple[Any, ...]]] = []
         self._count = 0
 
     def at(self, time_ns: int, action: Action, *arguments: Any) -> None:
-        """Do this then; what is due at the same time is done in the order it was asked for."""
+        """Schedules an action; actions at one time run in the order in which they were scheduled."""
         self._count += 1
         heappush(self._heap, (time_ns, self._count, action, arguments))
 
     def after(self, delay_ns: int, action: Action, *arguments: Any) -> None:
-        """Do this when the delay is over."""
+        """Schedules an action after a delay."""
         self.at(self.now + delay_ns, action, *arguments)
 
     def run(self) -> None:
-        """Go on until nothing is left to do."""
+        """Runs until no action is left."""
         heap = self._heap
         while heap:
             self.now, _, action, arguments = heappop(heap)
             action(*arguments)
 
     def stop(self) -> None:
-        """Leave everything undone."""
+        """Drops all actions that are left."""
         self._heap.clear()
 
 
 class Faults(Generic[_Kind]):
-    """Strikes a share of all chances; every kind comes up once before any comes up again."""
+    """Draws faults for a share of all chances; every kind comes up once before any comes up again."""
 
     def __init__(self, rng: Random, share: float, kinds: Sequence[_Kind]) -> None:
-        """Draw from these kinds."""
+        """Draws from these kinds."""
         self._random = rng.random
         self._share = share
         self._kinds = self._shuffled(rng, kinds)
@@ -59,5 +59,5 @@ class Faults(Generic[_Kind]):
             yield from rng.sample(kinds, len(kinds))
 
     def strike(self) -> _Kind | None:
-        """The fault of this chance, if it has one."""
+        """Returns the fault of this chance, or None."""
         return next(self._kinds) if self._random() < self._share else None

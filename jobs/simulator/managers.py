@@ -1,4 +1,4 @@
-"""Queue managers that send, route and receive; and what goes wrong with them."""
+"""Simulates queue managers that send, route and receive, and what goes wrong with them."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,20 +16,23 @@ from jobs.simulator.world import Host, Line, Link, World
 from schemas.wire import QueueType
 
 _RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
-_CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent: some of it has arrived
+_CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent, when part of it has arrived
 _RESTART_NS = 20 * SECOND, 60 * SECOND
 _BETWEEN_RESTARTS_NS = 600 * SECOND  # of a receiver, at least
 _LAST_NUMBER = 0xFFFFFFFF
 _TRANSACTION_IDS = 1 << 20
 _TRANSACTION_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
 _TRANSACTION_BITS = 0x2, 0x4, 0x8  # FA, FM, LM
-_EXPRESS_SHARE = 0.05  # of transactions, behind which a message goes that is not transactional
-_FINAL_ACK_SHARE = 0.05  # of transactions, whose messages ask for a FinalAck
-_SHORT_LIVED_SHARE, _SHORT_LIFE_S = 0.1, 25  # of messages; shorter than the first wait for an OrderAck
-_BUSY_SHARE, _IDLE_SHARE = 0.8, 0.005  # of pauses between transactions; the rest is long enough for an OrderAck
+_EXPRESS_SHARE = 0.05  # share of transactions that a non-transactional message follows
+_FINAL_ACK_SHARE = 0.05  # share of transactions whose messages ask for a FinalAck
+_SHORT_LIVED_SHARE, _SHORT_LIFE_S = (
+    0.1,
+    25,
+)  # share of messages; the life is shorter than the first wait for an OrderAck
+_BUSY_SHARE, _IDLE_SHARE = 0.8, 0.005  # shares of pauses; the remaining ones are long enough for an OrderAck
 _BUSY_NS = MILLISECOND, 50 * MILLISECOND
 _PAUSE_NS = 600 * MILLISECOND, 3 * SECOND
-_SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # two, five and ten times is everything sent again
+_SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # everything is resent two, five and ten times
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
 _IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
 _TIMESTAMPS = 1 << 12  # between those of two senders; a restore takes the next
@@ -40,23 +43,23 @@ _NAT_ADDRESSES = {4: "203.0.113.7", 6: "2001:db8::7"}
 
 
 class Receiver(Host):
-    """A receiving queue manager."""
+    """Receives messages, and acknowledges them."""
 
     _ordinal = 0
 
     def __init__(self, rng: Random, events: Events, index: int) -> None:
-        """Have sent no message."""
+        """Starts without having sent a message."""
         super().__init__(rng, _RECEIVER_ADDRESSES, index)
         self._events = events
         self._may_restart_ns = 0
 
     def next_ordinal(self) -> int:
-        """The MessageID of the next acknowledgment."""
+        """Returns the MessageID of the next acknowledgment."""
         self._ordinal += 1
         return self._ordinal
 
     def restart(self, down_ns: int) -> None:
-        """Break all sessions, and answer again after a while; the incoming states are on disk. Not too often."""
+        """Breaks all sessions and answers again later; incoming states are on disk. Does nothing soon after a restart."""
         if self._events.now < self._may_restart_ns:
             return
         self._may_restart_ns = self._events.now + _BETWEEN_RESTARTS_NS
@@ -66,10 +69,10 @@ class Receiver(Host):
 
 
 class Router(Host):
-    """A routing server: what it takes it sends on, until the next has acknowledged it ([MS-MQQB] 3.1.5.8.2)."""
+    """Routes messages: keeps each until the next queue manager has acknowledged it ([MS-MQQB] 3.1.5.8.2)."""
 
     def __init__(self, world: World, index: int, receiver: Receiver) -> None:
-        """Route to one receiver."""
+        """Routes to one receiver."""
         super().__init__(world.rng, _ROUTER_ADDRESSES, index)
         line = Line(self.addresses[4], is_direct=False, hops=1)
         self.link = Link(world, self.guid, receiver, line, _arrive, self._opened)
@@ -78,7 +81,7 @@ class Router(Host):
         self._waiting: list[tuple[Message, int]] = []
 
     def take(self, _: Session, message: Message, previous: int) -> None:
-        """Send a message on, or keep it until there is a session."""
+        """Sends a message on, or keeps it until there is a session."""
         session = self.link.session
         if session is None:
             self._waiting.append((message, previous))
@@ -103,24 +106,24 @@ def _arrive(session: Session, message: Message, previous: int) -> None:
 
 
 class Fault(Enum):
-    """What goes wrong with a transaction."""
+    """Lists what can go wrong with a transaction."""
 
-    EXPIRED = auto()  # the message before it expires before it is sent
-    LOST = auto()  # its first message is not sent until it is sent again
-    LOST_AND_EXPIRED = auto()  # nor then, unless that is soon
-    POSTPONED = auto()  # its first message is sent behind the others, which do not count it
+    EXPIRED = auto()  # the message before it expires unsent
+    LOST = auto()  # its first message is sent only by a resend
+    LOST_AND_EXPIRED = auto()  # the same, and it may expire before the resend
+    POSTPONED = auto()  # its first message is sent after the others, whose previous numbers skip it
     NOT_ACKNOWLEDGED = auto()  # the receiver loses its OrderAck
-    SILENT = auto()  # the receiver loses all OrderAcks for long, in which the sender has nothing new to send
+    SILENT = auto()  # all OrderAcks are lost for long; the sender sends nothing new
     DISCONNECTED = auto()  # the session breaks before the OrderAck
-    CUT = auto()  # the network is cut while it is under way
-    RESTARTED = auto()  # the sender is started anew while it is under way
-    RECEIVER_RESTARTED = auto()  # the receiver is
+    CUT = auto()  # the network is cut in the middle of it
+    RESTARTED = auto()  # the sender restarts in the middle of it
+    RECEIVER_RESTARTED = auto()  # the receiver restarts in the middle of it
     RESTORED = auto()  # the sender is restored from a backup before its last message is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What is particular about a sender."""
+    """Describes a sender."""
 
     queues: tuple[QueueType, ...] = (QueueType.DIRECT,)
     numbered_per_queue: bool = False
@@ -132,18 +135,18 @@ class Branch:
     sequence_ordinal: int = 1  # TxSequenceID.Ordinal
     message_ordinal: int = 1  # MessageID
     sent_before: int = 0
-    """TxSequenceNumber of the last message that was sent before the capture began; 0: there was no session."""
+    """TxSequenceNumber of the last message sent before the capture began; 0 if there was no session."""
     order_ack_first: bool = False
-    """Of what was sent before, the capture still holds the OrderAck."""
+    """The capture still holds the OrderAck of what was sent before it began."""
 
     @property
     def shares_numbers(self) -> bool:
-        """Whether several queues are numbered together."""
+        """Returns whether several queues are numbered together."""
         return len(self.queues) > 1 and not self.numbered_per_queue
 
     @property
     def needs_names(self) -> bool:
-        """Whether the replay must have seen the names of queue managers to judge its messages as the truth does."""
+        """Returns whether a replay must know the queue managers' names to judge the messages as the truth does."""
         return self.is_routed or self.shares_numbers
 
 
@@ -167,12 +170,12 @@ BRANCHES = (
 
 
 class Sender:
-    """A sending queue manager: commits transactions until its quota is used up and all is acknowledged."""
+    """Commits transactions until its quota is used up and all is acknowledged."""
 
     def __init__(
         self, world: World, faults: Faults[Fault], index: int, receiver: Receiver, router: Router, quota: int
     ) -> None:
-        """Make the streams; `quota` is how many transactional messages are to be sent."""
+        """Creates the streams; `quota` is the number of transactional messages to send."""
         rng = world.rng
         self.branch = branch = BRANCHES[index % len(BRANCHES)]
         self._world, self._faults = world, faults
@@ -217,7 +220,7 @@ class Sender:
         return streams
 
     def start(self) -> None:
-        """Connect, or go on from before the capture began."""
+        """Connects, or continues a session from before the capture."""
         if not self.branch.sent_before:
             self.link.connect()
             return
@@ -231,16 +234,16 @@ class Sender:
         self.link.begin(session)
 
     def _next_sequence_id(self) -> int:
-        """A TxSequenceID above all before it."""
+        """Returns a TxSequenceID above all earlier ones."""
         self._sequence_ordinal += 1
         return self._timestamp << 32 | self._sequence_ordinal
 
     def _answer(self, packet: bytes, deliver: Action, *arguments: Any, **how: Any) -> None:
-        """Send a packet of the receiver's back the way that messages come."""
+        """Sends a packet of the receiver back along the path of the messages."""
         post_back([link.session for link in self._links], packet, deliver, *arguments, **how)
 
     def _opened(self, session: Session) -> None:
-        """Send again what is unacknowledged, and go on."""
+        """Resends what is unacknowledged, then continues."""
         for stream in self._streams:
             stream.session = session
             stream.resend(session)
@@ -249,15 +252,15 @@ class Sender:
         self._work(self._turn)
 
     def _after(self, delay_ns: int) -> None:
-        """Go on then, unless a new session is opened before."""
+        """Continues after a delay, unless a new session opens first."""
         self._turn += 1
         self._world.events.after(delay_ns, self._work, self._turn)
 
     def _work(self, turn: int) -> None:
-        """Commit a transaction and pause, or finish."""
+        """Commits a transaction and pauses, or finishes."""
         session, events, rng = self.link.session, self._world.events, self._world.rng
         if turn != self._turn or session is None:
-            return  # a session is, or will be, opened
+            return  # another session is open, or will be
         silent = any(stream.silent_until_ns > events.now for stream in self._streams)
         fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
         if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
@@ -282,7 +285,7 @@ class Sender:
             self._after(_WAIT_NS)
 
     def _commit(self, session: Session) -> Fault | None:
-        """Send the messages of a transaction, faults and all; returns the fault."""
+        """Sends the messages of a transaction, with a fault if one strikes; returns the fault."""
         world = self._world
         stream = world.rng.choice(self._streams)
         room = _LAST_NUMBER - stream.number
@@ -333,7 +336,7 @@ class Sender:
         return fault
 
     def _transaction(self, stream: Stream, count: int) -> list[tuple[Message, int]]:
-        """New messages of one transaction, each with its PreviousTxSequenceNumber."""
+        """Creates the messages of one transaction, each with its PreviousTxSequenceNumber."""
         rng = self._world.rng
         self._transaction_id = (self._transaction_id + 1) % _TRANSACTION_IDS
         final_ack_required, first, last = _TRANSACTION_BITS
@@ -341,7 +344,7 @@ class Sender:
         messages = []
         for index in range(count):
             stream.number += 1
-            # The first of a transaction go to one queue after the other: what is numbered together shows.
+            # The first messages go to one queue after the other, so that the capture shows which queues share numbers.
             each_queue = index < len(stream.templates)
             message = self._message(stream, stream.templates[index] if each_queue else rng.choice(stream.templates))
             message.sequence_id, message.number = stream.sequence_id, stream.number

@@ -1,7 +1,7 @@
-"""A simulated network: TCP connections with the faults of a network, past a tap.
+"""Simulates TCP connections, with the faults of a network, past the tap of a capture.
 
-The tap stands beside the acceptors, so what has passed it is what they have received. Frames are captured as they
-pass it. Ethernet, IPv4 [RFC 791], IPv6 [RFC 8200], TCP [RFC 9293].
+The tap is next to the acceptors: what has passed it, they have received. Ethernet, IPv4 [RFC 791], IPv6 [RFC 8200],
+TCP [RFC 9293].
 """
 
 import struct
@@ -27,24 +27,24 @@ _ACK_EVERY = 2  # segments, RFC 9293 3.8.6.3
 _RETRANSMISSION_NS = 200 * MILLISECOND
 _OVERTAKING_NS = 200 * MICROSECOND
 _QUIET_NS = 50 * MILLISECOND  # longer than a delayed ACK and than the segments of one retransmission
-_WORD = 4  # bytes of which all segments hold a multiple: nothing else in a stream ends where a segment does
+_WORD = 4  # all segments hold a multiple of 4 bytes, so that nothing else in a stream ends where a segment does
 
 
 class Endpoint(NamedTuple):
-    """An address and a TCP port."""
+    """Holds an address and a TCP port."""
 
     address: IPv4Address | IPv6Address
     port: int
 
 
 def _words(data: bytes) -> int:
-    """The sum of the data's 16-bit words modulo 2^16 - 1 [RFC 1071]: in that ring a number is the sum of its words."""
+    """Returns the sum of the data's 16-bit words modulo 2^16 - 1, [RFC 1071]; modulo that, a number equals that sum."""
     number = int.from_bytes(data, "big")
     return (number << 8 if len(data) & 1 else number) % 0xFFFF
 
 
 class FrameBuilder:
-    """Frames from one endpoint to another; what does not change from frame to frame is summed up beforehand."""
+    """Builds frames from one endpoint to another; the constant part of the checksums is computed once."""
 
     _V4 = struct.Struct(">14sBBHHHBBH4s4sHHIIHHHH").pack
     _V6 = struct.Struct(">14sIHBB16s16sHHIIHHHH").pack
@@ -52,7 +52,7 @@ class FrameBuilder:
     _HOPS = 64
 
     def __init__(self, source: Endpoint, target: Endpoint) -> None:
-        """Both endpoints are of one IP version."""
+        """Takes two endpoints of one IP version."""
         self._is_v4 = source.address.version == 4  # noqa: PLR2004 - the version
         self._addresses = source.address.packed, target.address.packed
         self._ports = source.port, target.port
@@ -65,7 +65,7 @@ class FrameBuilder:
         self.segment_size = _MTU - (20 if self._is_v4 else 40) - _TCP_HEADER
 
     def frame(self, seq: int, ack: int, flags: int, payload: bytes = b"", options: bytes = b"") -> bytes:
-        """One TCP segment in one frame, both checksums right; `options` are padded to a multiple of 4."""
+        """Returns one TCP segment in one frame with both checksums right; `options` are padded to a multiple of 4."""
         content = options + payload
         length = _TCP_HEADER + len(content)
         control = (_TCP_HEADER + len(options)) << 10 | flags  # the data offset counts 32-bit words
@@ -82,35 +82,35 @@ class FrameBuilder:
 
 
 class SegmentFault(Enum):
-    """What a network does to a segment with data."""
+    """Lists what the network can do to a segment with data."""
 
     DUPLICATED = auto()
     OVERTAKEN = auto()
-    LOST = auto()  # before the tap: it comes again, in other segments
-    REPEATED = auto()  # its acknowledgment is lost: it comes again, in other segments
+    LOST = auto()  # lost before the tap: resent in other segments
+    REPEATED = auto()  # its acknowledgment is lost: resent in other segments
 
 
 class Network:
-    """The tap, and the faults of what leads to it."""
+    """Leads frames to the tap, and draws the faults on the way."""
 
     def __init__(self, events: Events, rng: Random, tap: Tap, disorder: float) -> None:
-        """Strike `disorder` of all segments with data."""
+        """Lets a fault strike the share `disorder` of all segments with data."""
         self.events, self.rng, self.tap = events, rng, tap
         self.faults = Faults(rng, disorder, tuple(SegmentFault))
 
 
 class Direction:
-    """One direction of a TCP connection; positions are sequence numbers that never wrap.
+    """Simulates one direction of a TCP connection; positions are sequence numbers that never wrap.
 
-    What is written is delivered when the tap has seen its last byte and every byte before it.
+    A packet is delivered once the tap has seen its last byte and every byte before it.
     """
 
     back: "Direction"
     held: Held | None = None
-    """What the capture holds, when it may not be everything."""
+    """Tracks what the capture holds, if the capture may miss something."""
 
     def __init__(self, connection: "Connection", frames: FrameBuilder, position: int, latency_ns: int) -> None:
-        """Have sent and received everything before `position`; a frame takes `latency_ns` to the tap."""
+        """Starts with everything before `position` sent and received; a frame takes `latency_ns` to the tap."""
         self._connection = connection
         self._network, self._events = connection.network, connection.network.events
         self._frames = frames
@@ -120,20 +120,20 @@ class Direction:
         self._written: list[bytes | bytearray] = []
         self._undelivered: deque[tuple[int, Seen | None, Action, tuple[Any, ...]]] = deque()
         self.early: list[tuple[int, int]] = []
-        """What has been received behind a hole."""
+        """Ranges received beyond missing bytes."""
         self._ack_is_due = False
         self._line_free_ns = 0
         self.settled_ns = 0
-        """When the last frame of this direction will have passed the tap."""
+        """Time at which the last frame of this direction will have passed the tap."""
 
     def write(self, packet: bytes | bytearray, deliver: Action, *arguments: Any, seen: Seen | None = None) -> None:
-        """Send this with the next flush; call `deliver` when it has arrived, and `seen` when it is in the capture."""
+        """Queues a packet for the next flush; `deliver` is called on arrival, `seen` when the capture has it."""
         self._written.append(packet)
         self.sent += len(packet)
         self._undelivered.append((self.sent, seen, deliver, arguments))
 
     def flush(self) -> None:
-        """Send what was written in segments as full as can be."""
+        """Sends the queued packets in segments as full as possible."""
         if not self._written:
             return
         data = b"".join(self._written)
@@ -144,7 +144,7 @@ class Direction:
             self._send(data, base, low, min(low + size, len(data)))
 
     def control(self, flags: int, then: Action) -> None:
-        """Send a segment with no data (SYN, FIN, RST, or the last ACK), and do `then` when it has arrived."""
+        """Sends a segment without data (SYN, FIN, RST or the last ACK), and calls `then` on arrival."""
         options = b"\x02\x04" + self._frames.segment_size.to_bytes(2, "big") if flags & SYN else b""
         ack = self.back.received if flags & ACK else 0
         frame = self._frames.frame(self.sent & _SEQUENCE_MASK, ack & _SEQUENCE_MASK, flags, options=options)
@@ -153,13 +153,13 @@ class Direction:
         self._events.at(self._slot(len(frame)), self._arrive_control, frame, flags, 0 if flags & RST else ack, then)
 
     def acknowledge(self) -> None:
-        """Send an ACK, with no data, of what the other direction has received."""
+        """Sends an ACK without data for what the other direction has received."""
         ack = self.back.received
         frame = self._frame(b"", self.sent, ack, ACK)
         self._events.at(self._slot(len(frame)), self._arrive_ack, frame, ack)
 
     def end(self) -> None:
-        """Nothing passes the tap any more; a packet of which some has is one that the capture has a part of."""
+        """Ends the direction; the capture has only a part of a packet that has partly passed the tap."""
         if self.held is None:
             if self._undelivered and self.received > self._delivered:
                 self._connection.missing()
@@ -173,14 +173,14 @@ class Direction:
         return self._frames.frame(position & _SEQUENCE_MASK, ack & _SEQUENCE_MASK, flags, payload)
 
     def _slot(self, size: int) -> int:
-        """When a frame of this size, sent now, passes the tap: behind those sent before it."""
+        """Returns when a frame of this size, sent now, passes the tap: after all frames sent before it."""
         time_ns = max(self._events.now + self._latency_ns, self._line_free_ns)
         self._line_free_ns = time_ns + size * _NS_PER_BYTE
         self.settled_ns = max(self.settled_ns, self._line_free_ns)
         return time_ns
 
     def _send(self, data: bytes, base: int, low: int, high: int) -> None:
-        """Send a segment of what was flushed, `data` from position `base` on."""
+        """Sends a segment of the flushed `data`, which begins at position `base`."""
         ack = self.back.received
         frame = self._frame(data[low:high], base + low, ack, ACK | PSH if high == len(data) else ACK)
         time_ns = self._slot(len(frame))
@@ -199,7 +199,7 @@ class Direction:
             self._events.at(time_ns + _RETRANSMISSION_NS, self._send_again, data, base, low, high)
 
     def _send_again(self, data: bytes, base: int, low: int, high: int) -> None:
-        """Send the bytes again, cut otherwise and with some of those around them."""
+        """Sends the bytes again, in other segments and with some of the bytes around them."""
         rng, size = self._network.rng, self._frames.segment_size
         start = rng.randint(max(0, low - size), low) // _WORD * _WORD
         while start < high:
@@ -214,7 +214,7 @@ class Direction:
         self._events.at(time_ns, self._arrive, frame, start, end, ack)
 
     def _pass_tap(self, frame: bytes, ack: int) -> int | None:
-        """A frame of this direction passes the tap; returns the time of its record, when it is captured."""
+        """Lets a frame of this direction pass the tap; returns the time of its record if it is captured."""
         connection = self._connection
         if connection.is_cut:
             return None
@@ -282,7 +282,7 @@ class Direction:
 
 
 class Connection:
-    """A TCP connection, from the host that opens it (`up`) to the one beside the tap (`down`) and back."""
+    """Simulates a TCP connection, from the host that opens it (`up`) to the one next to the tap (`down`) and back."""
 
     def __init__(
         self,
@@ -294,17 +294,17 @@ class Connection:
         *,
         is_open: bool = False,
     ) -> None:
-        """Begin at these sequence numbers, or be open already with everything before them sent."""
+        """Starts at these sequence numbers, either closed or open with everything before them sent."""
         self.network = network
         self.initiator = initiator
         self.is_opening = not is_open
-        """It is being set up: an incomplete capture loses nothing of that."""
+        """The connection is being set up, of which an incomplete capture loses nothing."""
         self.is_cut = False
         self.missing: Action = nothing
-        """Called when the capture turns out to lack, or to have in part, what `up` carried."""
+        """Called when the capture lacks bytes, or part of a packet, of what `up` carried."""
         self._events = network.events
         self.begins_captured = not is_open and self._events.now >= network.tap.blindness.begins_ns
-        """Whether the capture has seen it being set up."""
+        """The capture holds the connection's set-up."""
         self.up = Direction(self, FrameBuilder(initiator, acceptor), positions[0], latency_ns)
         self.down = Direction(self, FrameBuilder(acceptor, initiator), positions[1], 0)
         self.up.back, self.down.back = self.down, self.up
@@ -315,7 +315,7 @@ class Connection:
             )
 
     def open(self, then: Action) -> None:
-        """Shake hands, and do `then` when the connection is established."""
+        """Shakes hands, and calls `then` when the connection is established."""
 
         def established() -> None:
             self.up.control(ACK, then)
@@ -326,7 +326,7 @@ class Connection:
         self.up.control(SYN, answer)
 
     def close(self, then: Action, *, reset: bool = False) -> None:
-        """Finish when all that was sent has arrived, and do `then`; nothing may be written any more."""
+        """Finishes when all that was sent has arrived, then calls `then`; nothing may be written any more."""
 
         def closed() -> None:
             self.up.control(ACK, then)
@@ -345,7 +345,7 @@ class Connection:
         finish()
 
     def cut(self, then: Action) -> None:
-        """Lose all that is under way, and do `then`; holes are filled before, and nothing may be written any more."""
+        """Drops everything under way and calls `then`, after missing bytes are filled; nothing may be written any more."""
         if self.up.early or self.down.early:
             self._events.after(MILLISECOND, self.cut, then)
             return

@@ -1,4 +1,4 @@
-"""Messages, and the packets that they travel in: built once for a sender and a queue, patched for every message."""
+"""Builds message packets: a template for each sender and queue, patched for every message."""
 
 import struct
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from udfs.msmq.identifiers import direct_name, private_name
 
 
 def _offset(header: Header, field: str) -> int:
-    """Where a field begins in its header."""
+    """Returns where a field begins in its header."""
     names = [f.attribute for f in header.fixed]
     return sum(f.size for f in header.fixed[: names.index(field)])
 
@@ -37,10 +37,10 @@ _PACK_BODY_SIZES = struct.Struct("<II").pack_into  # MessageSize, AllocationBody
 
 
 class Template:
-    """The packets of one sender to one queue."""
+    """Builds the packets of one sender to one queue."""
 
     def __init__(self, source: UUID, receiver: UUID, queue: build.QueueName, *, transactional: bool = True) -> None:
-        """A direct queue's host is named by the queue itself, a private one's by `receiver`."""
+        """Takes the queue; a direct queue names its own host, a private one's host is `receiver`."""
         self.is_direct = queue.type is QueueType.DIRECT
         label = f"From {source}"
         packet = build.user_message(
@@ -60,7 +60,7 @@ class Template:
         self._head = packet[: self._properties + MESSAGE_PROPERTIES_HEADER.size + len(build.utf16(label))]
 
     def packet(self, message: "Message", previous: int, hops: int = 0) -> bytearray:
-        """The message as it is sent with this PreviousTxSequenceNumber, behind so many routing servers."""
+        """Returns the message's packet with this PreviousTxSequenceNumber, after so many routing servers."""
         packet = bytearray(self._head)
         size = len(message.body)
         _PACK_SENT(packet, _SENT_AT, message.sent_at_s, message.ordinal)
@@ -79,7 +79,7 @@ class NumberedStream(Protocol):
     """Takes the messages that are numbered together: at their receiver, and in the capture."""
 
     judge: Callable[..., None]
-    """Called with (message, previous, connection, time in ns) once the capture holds all of the message's packet."""
+    """Called with (message, previous, connection, time in ns) when the capture holds all of the message's packet."""
 
     def arrive(self, session: Any, message: "Message", previous: int) -> None:
         """Takes the message at its receiver."""
@@ -87,7 +87,7 @@ class NumberedStream(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A message in its sender's table; `sequence_id` and `number` are 0 when it is not transactional."""
+    """Holds a message of the sender's table; `sequence_id` and `number` are 0 when it is not transactional."""
 
     stream: NumberedStream
     template: Template
@@ -102,5 +102,5 @@ class Message:
     """The capture shows that its (TxSequenceID, TxSequenceNumber) was accepted."""
 
     def has_expired(self, now_s: int) -> bool:
-        """Whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""
+        """Returns whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""
         return now_s - self.sent_at_s > self.time_to_reach_s

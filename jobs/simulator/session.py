@@ -1,4 +1,4 @@
-"""A protocol session on a TCP connection: set-up, the window, SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.1.6.1)."""
+"""Simulates a protocol session on a TCP connection: set-up, window, SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.1.6.1)."""
 
 from collections import deque
 from functools import partial
@@ -19,12 +19,12 @@ _HAS_SESSION_HEADER = 0x10
 
 
 class Side:
-    """One queue manager's counts on a session, and the SessionAcks it sends ([MS-MQQB] 3.1.1.4, 3.1.6.4)."""
+    """Keeps one queue manager's counts on a session, and sends its SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.6.4)."""
 
     peer: "Side"
 
     def __init__(self, session: "Session", direction: Direction) -> None:
-        """Count from 0, as every TCP connection does; `direction` leads to the peer."""
+        """Counts from 0, as every TCP connection does; `direction` leads to the peer."""
         self.direction = direction
         self._session = session
         self._events = session.events
@@ -36,13 +36,13 @@ class Side:
 
     @property
     def unacknowledged(self) -> int:
-        """UserMessage-shaped packets that the peer has not acknowledged."""
+        """Returns the number of UserMessage-shaped packets that the peer has not acknowledged."""
         return self._sent - self._acknowledged
 
     def post(
         self, packet: bytearray, deliver: Action, *arguments: Any, recoverable: bool, seen: Seen | None = None
     ) -> None:
-        """Write a UserMessage-shaped packet; it carries a SessionHeader when 75 % of the ack timer have run."""
+        """Sends a UserMessage-shaped packet; it gets a SessionHeader once 75 % of the ack timer have passed."""
         self._sent += 1
         self._sent_recoverable += recoverable
         acknowledged = None
@@ -53,7 +53,7 @@ class Side:
         self.direction.write(packet, self.peer.take, acknowledged, recoverable, deliver, arguments, seen=seen)
 
     def take(self, acknowledged: int | None, recoverable: bool, deliver: Action, arguments: tuple[Any, ...]) -> None:
-        """Count a packet from the peer, and pass it on."""
+        """Counts a packet from the peer, and delivers it."""
         if acknowledged is not None:
             self.acknowledged_up_to(acknowledged)
         self._received += 1
@@ -68,7 +68,7 @@ class Side:
         deliver(*arguments)
 
     def acknowledged_up_to(self, count: int) -> None:
-        """The peer has received so many packets."""
+        """Notes how many packets the peer has received."""
         self._acknowledged = count
         self._session.pump()
 
@@ -87,7 +87,7 @@ class Side:
             self.direction.flush()
 
     def _counts(self) -> dict[str, int]:
-        """The fields of a SessionHeader, [MS-MQMQ] 2.2.20.4; what it acknowledges needs no more acknowledgment."""
+        """Returns the fields of a SessionHeader, [MS-MQMQ] 2.2.20.4, and stops the ack timer."""
         unanswered = self._received_recoverable - self._answered_recoverable
         counts = {
             "ack_sequence_number": self._received,
@@ -102,10 +102,10 @@ class Side:
 
 
 class Session:
-    """A session between a queue manager and the next, which takes its messages."""
+    """Simulates a session between a queue manager and the next one, which takes its messages."""
 
     def __init__(self, connection: Connection, take: Action, *, hops: int, is_final: bool) -> None:
-        """Be closed, with nothing to send; `hops`: routing servers before it, `is_final`: the next hop is the last."""
+        """Starts closed; `hops`: routing servers before it, `is_final`: the next queue manager is the destination."""
         self.events: Events = connection.network.events
         self.open = False
         self.connection = connection
@@ -118,11 +118,11 @@ class Session:
 
     @property
     def initiator(self) -> str:
-        """The sender's address as the receiver sees it."""
+        """Returns the sender's address as the receiver sees it."""
         return str(self.connection.initiator.address)
 
     def establish(self, client: UUID, server: UUID, booted_ns: int, then: Action, *, is_direct: bool) -> None:
-        """Connect, exchange EstablishConnection and ConnectionParameters, and do `then`."""
+        """Connects, exchanges EstablishConnection and ConnectionParameters, and calls `then`."""
         named = build.NULL if is_direct else server
         time_stamp_ms = (self.events.now - booted_ns) // MILLISECOND & 0xFFFFFFFF
         exchange = iter(
@@ -145,31 +145,31 @@ class Session:
         self.connection.open(step)
 
     def begin(self, then: Action) -> None:
-        """Be open, whether the capture saw how or not, and do `then`."""
+        """Opens the session, whether or not the capture saw its set-up, and calls `then`."""
         self.open = True
         self.connection.is_opening = False
         then(self)
 
     def close(self, then: Action, *, reset: bool = False) -> None:
-        """Send nothing more; do `then` when all that was sent has arrived and the connection is closed."""
+        """Stops sending; calls `then` when all that was sent has arrived and the connection is closed."""
         self.open = False
         self.connection.close(then, reset=reset)
 
     def cut(self, then: Action) -> None:
-        """Lose the connection with all that is under way, and do `then`."""
+        """Drops the connection with everything under way, and calls `then`."""
         self.open = False
         self.connection.cut(then)
 
     def send(self, message: Message, previous: int) -> None:
-        """Send a message as soon as the window lets it, with the next `pump`."""
+        """Queues a message, which the next `pump` sends if the window allows it."""
         self._backlog.append((message, previous))
 
     def left(self) -> list[tuple[Message, int]]:
-        """What the peer has not acknowledged, and what was not sent."""
+        """Returns the messages that the peer has not acknowledged, then those not yet sent."""
         return [*self._under_way, *self._backlog]
 
     def pump(self) -> None:
-        """Send what the window lets through."""
+        """Sends as many queued messages as the window allows."""
         near, backlog, under_way = self.near, self._backlog, self._under_way
         while len(under_way) > near.unacknowledged:
             under_way.popleft()

@@ -1,6 +1,6 @@
-"""A stream of transactional messages: the sender's table of them, the receiver's state, and the acknowledgments.
+"""Simulates one stream of transactional messages: the sender's table, the receiver's state, the acknowledgments.
 
-The sender's half is [MS-MQQB] 3.1.1.5, 3.1.5.6, 3.1.6.5, the receiver's 3.1.5.8.6, 3.1.6.9, 3.1.7.2.2, 3.1.7.17.
+Sender: [MS-MQQB] 3.1.1.5, 3.1.5.6, 3.1.6.5. Receiver: 3.1.5.8.6, 3.1.6.9, 3.1.7.2.2, 3.1.7.17.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ class Stream:
         next_sequence_id: Callable[[], int],
         answer: Answer,
     ) -> None:
-        """Begin a sequence with no message in it; `answer` sends a packet of the receiver's to the sender."""
+        """Begins an empty sequence; `answer` sends a packet of the receiver to the sender."""
         self.templates = templates
         self.verdicts = verdicts
         self.judge = verdicts.judge
@@ -59,12 +59,12 @@ class Stream:
         """The sender's last session."""
         self.unacknowledged: deque[Message] = deque()
         self.left_behind: list[Message] = []
-        """Messages of a sequence from before a restore, to be sent behind the new one's first."""
+        """Messages of a sequence from before a restore, which are sent after the first message of the new one."""
         self.sequence_id = next_sequence_id()
         self.number = self.last_sent = 0
         self.loses_order_ack = False
         self.silent_until_ns = 0
-        """When the receiver's OrderAcks are no more lost."""
+        """Time until which the receiver's OrderAcks are lost."""
         self._events, self._rng = events, rng
         self._source, self._receiver = source, receiver
         self._next_sequence_id, self._answer = next_sequence_id, answer
@@ -74,40 +74,40 @@ class Stream:
         self._arrived_on: Session | None = None
         self._order_ack_due = 0  # ns; 0 when none is
         self._order_ack_sent = events.now
-        self._unread = 0  # messages in the queue of which a FinalAck will tell
-        self._final_acks: dict[int, bytes] = {}  # that have not arrived, by their MessageID
+        self._unread = 0  # messages in the queue that will get a FinalAck
+        self._final_acks: dict[int, bytes] = {}  # those that have not arrived, by MessageID
 
     @property
     def is_settled(self) -> bool:
-        """Whether the sender waits for no acknowledgment."""
+        """Returns whether the sender waits for no acknowledgment."""
         return not (self.unacknowledged or self._unread or self._final_acks)
 
     # --- the sender's half ---
 
     def go_on_from(self, number: int) -> None:
-        """Have sent, and had accepted, everything up to this number."""
+        """Continues after this number, as if everything up to it had been sent and accepted."""
         self.number = self.last_sent = number
         self._incoming = self.sequence_id, number
 
     def begin_sequence(self) -> None:
-        """Number from 1 under the next TxSequenceID."""
+        """Numbers from 1 under the next TxSequenceID."""
         self.sequence_id = self._next_sequence_id()
         self.number = self.last_sent = 0
 
     def restore(self) -> None:
-        """Forget the table, as a queue manager does that comes back from a backup; what was sent turns up later."""
+        """Forgets the table, as a queue manager restored from a backup does; what was sent turns up later."""
         self.left_behind += self.unacknowledged
         self.unacknowledged.clear()
         self.begin_sequence()
 
     def expect_order_ack(self) -> None:
-        """Start the timer after which all that is unacknowledged is sent again."""
+        """Starts the timer after which everything unacknowledged is resent."""
         self._resend_timer += 1
         interval = _RESEND_S[min(self._resends, len(_RESEND_S) - 1)] * SECOND
         self._events.after(interval, self._order_ack_timeout, self._resend_timer)
 
     def resend(self, session: Session) -> None:
-        """Send all that is unacknowledged and has not expired; each names the one before it in the table."""
+        """Resends what is unacknowledged and has not expired; each message names the one before it in the table."""
         now_s = self._events.now // SECOND
         self.unacknowledged = deque(message for message in self.unacknowledged if not message.has_expired(now_s))
         previous = 0
@@ -125,7 +125,7 @@ class Stream:
             self.resend(session)
 
     def _acknowledged(self, sequence_id: int, number: int) -> None:
-        """Let go of what an OrderAck covers; when nothing is left a new sequence begins."""
+        """Drops what an OrderAck covers; when nothing is left, a new sequence begins."""
         if sequence_id != self.sequence_id or not self.unacknowledged or self.unacknowledged[0].number > number:
             return
         while self.unacknowledged and self.unacknowledged[0].number <= number:
@@ -139,7 +139,7 @@ class Stream:
     # --- the receiver's half ---
 
     def arrive(self, session: Session, message: Message, previous: int) -> None:
-        """Accept or reject a message at the receiver, and start or restart the timer of its OrderAck."""
+        """Accepts or rejects a message at the receiver, and starts or restarts the OrderAck timer."""
         if not message.number:
             return
         sequence_id, number = self._incoming
@@ -157,7 +157,7 @@ class Stream:
             self._order_ack_due = now + _ORDER_ACK_NS
 
     def send_order_ack(self, session: Session) -> None:
-        """Acknowledge all messages of the sequence up to the incoming number; `session` is the one they came on."""
+        """Acknowledges the sequence up to the incoming number; `session` is the one that the messages came on."""
         self._order_ack_sent = self._events.now
         is_direct = self.templates[0].is_direct
         packet = build.order_ack(
@@ -177,7 +177,7 @@ class Stream:
         self._answer(packet, self._acknowledged, *incoming, recoverable=False, seen_on=seen_on)
 
     def send_final_acks(self) -> None:
-        """Send the FinalAcks that have not arrived."""
+        """Sends the FinalAcks that have not arrived."""
         for ordinal in list(self._final_acks):
             self._send_final_ack(ordinal)
 
@@ -192,7 +192,7 @@ class Stream:
             self.send_order_ack(self._arrived_on)
 
     def _leave_queue(self, message: Message, previous: int) -> None:
-        """An application reads a message, or its time to be received is over."""
+        """Takes a message out of the queue: an application reads it, or its time to be received is over."""
         self._unread -= 1
         ordinal = self._receiver.next_ordinal()
         is_direct = self.templates[0].is_direct
@@ -223,7 +223,7 @@ def post_back(
     recoverable: bool,
     seen_on: Callable[[Connection], Seen] | None = None,
 ) -> None:
-    """Send a packet against the direction of these sessions, one after the other; it is lost where one is closed."""
+    """Sends a packet against the direction of these sessions, one after the other; a closed one loses it."""
     if not sessions:
         deliver(*arguments)
         return

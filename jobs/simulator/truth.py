@@ -1,4 +1,4 @@
-"""truth.json: what a replay must say of every transactional message that the capture holds."""
+"""Writes truth.json: what a replay must say of every transactional message that the capture holds."""
 
 import json
 from contextlib import ExitStack
@@ -16,10 +16,10 @@ _Pair = tuple[int, int]
 
 
 class Verdicts:
-    """The verdicts on the messages of one scope: the contract's table, one message after the other."""
+    """Judges the messages of one scope by the contract's table, one message after the other."""
 
     def __init__(self, rows: TextIO, *, by_queue: bool) -> None:
-        """Write the rows of truth.json that the scope has, a line each; `by_queue`: a queue has a scope of its own."""
+        """Writes the scope's rows of truth.json, one a line; `by_queue`: each queue is a scope."""
         self._rows = rows
         self._separator = ""
         self._by_queue = by_queue
@@ -28,23 +28,26 @@ class Verdicts:
         self._rejects = 0
         self._judged = False
         self._missing = False  # since the state was set
-        self._missing_aside = False  # on a session that may turn out to have no message of the scope
+        self._missing_aside = False  # on a session that may carry no message of the scope
         self._acks: list[tuple[int, _Pair, Connection, bool]] = []
 
     def missing(self, connection: Connection) -> None:
-        """A session of the scope lacks bytes: one without known names counts where it has messages of the scope."""
+        """Notes that a session of the scope lacks bytes.
+
+        One whose set-up was not captured counts only where it carries messages of the scope.
+        """
         if connection.begins_captured or self._judged:
             self._missing = True
         else:
             self._missing_aside = True
 
     def acknowledged(self, pair: _Pair, connection: Connection, is_direct: bool, time_ns: int) -> None:
-        """An OrderAck is seen: before the first message, it fixes the state. One in the direct form names nobody."""
+        """Notes an OrderAck, which fixes the state if no message came before it. A direct-form one names nobody."""
         if not self._judged:
             self._acks.append((time_ns, pair, connection, is_direct))
 
     def judge(self, message: Message, previous: int, connection: Connection, time_ns: int) -> None:
-        """Judge a message with this PreviousTxSequenceNumber, completed then in the capture, and write its row."""
+        """Judges a message that was complete in the capture at `time_ns`, and writes its row."""
         pair = sequence_id, number = message.sequence_id, message.number
         if not self._judged:
             self._open(sequence_id, connection, time_ns)
@@ -83,7 +86,7 @@ class Verdicts:
         self._separator = ",\n"
 
     def _open(self, sequence_id: int, connection: Connection, time_ns: int) -> None:
-        """Take the state from the last OrderAck before the scope's first message, if there is one."""
+        """Takes the initial state from the last OrderAck before the scope's first message, if there is one."""
         self._judged = True
         self._missing |= self._missing_aside and not connection.begins_captured
         fixing = [
@@ -100,16 +103,16 @@ class Verdicts:
 
 
 class Truth:
-    """The verdicts of all scopes, whose rows are kept in files of their own until they are put together."""
+    """Collects the verdicts of all scopes, each in a file of its own until they are joined."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the rows in the folder."""
+        """Keeps the rows in the folder."""
         self._folder = folder
         self._scopes: list[tuple[dict[str, str], TextIO]] = []
         self.files = ExitStack()
 
     def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
-        """The verdicts of a scope; `destination_queue` where its sender has several scopes."""
+        """Returns the verdicts of a scope; `destination_queue` is given where the sender has several scopes."""
         scope = {"source_queue_manager": str(source)}
         if destination_queue is not None:
             scope["destination_queue"] = destination_queue
@@ -118,7 +121,7 @@ class Truth:
         return Verdicts(rows, by_queue=by_queue)
 
     def write(self) -> None:
-        """Write all scopes in which a message arrived."""
+        """Writes all scopes in which a message arrived."""
         with (self._folder / TRUTH).open("w", encoding="utf-8") as file:
             separator = "[\n"
             file.write(separator * (not any(rows.tell() for _, rows in self._scopes)))

@@ -1,4 +1,4 @@
-"""What all queue managers share, and how they connect to one another."""
+"""Connects queue managers to one another, and holds what they share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,27 +25,27 @@ _POOL_PARTS, _POOL_PART = 64, 16_384  # bytes that bodies are cut from
 
 
 class World:
-    """All there is: time, the network, chance, and where the truth is written."""
+    """Holds time, the network, the random source and the truth."""
 
     def __init__(self, rng: Random, events: Events, network: Network, truth: Truth, bodies: tuple[int, int]) -> None:
-        """Bodies have a size between two."""
+        """Takes the smallest and the largest body in bytes."""
         self.rng, self.events, self.network, self.truth = rng, events, network, truth
         self.begins_ns = network.tap.blindness.begins_ns
         self._bodies = bodies
-        # A body may hold a whole packet: what looks like a header is not always one. None ends where a segment does.
+        # A body may hold a whole packet, so that not everything that looks like a header is one.
         decoy = build.user_message(UUID(int=rng.getrandbits(128)), message_id=1, sequence=(1, 1, 0), body=b"within")
         self._pool = b"".join(rng.randbytes(_POOL_PART + 1) + decoy + bytes(3) for _ in range(_POOL_PARTS))
-        if not network.tap.is_whole:  # behind a hole even the contract takes a packet in a body for one
+        if not network.tap.is_whole:  # after missing bytes even the contract accepts a packet inside a body
             self._pool = rng.randbytes(len(self._pool))
         self._nat_port = _NAT_PORTS
 
     def next_nat_port(self) -> int:
-        """The next port that the address translator gives out."""
+        """Returns the next port of the address translator."""
         self._nat_port = _NAT_PORTS + (self._nat_port + 1 - _NAT_PORTS) % ((1 << 16) - _NAT_PORTS)
         return self._nat_port
 
     def body(self, *, plain: bool = False) -> bytes:
-        """The body of a message, from the beginning of the pool, where no packet is, when it is to be `plain`."""
+        """Returns a message body from the pool; a `plain` one comes from its beginning, where no packet is hidden."""
         smallest, largest = self._bodies
         size = smallest + int(self.rng.random() * (largest - smallest + 1))
         start = 0 if plain else int(self.rng.random() * (len(self._pool) - size)) & ~3
@@ -53,10 +53,10 @@ class World:
 
 
 class Host:
-    """A queue manager that others connect to."""
+    """Describes a queue manager that others connect to."""
 
     def __init__(self, rng: Random, addresses: dict[int, str], index: int) -> None:
-        """Listen on an IPv4 and an IPv6 address."""
+        """Listens on an IPv4 and an IPv6 address."""
         self.guid = UUID(int=rng.getrandbits(128), version=4)
         self.addresses = {version: ip_address(text.format(index + 1)) for version, text in addresses.items()}
         self.links: list[Link] = []
@@ -64,7 +64,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a queue manager connects to the next."""
+    """Describes how a queue manager connects to the next."""
 
     address: IPv4Address | IPv6Address
     is_direct: bool
@@ -75,15 +75,15 @@ class Line:
 
 
 class Link:
-    """A queue manager's sessions with the next one, one at a time."""
+    """Opens a queue manager's sessions with the next one, one at a time."""
 
     def __init__(
         self, world: World, near: UUID, far: Host, line: Line, take: Action, opened: Callable[[Session], None]
     ) -> None:
-        """Have none; `take` is what the next does with a message, `opened` is told of each new session."""
+        """Starts without a session; `take` receives messages at the far end, `opened` is called with each session."""
         self.session: Session | None = None
         self.streams: list[Stream] = []
-        """Those that arrive at their destination there."""
+        """Streams whose destination is at the far end."""
         self._world, self._near, self._far, self._line = world, near, far, line
         self._take, self._opened = take, opened
         self._booted_ns = world.events.now - world.rng.randrange(10**15)
@@ -91,7 +91,7 @@ class Link:
         far.links.append(self)
 
     def connect(self) -> None:
-        """Open a session; not when the capture is about to begin, so that it has seen all of a set-up or nothing."""
+        """Opens a session, but not just before the capture begins: it must hold all of a set-up or nothing."""
         events, begins_ns = self._world.events, self._world.begins_ns
         if begins_ns - _SETTING_UP_NS <= events.now < begins_ns:
             events.at(begins_ns + self._world.rng.randrange(_SETTING_UP_NS), self.connect)
@@ -100,26 +100,26 @@ class Link:
         session.establish(self._near, self._far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
 
     def go_on(self) -> Session:
-        """The session that was there before the simulation; `begin` makes it go on."""
+        """Returns a session that was there before the simulation; `begin` continues it."""
         return self._new_session(is_open=True)
 
     def begin(self, session: Session) -> None:
-        """Use a session from now on."""
+        """Uses a session from now on."""
         session.begin(self._begin)
 
     def close(self, session: Session, pause_ns: int | None = None, *, reset: bool = False) -> None:
-        """Close the session when all that was sent has arrived; connect again after the pause, if there is one."""
+        """Closes the session when all that was sent has arrived; reconnects after the pause, if there is one."""
         self.session = None
         session.close(partial(self._again, pause_ns), reset=reset)
 
     def cut(self, session: Session, pause_ns: int) -> None:
-        """Lose the session, if it is still the one, with all that is under way; connect again after the pause."""
+        """Drops the session, if it is still the current one, with everything under way; reconnects after the pause."""
         if session is self.session:
             self.session = None
             session.cut(partial(self._again, pause_ns))
 
     def restart(self, session: Session, pause_ns: int) -> None:
-        """Lose the session as a queue manager does that is started anew."""
+        """Drops the session as a queue manager does when it restarts."""
         if session is self.session:
             self._booted_ns = self._world.events.now
             self.cut(session, pause_ns)
@@ -136,7 +136,9 @@ class Link:
         rng, line = self._world.rng, self._line
         if line.behind_nat:
             self._port = self._world.next_nat_port()
-        elif line.isn_near_wrap or rng.random() > _PORT_REUSE:  # near numbers on one port would be one connection's
+        elif (
+            line.isn_near_wrap or rng.random() > _PORT_REUSE
+        ):  # similar sequence numbers on one port would look like one connection
             self._port = _EPHEMERAL_PORTS + (self._port + 1) % (1 << 14)
         isn = (1 << 32) - rng.randrange(1, 4_096) if line.isn_near_wrap else rng.getrandbits(32)
         initiator = Endpoint(line.address, self._port)
