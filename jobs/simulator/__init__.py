@@ -47,10 +47,10 @@ def simulate(
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
     The same arguments write the same bytes; files of an earlier run are replaced. `bodies`: bytes of the smallest and
-    the largest message body. `disorder`: share of transactions, and of segments, that have a fault. `file_bytes`: approximate size
-    of one file of the ring buffer. `loss`: share of frames that the capture misses. `begins_s`, `ends_s`: seconds after
-    the first traffic between which the capture runs. `largest_sender`: share of all messages that the first sender
-    sends; 0 gives every sender the same. Memory does not grow with `messages`.
+    the largest message body. `disorder`: share of transactions, and of segments, that have a fault. `file_bytes`:
+    approximate size of one file of the ring buffer. `loss`: share of frames that the capture misses. `begins_s`,
+    `ends_s`: seconds after the first traffic between which the capture runs. `largest_sender`: share of all messages
+    that the first sender sends; 0 gives every sender the same. Memory does not grow with `messages`.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)

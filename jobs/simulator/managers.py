@@ -59,7 +59,7 @@ class Receiver(Host):
         return self._ordinal
 
     def restart(self, down_ns: int) -> None:
-        """Breaks all sessions and answers again later; incoming states are on disk. Does nothing soon after a restart."""
+        """Breaks all sessions and answers again later, with its states on disk; does nothing soon after a restart."""
         if self._events.now < self._may_restart_ns:
             return
         self._may_restart_ns = self._events.now + _BETWEEN_RESTARTS_NS

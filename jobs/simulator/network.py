@@ -345,7 +345,7 @@ class Connection:
         finish()
 
     def cut(self, then: Action) -> None:
-        """Drops everything under way and calls `then`, after missing bytes are filled; nothing may be written any more."""
+        """Drops everything under way and calls `then`; missing bytes are filled first, nothing may be written later."""
         if self.up.early or self.down.early:
             self._events.after(MILLISECOND, self.cut, then)
             return
