@@ -21,9 +21,10 @@ from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps.replay import _settled as checkpoint
 from jobs.transforms.findings.engine import findings
-from jobs.transforms.replay.coverage import unread_runs
+from jobs.transforms.replay.acknowledgments import pair_acks
+from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
-from jobs.transforms.replay.scopes import NULL_GUID, acknowledgments, with_ends
+from jobs.transforms.replay.peers import NULL_GUID, with_peers
 from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries import summaries
 from schemas.wire import UNLIMITED
@@ -224,7 +225,7 @@ class Bench:
         for name, rows in inputs.items():
             tables[name] = self.table(name, rows)
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = checkpoint(with_ends(tables["streams"], tables["handshakes"]))
+        ends = checkpoint(with_peers(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
@@ -245,8 +246,8 @@ class Bench:
             return given[0].by_sender("")
 
         def found() -> DataFrame:
-            answers = acknowledgments(tables["acks"], ends, result["verdicts"])
-            runs = unread_runs(gaps, quarantine)
+            answers = pair_acks(tables["acks"], ends, result["verdicts"])
+            runs = unread_ranges(gaps, quarantine)
             read = (result[name] for name in ("verdicts", "sequences", "transactions"))
             return findings(tables["messages"], ends, runs, answers, *read, settle=self.checkpoint)
 

@@ -11,9 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jobs.transforms.findings.engine import findings
-from jobs.transforms.replay.coverage import unread_runs
+from jobs.transforms.replay.acknowledgments import pair_acks
+from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
-from jobs.transforms.replay.scopes import acknowledgments, with_ends
+from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries.summaries import sequences, sessions, states, transactions
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
@@ -108,7 +109,7 @@ class Tables:
             path = folder / f"{name}.parquet"
             pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
             tables[name] = spark.read.parquet(str(path))
-        return tables | {"ends": checkpoint(with_ends(tables["streams"], tables["handshakes"]))}
+        return tables | {"ends": checkpoint(with_peers(tables["streams"], tables["handshakes"]))}
 
 
 def checkpoint(rows: DataFrame) -> DataFrame:
@@ -151,8 +152,8 @@ def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = S
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """The findings of a replay."""
-    answers = acknowledgments(inputs["acks"], inputs["ends"], result)
-    runs = unread_runs(inputs["stream_gaps"], inputs["quarantine"])
+    answers = pair_acks(inputs["acks"], inputs["ends"], result)
+    runs = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
     summaries = checkpoint(sequences(result)), checkpoint(transactions(result))
     return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries, settle=checkpoint)
 

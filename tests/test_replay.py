@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from replay_tables import NULL, T0, Tables, fates, replay, summarised
 
-from jobs.transforms.replay.scopes import going_on, with_ends
+from jobs.transforms.replay.peers import with_peers
+from jobs.transforms.replay.scopes import resumable_states
 from jobs.transforms.summaries.summaries import sequences, transactions
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
@@ -307,7 +308,7 @@ def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     inputs = later_night([5, 6, 8]).on(spark, tmp_path)
-    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], known(spark))
+    inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
     assert {(row.stream_id, row.session_id) for row in inputs["ends"].collect()} == {
         (f"{WAY}#0", f"{A}->{B_}"),
         (f"{BACK}#0", f"{B_}->{A}"),
@@ -333,7 +334,7 @@ def test_only_a_connection_between_these_ports_names_one_caught_in_mid_stream(
     spark: SparkSession, tmp_path: Path, columns: dict[str, Any], end: dict[str, Any], session: str
 ) -> None:
     inputs = later_night([5], **columns).on(spark, tmp_path)
-    ends = with_ends(inputs["streams"], inputs["handshakes"], known(spark, **end))
+    ends = with_peers(inputs["streams"], inputs["handshakes"], known(spark, **end))
     assert {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()} == {session}
 
 
@@ -344,7 +345,7 @@ def test_a_router_is_known_over_a_connection_caught_in_mid_stream(
     tables = later_night([5])
     tables.rows["messages"][0]["queue_manager_address"] = destination
     inputs = tables.on(spark, tmp_path)
-    inputs["ends"] = with_ends(inputs["streams"], inputs["handshakes"], known(spark))
+    inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
     assert replay(inputs).count() == judged
 
 
@@ -368,7 +369,9 @@ def test_a_state_counts_that_is_older_than_the_first_message(
 
 def test_connections_do_not_go_on_by_their_names(spark: SparkSession) -> None:
     states = [stood(spark, key, 1) for key in (f"connection {WAY}#0 {SOURCE}", f"queue {SOURCE} connection ")]
-    assert [row.scope_key for row in going_on(states[0].union(states[1])).collect()] == [f"queue {SOURCE} connection "]
+    assert [row.scope_key for row in resumable_states(states[0].union(states[1])).collect()] == [
+        f"queue {SOURCE} connection "
+    ]
 
 
 # --- what verdicts add up to ----------------------------------------------------------------------------------------

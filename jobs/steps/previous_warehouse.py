@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.transforms.replay.scopes import going_on
+from jobs.transforms.replay.scopes import resumable_states
 from jobs.warehouse.store import Warehouse
 from schemas.replay import ENDS, STATES
 
@@ -15,7 +15,7 @@ from schemas.replay import ENDS, STATES
 def tables(spark: SparkSession, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
     """The STATES that the warehouse goes on from, and the ENDS of the streams then; two None where it begins anew."""
     earlier = _warehouse(spark, config)
-    return (going_on(earlier.read(STATES)), earlier.read(ENDS)) if earlier else (None, None)
+    return (resumable_states(earlier.read(STATES)), earlier.read(ENDS)) if earlier else (None, None)
 
 
 def version(spark: SparkSession, config: Config) -> list[Any]:

@@ -18,8 +18,9 @@ from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse
 from jobs.steps.summary import captured_bytes, replay_summary
 from jobs.transforms.findings.engine import findings
+from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.inputs import SENDER, ReplayInputs
-from jobs.transforms.replay.scopes import acknowledgments, with_ends
+from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries import summaries
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
@@ -90,7 +91,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     def write(tag: dict[str, Any]) -> None:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
         states, ends_before = previous_warehouse.tables(warehouse.spark, config)
-        ends = _settled(with_ends(streams, handshakes, ends_before))
+        ends = _settled(with_peers(streams, handshakes, ends_before))
         grounds = ReplayInputs.of(messages, ends, stream_gaps, quarantine, acks, scope=scope, settle=_settled)
         senders = _settled(grounds.by_sender(repr((options, code_version.fingerprint()))))
         kept = Kept.of(warehouse, senders)
@@ -111,7 +112,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         )
         progress("replay: wrote ends, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
-        rows = findings(messages, ends, grounds.runs, acknowledgments(acks, ends, verdicts), *written, settle=_settled)
+        rows = findings(messages, ends, grounds.runs, pair_acks(acks, ends, verdicts), *written, settle=_settled)
         warehouse.replace(FINDINGS, rows, tag)
         warehouse.check_unmoved(SOURCES, tag)  # else the hashes may be of other rows than what was judged
         warehouse.replace(SENDERS, senders, tag)

@@ -1,33 +1,47 @@
-"""Column expressions that several transforms share."""
+"""Column expressions and window frames that several transforms share."""
 
 from decimal import Decimal
 
-from pyspark.sql import Column
+from pyspark.sql import Column, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from schemas.table import U64
+from schemas.table import U64, Table
 
+BEFORE = (Window.unboundedPreceding, -1)
+SO_FAR = (Window.unboundedPreceding, Window.currentRow)
+ALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 _SIGN = Decimal(1 << 63)
 
 
 def null(kind: str) -> Column:
-    """Nothing, of this SQL type."""
+    """Returns NULL of this SQL type."""
     return F.lit(None).cast(kind)
 
 
+def columns_of(table: Table) -> list[Column]:
+    """Returns the table's columns, for a `select` that gives rows its order and types."""
+    return [F.col(column.name).cast(column.type) for column in table]
+
+
 def nanoseconds(timestamp: str) -> Column:
-    """A timestamp in ns since 1970; null for null."""
+    """Returns a timestamp in ns since 1970; null for null."""
     return F.unix_micros(timestamp) * 1000
 
 
+def timestamp(nanoseconds: Column) -> Column:
+    """Returns ns since 1970 as a timestamp, rounded down to whole microseconds; null for null."""
+    whole = nanoseconds - F.pmod(nanoseconds, F.lit(1000))
+    return F.timestamp_micros(F.call_function("div", whole, F.lit(1000)))  # a quotient of `/` is a DOUBLE, and inexact
+
+
 def row_key(of: str = "") -> Column:
-    """What a witness calls a row, or the row that a struct places: `<stream_id>@<stream_offset>`; null for null."""
+    """Returns `<stream_id>@<stream_offset>` of a row, or of the struct `of`, as a witness names it; null for null."""
     stream_id, stream_offset = (F.col(f"{of}.{name}" if of else name) for name in ("stream_id", "stream_offset"))
     return F.concat(stream_id, F.lit("@"), stream_offset)
 
 
 def name_hashes(*names: str, prefix: str) -> list[Column]:
-    """Two hashes, `<prefix>_no` and `<prefix>_check`, that together stand for names: windows over names cost far more.
+    """Returns hashes `<prefix>_no` and `<prefix>_check` of names: windows partitioned by text cost far more.
 
     96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
     """
@@ -35,12 +49,12 @@ def name_hashes(*names: str, prefix: str) -> list[Column]:
 
 
 def signed(unsigned: Column) -> Column:
-    """A TxSequenceID less 2^63: a BIGINT in the same order, where the decimal would cost an object per row."""
+    """Returns a TxSequenceID minus 2^63: a BIGINT in the same order, cheaper than a DECIMAL, an object per row."""
     return (unsigned.cast(U64) - _SIGN).cast("long")
 
 
 def unsigned(signed: Column) -> Column:
-    """The TxSequenceID that `signed` made a BIGINT of."""
+    """Returns the TxSequenceID of which `signed` made a BIGINT."""
     return (signed.cast(U64) + _SIGN).cast(U64)
 
 

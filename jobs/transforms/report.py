@@ -11,9 +11,8 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, null, signed
-from jobs.transforms.replay.scopes import acknowledgments, order_acks
-from jobs.transforms.replay.verdicts import SO_FAR
+from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
+from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from schemas.ingest import Stage
 from schemas.replay import FINDINGS, Severity, Verdict
 
@@ -254,7 +253,7 @@ def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: Dat
     """
     within = Window.partitionBy(*PICTURE)
     asked = pictures.join(sequences.select("scope_key", signed(F.col("tx_sequence_id")).alias("sequence")), "scope_key")
-    answers = order_acks(acknowledgments(acks, ends, pictures)).join(
+    answers = select_order_acks(pair_acks(acks, ends, pictures)).join(
         F.broadcast(asked), ["receiver", "source_queue_manager", "sequence"]
     )
     return _thinned(answers.select(*PICTURE, "ns", "number").distinct(), within, "ns", F.lit(limit)).orderBy(

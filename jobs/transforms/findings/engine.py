@@ -12,11 +12,20 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import name_hashes, null, row_key, signed, unsigned
+from jobs.transforms.expressions import (
+    ALL,
+    BEFORE,
+    SO_FAR,
+    columns_of,
+    name_hashes,
+    null,
+    row_key,
+    signed,
+    unsigned,
+)
+from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import LATEST_ORDER_ACK_MS, was_queued
 from jobs.transforms.replay.inputs import unsettled
-from jobs.transforms.replay.scopes import order_acks
-from jobs.transforms.replay.verdicts import ALL, BEFORE, SO_FAR, contract
 from schemas.replay import FINDINGS, Evidence, Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import UNLIMITED, MessageClass
 
@@ -77,7 +86,7 @@ def findings(
         repeated_order_acks(acks, verdicts, sequences),
         broken_transactions(transactions),
     )
-    proven = (rows.withColumn("witness", F.array_compact("witness")).select(contract(FINDINGS)) for rows in found)
+    proven = (rows.withColumn("witness", F.array_compact("witness")).select(columns_of(FINDINGS)) for rows in found)
     return reduce(DataFrame.unionByName, proven)
 
 
@@ -732,7 +741,7 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
     pair = ("receiver", "source_queue_manager", "sequence")
     highest = Window.partitionBy(*pair).orderBy(F.desc("number"))
     times = (
-        order_acks(acks)
+        select_order_acks(acks)
         .groupBy(*pair, "number")
         .agg(
             F.count(F.lit(1)).alias("messages"),

@@ -1,17 +1,12 @@
 """From indexed capture files to the rows of the ingest tables."""
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.transforms.expressions import timestamp
 from schemas.ingest import CaptureStatus, Stage
 from schemas.staging import SEGMENTS
 from udfs import on_spark
-
-
-def timestamp(nanoseconds: Column) -> Column:
-    """The timestamp, in whole microseconds, of nanoseconds since 1970."""
-    whole = nanoseconds - F.pmod(nanoseconds, F.lit(1000))
-    return F.timestamp_micros((whole / 1000).cast("long"))
 
 
 def new_captures(index: DataFrame, captures: DataFrame) -> DataFrame:

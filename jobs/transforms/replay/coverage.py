@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from schemas.ingest import Stage
 
 
-def unread_runs(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
+def unread_ranges(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     """`stream_id`, `stream_offset`, `length` of every run of stream bytes that is missing or became no row."""
     unreadable = quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
     columns = ("stream_id", "stream_offset", "length")
@@ -51,7 +51,7 @@ def session_coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFram
     lasting = F.col("last_ns") - F.col("first_ns")
     dark = F.greatest(F.coalesce("ended_ns", "last_ns") - F.coalesce("began_ns", "first_ns"), F.lit(0))
     unread = (
-        dark_times(messages, unread_runs(stream_gaps, quarantine))
+        dark_times(messages, unread_ranges(stream_gaps, quarantine))
         .join(ends.select("stream_id", "first_ns", "last_ns"), "stream_id")
         .groupBy("stream_id")
         .agg(F.sum("length").alias("unread_bytes"), F.sum(dark).alias("dark_ns"))

@@ -8,15 +8,16 @@ from typing import Self
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.replay.coverage import unread_runs
+from jobs.transforms.replay.acknowledgments import pair_acks
+from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.evidence import REPEATED
-from jobs.transforms.replay.scopes import ROUTE, acknowledgments, auto_scopes, routes, with_scope
+from jobs.transforms.replay.scopes import FLOW_KEY, choose_scopes, find_flows, with_scope
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
 
 SENDER = "source_queue_manager"
 _HALF = 32  # bits of a hash: sums of halves fit a BIGINT
-_READ = [name for name in MESSAGES.names if name in {*VERDICTS.names, *REPEATED, *ROUTE}]
+_READ = [name for name in MESSAGES.names if name in {*VERDICTS.names, *REPEATED, *FLOW_KEY}]
 
 
 def unsettled(rows: DataFrame) -> DataFrame:
@@ -58,10 +59,10 @@ class ReplayInputs:
         which costs minutes.
         """
         messages = messages.where("transactional").select(*_READ)
-        ways = settle(routes(messages, ends))
-        chosen = settle(auto_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
-        answers = settle(acknowledgments(acks, ends, ways))
-        return cls(messages, ends, with_scope(ways, scope, chosen), unread_runs(stream_gaps, quarantine), answers)
+        ways = settle(find_flows(messages, ends))
+        chosen = settle(choose_scopes(messages, ends, ways)) if scope is Scope.AUTO else None
+        answers = settle(pair_acks(acks, ends, ways))
+        return cls(messages, ends, with_scope(ways, scope, chosen), unread_ranges(stream_gaps, quarantine), answers)
 
     def without(self, senders: DataFrame) -> Self:
         """The grounds for the messages of all other senders."""

@@ -12,19 +12,17 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import signed, unsigned
+from jobs.transforms.expressions import BEFORE, SO_FAR, columns_of, signed, unsigned
+from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import content, with_conformant_number, with_evidence, with_final_ack
+from jobs.transforms.replay.initial_states import find_initial_states
 from jobs.transforms.replay.inputs import ReplayInputs, unsettled
-from jobs.transforms.replay.scopes import ROUTE, initial_states, order_acks
+from jobs.transforms.replay.scopes import FLOW_KEY
 from schemas.replay import VERDICTS, Reading, Reason, Scope, Verdict
-from schemas.table import Table
 from udfs.msmq.acceptance import STATE, fold
 from udfs.on_spark import map_arrow
 
 LANE = ["scope_no", "lane"]
-BEFORE = (Window.unboundedPreceding, -1)
-SO_FAR = (Window.unboundedPreceding, Window.currentRow)
-ALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 STREAM_END = (1 << 63) - 1
 
 
@@ -36,11 +34,6 @@ def in_scope() -> WindowSpec:
 def replayed() -> WindowSpec:
     """The same, once `replay_order` is known."""
     return Window.partitionBy("scope_no").orderBy("replay_order")
-
-
-def contract(table: Table) -> list[Column]:
-    """The table's columns in their order and types."""
-    return [F.col(column.name).cast(column.type) for column in table]
 
 
 def judge_messages(
@@ -56,7 +49,7 @@ def judge_messages(
     """
     messages, runs = grounds.messages, grounds.runs
     lanes = settle(with_lanes(grounds.routes, runs, grounds.ends))
-    opening = initial_states(lanes.where("carries"), order_acks(grounds.answers), earlier)
+    opening = find_initial_states(lanes.where("carries"), select_order_acks(grounds.answers), earlier)
     timeline = in_replay_order(
         arrivals(messages, lanes)
         .unionByName(run_rows(runs, lanes), allowMissingColumns=True)
@@ -71,7 +64,7 @@ def judge_messages(
     answers = of_pairs(grounds.answers, lanes)
     replayed = with_evidence(with_pair(judged, lanes), answers, reading).drop("captured_ns")
     told = with_lane(messages, lanes).withColumn("content_hash", content()).drop("stream_id", "source_queue_manager")
-    return with_names(with_final_ack(told.join(replayed, [*LANE, "stream_offset"])), lanes).select(contract(VERDICTS))
+    return with_names(with_final_ack(told.join(replayed, [*LANE, "stream_offset"])), lanes).select(columns_of(VERDICTS))
 
 
 def with_lanes(scoped: DataFrame, runs: DataFrame, ends: DataFrame) -> DataFrame:
@@ -117,8 +110,10 @@ def _same_number() -> Column:
 
 def with_lane(messages: DataFrame, lanes: DataFrame) -> DataFrame:
     """Transactional messages at their final destination with their lane, and what is known of its stream."""
-    routes = lanes.where("carries").select(*LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in ROUTE))
-    same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in ROUTE]
+    routes = lanes.where("carries").select(
+        *LANE, "first_ns", "mid_stream", *(F.col(k).alias(f"of_{k}") for k in FLOW_KEY)
+    )
+    same = [F.col(k).eqNullSafe(F.col(f"of_{k}")) for k in FLOW_KEY]
     return messages.join(routes, same)
 
 
@@ -166,7 +161,7 @@ def stream_ends(runs: DataFrame, lanes: DataFrame) -> DataFrame:
 def opening_rows(initial: DataFrame) -> DataFrame:
     """A row at the time of what fixed the state of a scope, before all of its messages.
 
-    Where it `goes_on`, the row stands for a stream that was seen: what is caught in mid-stream then is a further one.
+    Where it was `resumed`, the row stands for a stream: one caught in mid-stream is then a further one.
     """
     zero = F.lit(0).cast("long")
     return initial.select(
@@ -175,7 +170,7 @@ def opening_rows(initial: DataFrame) -> DataFrame:
         zero.alias("stream_offset"),
         F.col("ns").alias("captured_ns"),
         F.col("ns").alias("at"),
-        F.when(F.col("goes_on"), F.lit(False)).alias("mid_stream"),
+        F.when(F.col("resumed"), F.lit(False)).alias("mid_stream"),
         "sequence",
         "number",
         zero.alias("missing"),

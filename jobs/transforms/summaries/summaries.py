@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import name_hashes, row_key, signed, unsigned
+from jobs.transforms.expressions import ALL, SO_FAR, columns_of, name_hashes, row_key, signed, unsigned
 from jobs.transforms.replay.coverage import session_coverage
-from jobs.transforms.replay.scopes import passes_through
-from jobs.transforms.replay.verdicts import ALL, SO_FAR, contract
+from jobs.transforms.replay.peers import passes_through
 from schemas.replay import (
     SEQUENCES,
     SESSIONS,
@@ -55,7 +54,7 @@ def sequences(verdicts: DataFrame) -> DataFrame:
             F.max(F.when(F.col("accepted"), number)).alias("last_accepted_number"),
             *_seen(),
         )
-        .select(contract(SEQUENCES))
+        .select(columns_of(SEQUENCES))
     )
 
 
@@ -82,7 +81,7 @@ def states(verdicts: DataFrame, earlier: DataFrame | None = None, *, reading: Re
     if earlier is not None:
         idle = earlier.join(rows.select("scope_key"), "scope_key", "left_anti")
         rows = rows.drop("last").unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
-    return rows.select(contract(STATES))
+    return rows.select(columns_of(STATES))
 
 
 def sessions(
@@ -125,7 +124,7 @@ def sessions(
         .fillna(unjudged.value, subset=["replay_scope"])
         .fillna(0, subset=list(counts))
         .withColumn("reading_explained", _reading_explained())
-        .select(contract(SESSIONS))
+        .select(columns_of(SESSIONS))
     )
 
 
@@ -241,5 +240,5 @@ def transactions(verdicts: DataFrame) -> DataFrame:
         .withColumn("tx_sequence_id", unsigned(F.col("sequence")))
         .withColumn("first_message_id", F.concat_ws("\\", "source_queue_manager", "ordinal"))
         .withColumn("last_message_id", F.concat_ws("\\", "source_queue_manager", "last_ordinal"))
-        .select(contract(TRANSACTIONS))
+        .select(columns_of(TRANSACTIONS))
     )
