@@ -1,4 +1,4 @@
-"""Framing against a second reading of its law, written to be obvious and not to be fast."""
+"""Compares the framer with a second implementation of its rules, which is written to be obvious and not fast."""
 
 import random
 import re
@@ -10,8 +10,8 @@ from pace import bounded
 from wiretap import base_header, msmq
 
 from schemas.ingest import FramingReason as Why
-from udfs.msmq import framing
-from udfs.msmq.framing import Framer, Unframed
+from udfs.msmq import framing, stream_window
+from udfs.msmq.framing import FramedPackets, Framer, Unframed
 
 Run = tuple[int, bytes]
 Places = list[tuple[int, int]]
@@ -20,12 +20,12 @@ Places = list[tuple[int, int]]
 def frame(
     runs: Sequence[Run], *, mid_stream: bool = False, cut: Callable[[bytes], list[bytes]] = lambda data: [data]
 ) -> tuple[Places, list[Unframed]]:
-    """Offset and size of every packet, and the runs of bytes in none."""
+    """Returns offset and size of every packet, and the unframed runs."""
     framer = Framer(mid_stream=mid_stream, raw_kept=64)
     packets: Places = []
     unframed: list[Unframed] = []
 
-    def collect(parts: Iterable[framing.FramedPackets]) -> None:
+    def collect(parts: Iterable[FramedPackets]) -> None:
         for part in parts:
             packets.extend((part.base + at, size) for at, size in zip(part.starts, part.sizes, strict=True))
             unframed.extend(part.unframed)
@@ -44,24 +44,26 @@ def faults(runs: Sequence[Run], *, mid_stream: bool = False) -> tuple[Places, li
     return packets, [(u.offset, u.length, u.reason) for u in unframed]
 
 
-# --- the law, read again ----------------------------------------------------------------------------------------------
+# --- the second implementation ----------------------------------------------------------------------------------------
 
 
 class Naive:
-    """One run of recovered bytes; offsets are the stream's."""
+    """One run of recovered bytes; offsets are stream offsets."""
 
     def __init__(self, start: int, data: bytes) -> None:
-        """Hold the run."""
+        """Holds the bytes of the run."""
         self.start, self.data, self.end = start, data, start + len(data)
 
     def good(self, at: int) -> bool:
-        """Whether a header lies there, whole, that says nothing impossible."""
+        """Returns whether a complete header with a possible PacketSize begins there."""
         head = self.data[at - self.start : at - self.start + 16]
         size = int.from_bytes(head[8:12], "little")
-        return len(head) == 16 and head[0] == 0x10 and head[4:8] == b"LIOR" and 16 <= size <= framing.LARGEST_PACKET
+        return (
+            len(head) == 16 and head[0] == 0x10 and head[4:8] == b"LIOR" and 16 <= size <= stream_window.LARGEST_PACKET
+        )
 
     def size(self, at: int) -> int:
-        """PacketSize, and 16 more where a SessionHeader lies behind it."""
+        """Returns PacketSize, plus 16 if a SessionHeader follows the packet."""
         index = at - self.start
         size = int.from_bytes(self.data[index + 8 : index + 12], "little")
         internal, session = self.data[index + 2] & 0x08, self.data[index + 2] & 0x10
@@ -73,16 +75,16 @@ class Naive:
         return expected
 
     def like(self, at: int) -> bool:
-        """Whether version and signature lie there."""
+        """Returns whether version and signature are there."""
         head = self.data[at - self.start : at - self.start + 8]
         return head[:1] == b"\x10" and head[4:8] == b"LIOR"
 
     def plausible(self, at: int) -> bool:
-        """Whether a good header lies there, and its packet whole in the run."""
+        """Returns whether a valid header is there and its packet ends inside the run."""
         return self.good(at) and at + self.size(at) <= self.end
 
     def trustworthy(self, at: int, *, chained: bool) -> bool:
-        """Whether to believe a plausible header; `chained`: only for what follows its packet."""
+        """Returns whether a plausible header is believed; with `chained`, only another header after it is evidence."""
         end = at + self.size(at)
         if end == self.end or self.plausible(end):
             return True
@@ -90,7 +92,7 @@ class Naive:
 
 
 def naive(runs: Sequence[Run], *, mid_stream: bool) -> tuple[Places, Places]:
-    """Packets, and the byte ranges in none, as the contract's paragraph on framing says."""
+    """Returns the packets and the byte ranges between them, by the contract's paragraph on framing."""
     packets: Places = []
     between: Places = []
     due: int | None = None
@@ -134,7 +136,7 @@ def naive(runs: Sequence[Run], *, mid_stream: bool) -> tuple[Places, Places]:
 
 
 def hostile_stream(rng: random.Random) -> bytes:
-    """Packets, decoys in their bodies, garbage, headers that lie, headers cut short."""
+    """Returns packets, decoys in their bodies, garbage, headers with wrong sizes and truncated headers."""
     parts: list[bytes] = []
     for _ in range(rng.randrange(1, 9)):
         kind = rng.random()
@@ -163,7 +165,7 @@ def hostile_stream(rng: random.Random) -> bytes:
 
 
 def with_gaps(rng: random.Random, data: bytes) -> list[Run]:
-    """The stream without some of its bytes; gaps like to begin and end at headers."""
+    """Returns the stream without some of its bytes; gaps often begin and end at headers."""
     headers = [match.start() - 4 for match in re.finditer(b"LIOR", data) if match.start() >= 4]
     cuts = {0, len(data)}
     for _ in range(2 * rng.choice([0, 0, 1, 1, 2, 3])):
@@ -185,11 +187,11 @@ def with_gaps(rng: random.Random, data: bytes) -> list[Run]:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("windowed", [False, True])
-def test_framing_is_the_law(seed: int, windowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of small streams; and again with packets of at most 80 bytes and a window of 100, cut anywhere."""
+def test_framer_equals_second_implementation(seed: int, windowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames thousands of small streams, also with packets of at most 80 bytes and a window of 100, cut anywhere."""
     if windowed:
-        monkeypatch.setattr(framing, "LARGEST_PACKET", 80)
-        monkeypatch.setattr(framing, "_LOOKAHEAD", 2 * (80 + 16) + 16)
+        monkeypatch.setattr(stream_window, "LARGEST_PACKET", 80)
+        monkeypatch.setattr(stream_window, "LOOKAHEAD", 2 * (80 + 16) + 16)
         monkeypatch.setattr(framing, "_WINDOW", 100)
     rng = random.Random(seed)
     for number in range(600):
@@ -216,27 +218,27 @@ def test_framing_is_the_law(seed: int, windowed: bool, monkeypatch: pytest.Monke
 A, B, C, D = msmq(40), msmq(64), msmq(48), msmq(80)
 
 
-def test_fault_40_hole_inside_a_frame_keeps_step() -> None:
+def test_fault_40_gap_inside_a_packet_keeps_synchronization() -> None:
     stream = A + B + C
     runs = [(0, stream[:60]), (90, stream[90:])]  # 14 bytes of B's end are there
     assert faults(runs) == ([(0, 40), (104, 48)], [(40, 20, Why.INCOMPLETE_FRAME), (90, 14, Why.INCOMPLETE_FRAME)])
 
 
-def test_fault_40_hole_over_a_frame_start() -> None:
+def test_fault_40_gap_over_a_packet_start() -> None:
     stream = A + B + C + D
-    runs = [(0, stream[:60]), (110, stream[110:])]  # C begins in the hole
+    runs = [(0, stream[:60]), (110, stream[110:])]  # C begins in the gap
     packets, unframed = faults(runs)
     assert packets == [(0, 40), (152, 80)]
     assert [(at, size) for at, size, _ in unframed] == [(40, 20), (110, 42)]
 
 
-def test_fault_40_hole_between_two_frames() -> None:
+def test_fault_40_gap_between_two_packets() -> None:
     stream = A + B + C
     assert faults([(0, stream[:40]), (104, stream[104:])]) == ([(0, 40), (104, 48)], [])
 
 
-def test_fault_40_hole_that_ends_where_the_cut_frame_ends() -> None:
-    """The header there is where it should be, whatever its body looks like."""
+def test_fault_40_gap_that_ends_where_the_incomplete_packet_ends() -> None:
+    """Takes the header that begins where the incomplete packet ends, in spite of the decoy in its body."""
     decoy = msmq(60, bytes(8) + base_header(17) + bytes(20))
     stream = A + decoy + b"garbage" + C
     runs = [(0, stream[:30]), (40, stream[40:])]
@@ -245,23 +247,23 @@ def test_fault_40_hole_that_ends_where_the_cut_frame_ends() -> None:
     assert unframed == [(0, 30, Why.INCOMPLETE_FRAME), (100, 7, Why.BAD_SIGNATURE)]
 
 
-def test_fault_41_hole_then_decoy() -> None:
-    """A decoy whose length would swallow true frames is passed over, for its end is no frame's beginning."""
+def test_fault_41_gap_then_decoy() -> None:
+    """Skips a decoy that is long enough to cover true packets: no packet begins where it ends."""
     decoy = base_header(16 + 100)
     stream = msmq(200, bytes(100) + decoy + bytes(68)) + A + B + C
     runs = [(0, stream[:50]), (90, stream[90:])]
     assert faults(runs)[0] == [(200, 40), (240, 64), (304, 48)]
 
 
-def test_fault_42_mid_stream_at_a_frame() -> None:
+def test_fault_42_mid_stream_at_a_packet() -> None:
     assert faults([(0, A + B)], mid_stream=True) == ([(0, 40), (40, 64)], [])
 
 
-def test_fault_42_mid_stream_inside_a_frame() -> None:
+def test_fault_42_mid_stream_inside_a_packet() -> None:
     assert faults([(0, A[25:] + B + C)], mid_stream=True) == ([(15, 64), (79, 48)], [(0, 15, Why.MID_STREAM)])
 
 
-def test_fault_42_mid_stream_inside_a_frame_with_a_decoy() -> None:
+def test_fault_42_mid_stream_inside_a_packet_with_a_decoy() -> None:
     rest = bytes(20) + base_header(70) + bytes(40)
     assert faults([(0, rest + B + C)], mid_stream=True)[0] == [(76, 64), (140, 48)]
 
@@ -313,7 +315,7 @@ def test_fault_60_packet_size_a_little_too_small() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 4, 15, 16, 17, 63])
-def test_fault_61_stream_ends_in_a_frame(kept: int) -> None:
+def test_fault_61_stream_ends_inside_a_packet(kept: int) -> None:
     assert faults([(0, A + B[:kept])]) == ([(0, 40)], [(40, kept, Why.INCOMPLETE_FRAME)])
 
 
@@ -324,7 +326,7 @@ def test_fault_62_version(version: int) -> None:
 
 
 def test_fault_63_reserved_and_flags_do_not_matter() -> None:
-    odd = msmq(64, flags=0xFFE7, reserved=0xFF)  # all flags but those that say how long it is
+    odd = msmq(64, flags=0xFFE7, reserved=0xFF)  # all flags but those that change its length
     every = msmq(64, flags=0xFFFF, reserved=0x5A)  # an internal packet counts its SessionHeader
     assert faults([(0, odd + every + C)]) == ([(0, 64), (64, 64), (128, 48)], [])
 
@@ -348,7 +350,7 @@ def test_fault_65_decoys_in_bodies() -> None:
 
 
 def test_fault_66_fake_headers_in_linear_time() -> None:
-    """Headers every 16 bytes, each of which would swallow all that follow, and every 17, each whole."""
+    """Frames headers every 16 bytes, each of which covers all later ones, and every 17 bytes, each complete."""
     with bounded(300):
         over = b"X" + b"".join(base_header(16 * (1500 - i) + 1000) for i in range(1500)) + bytes(500) + A + B
         packets, unframed = faults([(0, over)])
@@ -362,11 +364,11 @@ def test_fault_66_fake_headers_in_linear_time() -> None:
         assert sum(size for _, size in packets) + sum(size for _, size, _ in unframed) == 990_000
 
 
-def test_fault_67_header_only_frames() -> None:
+def test_fault_67_header_only_packets() -> None:
     assert faults([(0, base_header(16) * 6000)]) == ([(16 * i, 16) for i in range(6000)], [])
 
 
-def test_fault_67_largest_frame() -> None:
+def test_fault_67_largest_packet() -> None:
     big = msmq(4 << 20)
     assert faults([(0, A + big + C)]) == ([(0, 40), (40, 4 << 20), (40 + (4 << 20), 48)], [])
     with_session = msmq(4 << 20, flags=0x10) + bytes(16)
@@ -374,7 +376,7 @@ def test_fault_67_largest_frame() -> None:
 
 
 def test_packets_on_both_sides_of_a_window() -> None:
-    """A search that reaches the end of what is in memory does not step over a packet that goes on behind it."""
+    """Searches across the end of the window without skipping a packet that continues after it."""
     lead = framing._WINDOW - 1_000_000
     stream = bytes(lead) + msmq(3 << 20) + msmq(2 << 20) + C
     parts = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
@@ -389,10 +391,10 @@ def test_packets_on_both_sides_of_a_window() -> None:
 @pytest.mark.parametrize(
     ("flags", "size", "behind", "consumed"),
     [
-        (0x10, 64, 16, 80),  # a UserMessage leaves its SessionHeader out
-        (0x10, 64, 0, 64),  # unless a packet begins where it should be
-        (0x18, 36, 0, 36),  # a SessionAck counts it
-        (0x18, 20, 16, 36),  # the letter of the text: 20, and 16 more
+        (0x10, 64, 16, 80),  # PacketSize of a UserMessage does not count its SessionHeader
+        (0x10, 64, 0, 64),  # unless a packet begins in its place
+        (0x18, 36, 0, 36),  # PacketSize of a SessionAck counts it
+        (0x18, 20, 16, 36),  # read literally, the text says 20 and 16 more
         (0x18, 20, 0, 20),
         (0x18, 36, 16, 52),
         (0x08, 32, 0, 32),

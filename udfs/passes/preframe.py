@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.reader import NO_TIME
-from udfs.msmq.framing import HEADER_SIZE, frame_chain
 from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns, struct_array
+from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, Pass

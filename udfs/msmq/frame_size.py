@@ -1,0 +1,25 @@
+"""The rule that says how many bytes a packet occupies on its stream, which PacketSize alone does not (A-1).
+
+PacketSize does not count the SessionHeader after a UserMessage, but does count the one in a SessionAck
+([MS-MQMQ] 2.2.19.1). Both functions take ints or numpy arrays of `BaseHeader.Flags` and `PacketSize`.
+"""
+
+from typing import Any
+
+from schemas import wire
+
+HAS_SESSION_HEADER = wire.BITS["has_session_header"][2].mask
+_INTERNAL = wire.BITS["internal"][2].mask
+_SESSION_ACK_WITHOUT_SESSION_HEADER = wire.BASE_HEADER.size + wire.INTERNAL_HEADER.size
+
+
+def frame_size(flags: Any, packet_size: Any) -> Any:
+    """Returns the bytes that the packet occupies if its sender follows the documents."""
+    outside = ((flags & _INTERNAL) == 0) | (packet_size == _SESSION_ACK_WITHOUT_SESSION_HEADER)
+    return packet_size + wire.SESSION_HEADER.size * (((flags & HAS_SESSION_HEADER) != 0) & outside)
+
+
+def is_frame_size(size: Any, flags: Any, packet_size: Any) -> Any:
+    """Returns whether a packet may occupy `size` bytes: its SessionHeader may be inside PacketSize or after it."""
+    extra = size - packet_size
+    return (extra == 0) | (((flags & HAS_SESSION_HEADER) != 0) & (extra == wire.SESSION_HEADER.size))
