@@ -24,32 +24,6 @@ INDEX = Table(
         Column("first_ns", LONG, "Earliest record time."),
         Column("last_ns", LONG, "Latest record time."),
         Column("cursors", ArrayType(STRING, containsNull=False), "Where each split begins.", nullable=False),
-        Column("seams", STRING, "Of a file surveyed in ranges: which did not fit, and were walked again in order."),
-    ),
-)
-
-RANGES = Table(
-    "ranges",
-    "One row per byte range of a capture file that is surveyed by itself, before and after it was walked.",
-    ("uri", "begin"),
-    (
-        Column("uri", STRING, "Where the file lies.", nullable=False),
-        Column("survey", INDEX.spark, "Of a file of one range: its finished row."),
-        Column("size_bytes", LONG, "Size of the file.", nullable=False),
-        Column("compression", STRING, "How the file is packed.", nullable=False),
-        Column("begin", LONG, "The range's first byte.", nullable=False),
-        Column("end", LONG, "The byte behind its last; of a packed file, of the file as it lies on disk."),
-        Column("state", STRING, "Cursor: the file's first, or what its head tells of the state at `begin`."),
-        Column("digests", BINARY, "SHA-256 of each piece of the range, 32 bytes each."),
-        Column("first", STRING, "Cursor: what was taken for the first record; null when nothing was."),
-        Column("after", STRING, "Cursor: the first place at or behind `end` that the walk came to."),
-        Column("cursors", ArrayType(STRING, containsNull=False), "Where splits begin; frames count from `first`."),
-        Column("first_ns", LONG, "Earliest record time."),
-        Column("last_ns", LONG, "Latest record time."),
-        Column("reason", STRING, "Code of the first fault, or why the file is unreadable."),
-        Column("detail", STRING, "The same in words."),
-        Column("raw", BINARY, "The first bytes of an unreadable file."),
-        Column("error", STRING, "Why the bytes could not be had, in words."),
     ),
 )
 

@@ -24,8 +24,8 @@ from udfs.passes.extract import extract_splits
 from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 
-INDEX, RANGES, FRAGMENTS, SEGMENTS = (
-    to_arrow_schema(table.spark) for table in (staging.INDEX, staging.RANGES, staging.FRAGMENTS, staging.SEGMENTS)
+INDEX, FRAGMENTS, SEGMENTS = (
+    to_arrow_schema(table.spark) for table in (staging.INDEX, staging.FRAGMENTS, staging.SEGMENTS)
 )
 EXTRACTED, ASSEMBLED = to_arrow_schema(staging.EXTRACTED), to_arrow_schema(staging.ASSEMBLED)
 PACKET, FRAMED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.FRAMED_PACKETS)
@@ -54,9 +54,15 @@ class Ingested(NamedTuple):
         return [(row["stage"], row["reason"], row["length"]) for row in self.quarantine]
 
 
+def index_captures(uris: Iterable[Path], options: IngestOptions) -> list[Row]:
+    """The rows of INDEX, in the order of the files."""
+    files = pa.RecordBatch.from_pydict({"uri": list(map(str, uris))})
+    return pa.Table.from_batches(index_files(options, INDEX)([files]), INDEX).to_pylist()  # type: ignore[no-any-return]
+
+
 def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
     """All three passes; segments go to `assemble` in batches of so many rows."""
-    captures = index_files(map(str, uris), options, RANGES, INDEX).to_pylist()
+    captures = index_captures(uris, options)
     names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
     files = {rank: CaptureFile(row["capture_id"], row["uri"]) for rank, row in enumerate(captures)}
     extracted = extract_captures(captures, options)

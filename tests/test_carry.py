@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 import wiretap
 from pipeline import (
-    INDEX,
-    RANGES,
     WHOLE,
     Row,
     assemble,
     extract_captures,
     frames,
+    index_captures,
     ingest,
     kind_of,
     stream,
@@ -26,7 +25,6 @@ from pipeline import (
 from wiretap import Sent, conversation, pcap
 
 from udfs.passes import preframe
-from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 from udfs.tcp.connections import Overlap
 
@@ -49,7 +47,7 @@ class Nights:
     def read(self, uri: Path) -> None:
         """One night."""
         rank = len(self.captures)
-        self.captures += index_files([str(uri)], self.options, RANGES, INDEX).to_pylist()
+        self.captures += index_captures([uri], self.options)
         self.names[rank] = self.captures[rank]["capture_id"]
         self.files[rank] = CaptureFile(self.names[rank], str(uri))
         extracted = extract_captures(self.captures[rank:], self.options, first=rank)

@@ -9,14 +9,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.messages import NAME_COLUMNS
-from schemas.staging import ASSEMBLED, EXTRACTED, FRAMED_PACKETS, INDEX, PACKET, RANGES, SEGMENTS
+from schemas.staging import ASSEMBLED, EXTRACTED, FRAMED_PACKETS, INDEX, PACKET, SEGMENTS
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.pseudonyms import pseudonymize_columns
+from udfs.passes import index
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
-from udfs.passes.index import ranges, stitch, walk_ranges
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.passes.preframe import unpack
 from udfs.spark_worker import spare
@@ -40,20 +40,8 @@ def map_arrow(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
 
 
 def index_files(files: DataFrame, options: IngestOptions) -> DataFrame:
-    """One row of INDEX per row (uri) of `files`; to be kept, for the ranges of large files are walked for it.
-
-    Files of one range are surveyed here and now, where `files` has their rows; nothing is shuffled for them.
-    """
-    between, index = to_arrow_schema(RANGES.spark), to_arrow_schema(INDEX.spark)
-    begun = map_arrow(files, ranges(options, between), RANGES.spark).localCheckpoint()
-    finished = begun.where("survey is not null").select("survey.*")
-    to_walk = begun.where("survey is null")
-    large = [row["uri"] for row in to_walk.select("uri").collect()]
-    if not large:
-        return finished
-    walked = map_arrow(to_walk.repartition(tasks(len(large))), walk_ranges(options, between), RANGES.spark)
-    of_file = walked.repartition(tasks(len(set(large))), "uri").sortWithinPartitions("uri", "begin")
-    return finished.unionByName(map_arrow(of_file, stitch(options, index), INDEX.spark))
+    """Returns one row of INDEX per row (uri) of `files`."""
+    return map_arrow(files, index.index_files(options, to_arrow_schema(INDEX.spark)), INDEX.spark)
 
 
 def extract(splits: DataFrame, options: IngestOptions) -> DataFrame:

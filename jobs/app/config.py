@@ -106,12 +106,6 @@ class Config:
         "ingest",
         reason="A task holds this much of each direction of one connection.",
     )
-    survey_bytes: int = _option(
-        _INGEST.survey_bytes,
-        "bytes of a capture that one task indexes",
-        "ingest",
-        reason="Rounded up to whole GiB, the pieces that a capture's identity is made of.",
-    )
     quarantine_raw_bytes: int = _option(
         _INGEST.quarantine_raw_bytes,
         "bytes kept of each quarantined run",
@@ -230,7 +224,6 @@ class Config:
             keep_bodies=self.bodies == Bodies.KEEP,
             split_bytes=self.split_bytes,
             window_bytes=self.window_bytes,
-            survey_bytes=self.survey_bytes,
             quarantine_raw_bytes=self.quarantine_raw_bytes,
         )
 

@@ -232,10 +232,7 @@ def _listed(captures: DataFrame) -> list[Row]:
 
 def _index(spark: SparkSession, files: list[str], options: IngestOptions) -> DataFrame:
     listed = spark.createDataFrame([(file,) for file in files], "uri string")
-    index = checkpoint(on_spark.index_files(listed.repartition(on_spark.tasks(len(files))), options))
-    for row in index.where("seams is not null").select("uri", "seams").collect():
-        progress(f"ingest: {row['uri']}: {row['seams']}")
-    return index
+    return checkpoint(on_spark.index_files(listed.repartition(on_spark.tasks(len(files))), options))
 
 
 def _publish(warehouse: Warehouse, found: _Found, assembled: _Assembled, publishing: publish_lock.Publishing) -> None:

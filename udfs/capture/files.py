@@ -4,7 +4,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,8 +19,7 @@ _MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 EXPANSION_LIMIT = 250
 """Bytes out for one byte in, above which a compressed file is taken for a bomb (measured over the whole file)."""
 HASH_BYTES = 1 << 30
-"""Of a file longer than this, pieces of this length are hashed, so that tasks can do it side by side. Never an option:
-a file's identity would depend on it."""
+"""A longer file is hashed in pieces of this length. The identity of a file depends on it: it must never change."""
 
 
 class Fault(NamedTuple):
@@ -169,53 +168,41 @@ def detect_compression(uri: str) -> tuple[Compression, int]:
     return next((kind for start, kind in _MAGICS.items() if magic.startswith(start)), Compression.NONE), size
 
 
-class Hashed:
-    """The first `size` bytes of a source that stands at a multiple of HASH_BYTES, and hashes of the first `hashed`."""
+class HashedSource:
+    """The first `size` bytes of a file, hashed as they are read; `source` stands at its first byte."""
 
-    def __init__(self, source: Source, size: int, hashed: int) -> None:
+    def __init__(self, source: Source, size: int) -> None:
         self.fault: CaptureReason | None = None
         self._source = source
-        self._left = size
-        self._to_hash = hashed
-        self._whole: list[bytes] = []
-        self._piece = hashlib.sha256()
-        self._room = HASH_BYTES
+        self._size = size
+        self._read = 0
+        self._pieces: list[Any] = []
 
     def read(self, size: int) -> bytes:
-        """Up to `size` further bytes; none at the end."""
-        data = self._source.read(min(size, self._left))
-        self._left -= len(data)
-        self._hash(memoryview(data)[: self._to_hash])
+        """Returns up to `size` further bytes; none at the end."""
+        data = self._source.read(min(size, self._size - self._read))
+        rest = memoryview(data)
+        while rest:
+            if not self._read % HASH_BYTES:
+                self._pieces.append(hashlib.sha256())
+            part = rest[: HASH_BYTES - self._read % HASH_BYTES]
+            self._pieces[-1].update(part)
+            self._read += len(part)
+            rest = rest[len(part) :]
         return data
 
-    def digests(self) -> bytes:
-        """The SHA-256 of each piece, one behind the other; what was not read yet is read now.
+    def capture_id(self) -> str:
+        """Reads what is left and returns the file's identity, in hexadecimal.
+
+        It is the SHA-256 of the file (what `sha256sum` prints) up to HASH_BYTES; of a longer file, the SHA-256 of the
+        SHA-256 digests of its pieces of HASH_BYTES.
 
         Raises:
-            OSError: the source ends before the bytes that were to be hashed.
+            OSError: the file has become shorter than `size` bytes.
         """
-        while self._to_hash and self.read(min(_CHUNK, self._to_hash)):
+        while self.read(_CHUNK):
             pass
-        if self._to_hash:
-            raise OSError(f"it ended {self._to_hash} bytes early: it became shorter meanwhile")
-        last = [self._piece.digest()] if self._room < HASH_BYTES or not self._whole else []
-        return b"".join(self._whole + last)
-
-    def _hash(self, data: memoryview) -> None:
-        self._to_hash -= len(data)
-        while data:
-            part = data[: self._room]
-            self._piece.update(part)
-            self._room -= len(part)
-            data = data[len(part) :]
-            if not self._room:
-                self._whole.append(self._piece.digest())
-                self._piece, self._room = hashlib.sha256(), HASH_BYTES
-
-
-def sha256(digests: bytes) -> str:
-    """The identity of a file, in hexadecimal, from the SHA-256 of its pieces, 32 bytes each.
-
-    That of the only piece (what `sha256sum` prints) up to HASH_BYTES; of a longer file the SHA-256 of the digests.
-    """
-    return digests.hex() if len(digests) == hashlib.sha256().digest_size else hashlib.sha256(digests).hexdigest()
+        if self._read < self._size:
+            raise OSError(f"it became {self._size - self._read} bytes shorter while it was read")
+        digests = [piece.digest() for piece in self._pieces or [hashlib.sha256()]]
+        return digests[0].hex() if len(digests) == 1 else hashlib.sha256(b"".join(digests)).hexdigest()

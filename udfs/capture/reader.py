@@ -162,29 +162,7 @@ def read_blocks(
     reader stands (at a record, a block, or what can be read as neither) is the `after` of a block.
     Memory: a few times `block_bytes`, and of a record's length.
     """
-    return _blocks(_Window(source, block_bytes), cursor, stop, step)
-
-
-def search_blocks(
-    source: Source, cursor: Cursor, stop: int, block_bytes: int = BLOCK_BYTES, step: int | None = None
-) -> tuple[Cursor, Iterator[Block]] | None:
-    """The first place at `cursor.offset` or later that is taken for a record, and `read_blocks` from there on.
-
-    None when there is none before `stop`. It may lie inside a record: only a walk that comes to it can tell.
-    """
     window = _Window(source, block_bytes)
-    skipped, found = _skip(window, 0, cursor)
-    while not found and not window.ended and cursor.offset + skipped < stop:
-        window.extend()
-        more, found = _skip(window, 0, cursor)
-        skipped += more
-    if not found or cursor.offset + skipped >= stop:
-        return None
-    first = replace(cursor, offset=cursor.offset + skipped)
-    return first, _blocks(window, first, stop, step)
-
-
-def _blocks(window: "_Window", cursor: Cursor, stop: int | None, step: int | None) -> Iterator[Block]:
     most = _FAR
     while stop is None or cursor.offset < stop:
         limit = _limit(cursor.offset, stop, step)

@@ -29,6 +29,5 @@ class IngestOptions:
     keep_bodies: bool = False
     split_bytes: int = 64 << 20
     window_bytes: int = 64 << 20
-    survey_bytes: int = 1 << 30
     quarantine_raw_bytes: int = 4096
     batch_bytes: int = 4 << 20
