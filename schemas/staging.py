@@ -54,7 +54,7 @@ SEGMENTS = Table(
         Column(
             "file_offsets",
             BINARY,
-            "Of a framed run: where in the capture its bytes are (`udfs.tcp.connections.FILE_OFFSETS`).",
+            "Of a framed run: where in the capture its bytes are (`udfs.tcp.overlap.FILE_OFFSETS`).",
         ),
         Column("state", STRING, "What an earlier run knew of the connection (`udfs.tcp.resume`)."),
         Column("stage", STRING, "Of a fault: where it was found."),

@@ -26,7 +26,7 @@ from wiretap import Sent, conversation, pcap
 
 from udfs.passes import preframe
 from udfs.passes.options import CaptureFile, IngestOptions
-from udfs.tcp.connections import Overlap
+from udfs.tcp.overlap import Overlap
 
 KINDS = ("stream", "gap", "packet", "quarantine")
 

@@ -56,7 +56,7 @@ def test_the_latest_whole_state_counts(spark: SparkSession) -> None:
         spark.createDataFrame(
             placed, "packed binary, nth int, first_ns long, last_ns long, capture_id string, state string"
         ),
-        spark.createDataFrame(flagged, "packed binary, back boolean"),
+        spark.createDataFrame(flagged, "packed binary, rewind boolean"),
     )
     rows = sorted((bytes(row["packed"]), row["capture_id"]) for row in found.collect())
     assert rows == [(b"a", "capture 2"), (b"b", "capture 3")]

@@ -12,7 +12,8 @@ from pipeline import Ingested, balance, ingest
 from jobs.simulator import simulate
 from udfs.passes import assemble
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Direction, Overlap, Piece, deliver
+from udfs.tcp.connections import Direction
+from udfs.tcp.overlap import Overlap, Piece, deliver
 
 OPTIONS = IngestOptions()
 PCAP_HEADER = 24

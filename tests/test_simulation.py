@@ -30,7 +30,8 @@ from udfs.capture.reader import Cursor, Records, open_capture, read_blocks
 from udfs.msmq.framing import Framer
 from udfs.network.dissect import ACK, SYN, find_segments
 from udfs.tcp import connections
-from udfs.tcp.connections import Connections, Overlap, Piece, Segment, deliver
+from udfs.tcp.connections import Connections, Segment
+from udfs.tcp.overlap import Overlap, Piece, deliver
 
 SEED, MESSAGES = 7, 1200
 
@@ -108,7 +109,7 @@ def streams(folder: Path) -> Iterator[tuple[connections.Direction, list[Piece]]]
         tracker = Connections()
         for segment in segments_there:
             tracker.take(segment)
-        tracker.rest()
+        tracker.finish()
         assert not tracker.outside
         for connection in tracker.found:
             for side in connection.sides:

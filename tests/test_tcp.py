@@ -9,7 +9,8 @@ from pace import bounded
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
 
 from schemas.ingest import TcpReason
-from udfs.tcp.connections import Connections, Overlap, Segment, deliver, missing_at_end
+from udfs.tcp.connections import Connections, Segment
+from udfs.tcp.overlap import Overlap, deliver, missing_at_end
 
 
 class Rebuilt(NamedTuple):
@@ -34,7 +35,7 @@ def rebuild(
     tracker = Connections()
     for index, one in enumerate(sent):
         tracker.take((segment(one) if isinstance(one, Sent) else one)._replace(frame=index))
-    tracker.rest()
+    tracker.finish()
     result = []
     for connection in tracker.found:
         sides = []

@@ -17,7 +17,7 @@ from jobs.app.errors import UsageError
 from schemas.ingest import Bodies
 from schemas.replay import Reading, Scope, Verdict
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Overlap
+from udfs.tcp.overlap import Overlap
 
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""

@@ -18,16 +18,8 @@ from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns, struct_array
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
-from udfs.tcp.connections import (
-    Connection,
-    Connections,
-    Direction,
-    NeedsPayload,
-    Piece,
-    Segment,
-    deliver,
-    missing_at_end,
-)
+from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
+from udfs.tcp.overlap import Piece, deliver, missing_at_end
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
@@ -102,7 +94,7 @@ class _Pair:
         """Hand on the rest; then what is to be known when the connections go on."""
         try:
             if not self._needs_payload:
-                self._connections.rest()
+                self._connections.finish()
                 yield from self._deliver(last=True)
                 self._close()
         except NeedsPayload as reason:

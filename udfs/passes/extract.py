@@ -17,7 +17,7 @@ from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import Cuts, Preframed, preframe, run_rows
-from udfs.tcp.connections import PART_SUM, Overlap
+from udfs.tcp.overlap import PART_SUM, Overlap
 
 _BLOCK_BYTES = 24 << 20
 """Bytes looked at together. From 32 MiB on, malloc takes every copy of them from the kernel anew, page by page."""

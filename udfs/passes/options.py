@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from udfs.tcp.connections import Overlap
+from udfs.tcp.overlap import Overlap
 
 Batches = Iterable[pa.RecordBatch]
 Pass = Callable[[Batches], Batches]

@@ -21,7 +21,8 @@ from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, Pass
-from udfs.tcp.connections import FILE_OFFSETS, PART_SUM, Overlap, Segment, overlapping
+from udfs.tcp.connections import Segment
+from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, merge
 
 RUN_BYTES = 8 << 10
 """Fewest stream bytes that are worth a framed run."""
@@ -177,7 +178,7 @@ class _Block:
             (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
             for at, i in zip(start[arrived].tolist(), index[arrived].tolist(), strict=True)
         ]
-        pieces, conflict = overlapping(segments, Overlap.FIRST)
+        pieces, conflict = merge(segments, Overlap.FIRST)
         if conflict:
             return None
         return np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4).T

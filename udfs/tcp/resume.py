@@ -1,4 +1,4 @@
-"""What is known of a connection when a run ends, as text, for the next run to go on from."""
+"""Serializes a connection's state so that the next run can resume it."""
 
 import json
 from base64 import b64decode, b64encode
@@ -13,7 +13,10 @@ _PLAIN = ("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed",
 
 
 def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:
-    """The recent connections, whose segments were all handed on, and what is kept of their streams."""
+    """Return as JSON the recent connections, whose segments were all delivered, and the states of their streams.
+
+    `streams`: the state of each stream by instance and direction (sent by b), of JSON types and bytes.
+    """
     recent = connections.recent()
     current = next((at for at, one in enumerate(recent) if one is connections.current), None)
     return json.dumps(
@@ -28,10 +31,10 @@ def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> s
 
 
 def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
-    """Let the connections go on from there; returns what was kept of their streams.
+    """Restore the connections from this text; returns the states of their streams.
 
     Raises:
-        ValueError: another version of this program wrote the text.
+        ValueError: the text has another format version.
     """
     state = json.loads(text, object_hook=_object)
     if state["version"] != _VERSION:

@@ -1,0 +1,275 @@
+"""Decides which bytes of a direction form its stream where captured segments overlap."""
+
+import heapq
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import compress, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from schemas.ingest import TcpReason
+from udfs.tcp.connections import Direction, NeedsPayload, Segment
+
+FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
+"""Where a capture holds the bytes of a framed run: from each offset in the run on, at which byte of the file."""
+PART_SUM = -2
+"""The `header_sum` of a part of a segment."""
+_COPIES = 64
+"""Overlapping segments that are compared over one byte, the earliest ones: it bounds the time."""
+Fetch = Callable[[int, int, int], bytes]
+"""Reads bytes of a capture again: rank of the capture, byte of the file, number of bytes."""
+
+
+class Overlap(StrEnum):
+    """Which bytes win where segments overlap with different data."""
+
+    FIRST = "first"
+    WINDOWS = "windows"
+    LINUX = "linux"
+    LAST = "last"
+
+
+class Piece(NamedTuple):
+    """Stream bytes from offset `start` to `end`: the segment's payload from its byte `skip` on."""
+
+    start: int
+    end: int
+    segment: Segment
+    skip: int
+
+
+class _Part(NamedTuple):
+    """A segment's captured bytes on the stream from offset `start` to `end`; `acked`: acknowledged before it came."""
+
+    start: int
+    end: int
+    segment: Segment
+    skip: int
+    acked: int
+
+
+def deliver(
+    side: Direction, overlap: Overlap, before: int | None = None, *, final: bool = True, fetch: Fetch | None = None
+) -> list[Piece]:
+    """Return the stream's next bytes, in order, up to offset `before` (all, when it is None).
+
+    Where segments overlap with different data, `side.conflict` is set and `overlap` decides; a segment with a right
+    checksum wins over one with a wrong checksum. Missing bytes go to `side.gaps`, segments that are not on the stream
+    to `side.rejected`.
+
+    Raises:
+        NeedsPayload: bytes are needed that are not at hand; never when `final` and no segment is a framed run.
+    """
+    base = side.base
+    offered = [
+        _part(side, position - base, segment, acked - base, overlap, final=final)
+        for position, segment, acked in side.pending
+    ]
+    parts = list(_without_copies([part for part in offered if part is not None], fetch))
+    ordered = sorted(parts, key=lambda part: part.start)
+    if all(one.end <= other.start for one, other in pairwise(ordered)):
+        pieces = [Piece(*part[:4]) for part in ordered]
+    else:
+        pieces, conflict = _merge(parts, overlap)
+        side.conflict |= conflict
+    if before is not None:
+        pieces = pieces[: bisect_right(pieces, before, key=lambda piece: piece.end)]
+    if pieces:
+        side.fixed = base
+    for piece in pieces:
+        if piece.start > side.done:
+            side.gaps.append((side.done, piece.start - side.done))
+        side.done = piece.end
+    if before is None:
+        _reject_rest(side)
+    else:
+        waiting = [part is None or part.end > side.done for part in offered]
+        side.pending = list(compress(side.pending, waiting))
+    return pieces
+
+
+def missing_at_end(side: Direction) -> int:
+    """Count the bytes after the last delivered one that FIN, lengths and acknowledgments show to have been sent."""
+    limit = side.fin
+    ends = [side.sent, side.fin]
+    if side.isn is not None or side.first is not None:
+        ends.append(side.acked)
+    end = max((end if limit is None else min(end, limit) for end in ends if end is not None), default=side.base)
+    return max(end - side.base - side.done, 0)
+
+
+def merge(placed: list[tuple[int, Segment]], overlap: Overlap) -> tuple[list[Piece], bool]:
+    """Return the stream of segments at these offsets, given in order of arrival, and whether any bytes differ."""
+    return _merge([_Part(at, at + len(one.payload), one, 0, 0) for at, one in placed], overlap)
+
+
+def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Overlap, *, final: bool) -> _Part | None:
+    """Return the part of a segment after the delivered bytes; None when it is rejected or repeats delivered bytes."""
+    end = start + segment.captured
+    skip = max(0, -start)
+    if not final and start < side.done:
+        replaces = overlap is not Overlap.FIRST and acked < min(end, side.done)
+        if replaces or (skip and side.isn is None) or _in_gap(side, start, end):
+            raise NeedsPayload(rewind=True)
+    if side.fin is not None:
+        end = min(end, side.fin - side.base)
+    skip = max(skip, side.done - start)
+    if segment.framed_run and end - start - skip < segment.captured:
+        raise NeedsPayload
+    if start + skip >= end:
+        return None
+    return _Part(start + skip, end, segment, skip, acked)
+
+
+def _reject_rest(side: Direction) -> None:
+    """Reject the segments that are not, or not wholly, on the stream; drop those that only repeat it."""
+    limit = None if side.fin is None else side.fin - side.base
+    for position, segment, _ in side.pending:
+        start, end = position - side.base, position - side.base + segment.captured
+        if max(start, 0) >= end > start:
+            side.rejected.append((segment, TcpReason.BEFORE_START))
+        elif limit is not None and end > limit and start >= limit:
+            side.rejected.append((segment, TcpReason.AFTER_FIN))
+        elif _in_gap(side, start, end):
+            side.rejected.append((segment, TcpReason.OUTSIDE_WINDOW))
+    for position, segment in side.late:
+        start, end = position - side.base, position - side.base + segment.captured
+        if start < 0 or end > side.done or _in_gap(side, start, end):
+            side.rejected.append((segment, TcpReason.OUTSIDE_WINDOW))
+    side.pending, side.late = [], []
+
+
+def _in_gap(side: Direction, start: int, end: int) -> bool:
+    """Tell whether missing bytes lie between these offsets."""
+    at = bisect_right(side.gaps, start, key=lambda gap: gap[0] + gap[1])
+    return at < len(side.gaps) and side.gaps[at][0] < end
+
+
+# --- framed runs ------------------------------------------------------------------------------------------------------
+
+
+def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
+    """Yield the parts without the bytes that a framed run before them holds as well."""
+    runs: list[_Part] = []  # by offset
+    for part in parts:
+        at = max(bisect_right(runs, part.start, key=lambda run: run.start) - 1, 0)
+        rest = part
+        for run in runs[at:]:
+            low, high = max(rest.start, run.start), min(rest.end, run.end)
+            if low >= rest.end:
+                break
+            if low >= high:
+                continue
+            if part.segment.framed_run or _run_bytes(run, low, high, fetch) != _bytes(part, low, high):
+                raise NeedsPayload
+            if rest.start < low:
+                yield rest._replace(end=low)
+            rest = rest._replace(start=high, skip=rest.skip + high - rest.start)
+        if rest.start < rest.end:
+            yield rest
+        if part.segment.framed_run:
+            insort(runs, part, key=lambda run: run.start)
+
+
+def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
+    """Read the bytes of a framed run between two stream offsets from its capture again."""
+    offsets = np.frombuffer(run.segment.file_offsets or b"", FILE_OFFSETS)
+    if fetch is None or not len(offsets):
+        raise NeedsPayload
+    starts = offsets["run_offset"].astype(np.int64) + run.start
+    data = b""
+    for i in range(int(np.searchsorted(starts, low, "right")) - 1, int(np.searchsorted(starts, high, "left"))):
+        begin, end = max(low, int(starts[i])), min(high, int(starts[i + 1]) if i + 1 < len(starts) else run.end)
+        data += fetch(run.segment.capture, int(offsets["file_offset"][i]) + begin - int(starts[i]), end - begin)
+    return data
+
+
+# --- which segment wins -----------------------------------------------------------------------------------------------
+
+
+def _merge(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], bool]:
+    """Return the stream of overlapping parts, and whether any bytes differ."""
+    pieces = list(_winners(parts, overlap))
+    if not _conflict(parts, pieces):
+        return pieces, False
+    if any(part.segment.intact for part in parts):
+        pieces = list(_winners(parts, overlap, by_checksum=True))
+    return pieces, True
+
+
+def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False) -> Iterator[Piece]:
+    """Yield the stream in offset order, each byte from the segment that wins it; `parts` are in order of arrival.
+
+    Time: n log n for `first`; the other policies also compare the segments over one byte, at most `_COPIES`.
+    """
+    sound = [by_checksum and part.segment.intact for part in parts]
+    edges = sorted({edge for part in parts for edge in _edges(part, overlap)})
+    order = sorted(range(len(parts)), key=lambda rank: parts[rank].start)
+    active: list[tuple[int, int]] = []  # a heap of (rank, end): first or last arrived on top
+    upcoming = 0
+    for start, end in pairwise(edges):
+        while upcoming < len(order) and parts[order[upcoming]].start <= start:
+            rank = order[upcoming]
+            heapq.heappush(active, (-rank if overlap is Overlap.LAST else rank, parts[rank].end))
+            upcoming += 1
+        while active and active[0][1] <= start:
+            heapq.heappop(active)
+        if active:
+            ranks = [abs(active[0][0])]
+            if overlap is not Overlap.FIRST or by_checksum:
+                ranks = sorted(abs(rank) for rank, part_end in active if part_end > start)[:_COPIES]
+            best = ranks[0]
+            for rank in ranks[1:]:
+                if sound[rank] is sound[best]:
+                    better = _replaces(parts[rank], parts[best], start, overlap)
+                else:
+                    better = sound[rank] and _bytes(parts[rank], start, end) != _bytes(parts[best], start, end)
+                best = rank if better else best
+            winner = parts[best]
+            yield Piece(start, end, winner.segment, winner.skip + start - winner.start)
+
+
+def _edges(part: _Part, overlap: Overlap) -> tuple[int, ...]:
+    """Return where the winner may change: the ends of a segment, and what was acknowledged when it came."""
+    start, end, acked = part.start, part.end, part.acked
+    return (start, end) if overlap is Overlap.FIRST or not start < acked < end else (start, acked, end)
+
+
+def _replaces(later: _Part, earlier: _Part, offset: int, overlap: Overlap) -> bool:
+    """Tell whether the later segment's byte at `offset` replaces the earlier one's while it is not yet acknowledged.
+
+    The policies are those of Novak and Sturges, Target-Based TCP Stream Reassembly (2007).
+    """
+    if offset < later.acked:
+        return False
+    if overlap is Overlap.WINDOWS:
+        return later.start < earlier.start and later.end > earlier.end
+    if overlap is Overlap.LINUX:
+        return later.start < earlier.start or (later.start == earlier.start and later.end > earlier.end)
+    return overlap is Overlap.LAST
+
+
+def _bytes(part: _Part | Piece, start: int, end: int) -> bytes | memoryview:
+    """Return the part's bytes between two stream offsets."""
+    at = part.skip - part.start
+    return part.segment.payload[start + at : end + at]
+
+
+def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
+    """Tell whether any segment holds other bytes than the stream has there."""
+    conflict = False
+    for part in parts:
+        for piece in pieces[bisect_right(pieces, part.start, key=lambda piece: piece.start) - 1 :]:
+            if piece.start >= part.end:
+                break
+            low, high = max(part.start, piece.start), min(part.end, piece.end)
+            if piece.segment is not part.segment:
+                if piece.segment.framed_run or part.segment.framed_run:
+                    raise NeedsPayload
+                if _bytes(part, low, high) != _bytes(piece, low, high):
+                    if PART_SUM in (piece.segment.header_sum, part.segment.header_sum):
+                        raise NeedsPayload
+                    conflict = True
+    return conflict
