@@ -12,13 +12,20 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(
-    include=["udfs.msmq.annotate", "udfs.msmq.identifiers", "udfs.msmq.reference", "udfs.msmq.violations"]
+    include=[
+        "udfs.msmq.annotate",
+        "udfs.msmq.identifiers",
+        "udfs.msmq.reference",
+        "udfs.msmq.reference_rows",
+        "udfs.msmq.violations",
+    ]
 ):
     from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
     from udfs.msmq.annotate import annotate, render_tree
-    from udfs.msmq.reference import DecodeError, decode_packet
+    from udfs.msmq.reference import DecodeError
+    from udfs.msmq.reference_rows import decode_packet
 
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
 _BATCH = 50

@@ -28,9 +28,11 @@ from schemas.wire import QueueType
 from udfs.msmq import identifiers
 from udfs.msmq.annotate import annotate, render_tree
 from udfs.msmq.batch import PacketBatch
-from udfs.msmq.decode import DecodedBatch, guid_texts, utf16_texts
+from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.layout import FAULTS, find_offsets
-from udfs.msmq.reference import DecodeError, decode_packet
+from udfs.msmq.reference import DecodeError
+from udfs.msmq.reference_rows import decode_packet
+from udfs.msmq.texts import guid_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
@@ -404,7 +406,7 @@ def test_the_common_packets_never_leave_the_batch_path() -> None:
     offsets = find_offsets(
         PacketBatch.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes)
     )
-    assert not offsets["scalar"].any()
+    assert not offsets["decoded_alone"].any()
 
 
 SOUND = EXAMPLES["A"]

@@ -79,7 +79,7 @@ def test_what_lies_behind_a_packet_is_said() -> None:
     for packet in EXAMPLES.values():
         assert annotate(packet + b"1234").rest == 4
         assert render_tree(annotate(packet + b"1")).endswith(
-            f"1 byte behind the packet, which ends at byte {len(packet)}."
+            f"1 byte after the packet, which ends at byte {len(packet)}."
         )
 
 

@@ -13,7 +13,7 @@ from jobs.simulator import build
 from jobs.transforms.summaries.summaries import transactions
 from schemas.replay import FindingKind, Reading, Severity
 from schemas.wire import UNLIMITED, MessageClass
-from udfs.msmq.reference import decode_packet
+from udfs.msmq.reference_rows import decode_packet
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
 NS = 1_000_000_000

@@ -12,7 +12,7 @@ from plain_parser import parse
 from random_packets import PARTS, any_packet, tables, user_message
 from worked_examples import EXAMPLES
 
-from udfs.msmq.reference import decode_packet
+from udfs.msmq.reference_rows import decode_packet
 
 COMBINATIONS = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
 

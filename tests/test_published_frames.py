@@ -6,7 +6,7 @@ Their annotations are wrong in places, and the bytes count (A-24 to A-27 of the 
 import pytest
 
 from udfs.msmq.annotate import annotate
-from udfs.msmq.reference import decode_packet
+from udfs.msmq.reference_rows import decode_packet
 
 UNKNOWN = b"\xcd"
 BASE = b"\x10" + UNKNOWN  # BaseHeader.VersionNumber, BaseHeader.Reserved

@@ -35,7 +35,7 @@ from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED_TABLES, MESSAGES
 from udfs.msmq.decode import DecodedBatch
-from udfs.msmq.reference import decode_packet
+from udfs.msmq.reference_rows import decode_packet
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches, Pass
 

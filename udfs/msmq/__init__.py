@@ -1,4 +1,4 @@
 """Frames, decodes and judges MSMQ packets, from the declarations in `schemas.wire`.
 
-Nothing here knows TCP or capture files: it takes bytes and rows.
+Keep TCP sequence numbers and capture files out: this room takes stream bytes and rows.
 """

@@ -1,4 +1,4 @@
-"""One packet as annotated lines: every field with its offset, bytes, value and meaning, from the declarations."""
+"""Annotates one packet: every field with its offset, bytes, value and meaning, from the declarations."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -7,15 +7,15 @@ from typing import NamedTuple
 from schemas import wire
 from schemas.violations import Violation
 from schemas.wire import Bits, Field, Header, Kind
+from udfs.msmq.frame_size import frame_size, is_frame_size
 from udfs.msmq.header_types import BaseHeader
 from udfs.msmq.identifiers import guid_text, message_id_text
-from udfs.msmq.reference import DecodeError, ParsedPacket, Part, table_row
-
-_SESSION = wire.SESSION_HEADER.size
+from udfs.msmq.reference import DecodeError, ParsedPacket, Part
+from udfs.msmq.reference_rows import table_row
 
 
 class Line(NamedTuple):
-    """A field of a packet, or some bits of one when `mask` is set; `header` is None for what is in no header."""
+    """A field of a packet, or some of its bits if `mask` is set; `header` is None for bytes outside all headers."""
 
     offset: int
     data: bytes
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class AnnotatedPacket(NamedTuple):
-    """A packet: its type, its lines in wire order, what is wrong with it, and the bytes behind it."""
+    """A packet: type, size, lines in wire order, violations, decoding error, and number of bytes after it."""
 
     packet_type: str
     size: int
@@ -38,64 +38,64 @@ class AnnotatedPacket(NamedTuple):
 
 
 def annotate(data: bytes) -> AnnotatedPacket:
-    """What lies in the bytes of one packet or UDP ping; what is missing of it or behind it is said."""
+    """Annotates the bytes of one packet or UDP ping; they may be truncated, and more bytes may follow."""
     if len(data) == wire.PING.size and data[2:4] == wire.PING_SIGNATURE.to_bytes(2, "little"):
         return AnnotatedPacket("ping", len(data), list(_lines(data, [Part(0, len(data), wire.PING)])), [], None, 0)
     size = _frame_size(data)
-    walk = ParsedPacket.parse(data[:size], None, size)
-    broken: list[str] = [] if walk.error else table_row(walk).get("violations", [])
-    lines = list(_lines(data[:size], sorted(walk.parts, key=lambda part: part.offset)))
+    parsed = ParsedPacket.parse(data[:size], None, size)
+    broken: list[str] = [] if parsed.error else table_row(parsed).get("violations", [])
+    lines = list(_lines(data[:size], sorted(parsed.parts, key=lambda part: part.offset)))
     violations = [violation for violation in Violation if violation in broken]
-    return AnnotatedPacket(walk.packet_type, size, lines, violations, walk.error, max(len(data) - size, 0))
+    return AnnotatedPacket(parsed.packet_type, size, lines, violations, parsed.error, max(len(data) - size, 0))
 
 
 def _frame_size(data: bytes) -> int:
-    """Bytes that the packet takes on its stream, A-1; as many as there are when that is no packet."""
+    """Returns the bytes that the packet occupies on its stream, A-1, or len(data) if there is no valid packet."""
     if len(data) < wire.BASE_HEADER.size:
         return len(data)
     base = BaseHeader(data)
-    announced: int = base.packet_size
-    if announced > wire.MAX_PACKET_SIZE or (base.has_session_header and len(data) == announced):
+    if base.packet_size > wire.MAX_PACKET_SIZE or is_frame_size(len(data), base.base_flags, base.packet_size):
         return len(data)
-    return announced + _SESSION * (base.has_session_header and not base.internal)
+    size: int = frame_size(base.base_flags, base.packet_size)
+    return size
 
 
 def _lines(data: bytes, parts: list[Part]) -> Iterator[Line]:
-    """The lines of the parts, and of the bytes between and behind them."""
+    """Yields the lines of the parts, and of the bytes between and after them."""
     position = 0
     for part in parts:
         if part.offset > position:
-            yield _bare(data, position, part.offset, "padding")
+            yield _bare_line(data, position, part.offset, "padding")
         if part.field is None:
-            yield from _fixed(data, part)
+            yield from _fixed_lines(data, part)
         else:
-            value = _opaque(part.size) if part.text is None else _printable(part.text)
+            value = _byte_count(part.size) if part.text is None else _escape(part.text)
             yield Line(part.offset, _bytes(data, part), part.header, part.field.name, value, part.field.comment)
         position = max(position, part.offset + part.size)
     if position < len(data):
         # Alignment is at most three bytes.
-        yield _bare(data, position, len(data), "padding" if len(data) - position < 4 else "not decoded")  # noqa: PLR2004
+        yield _bare_line(data, position, len(data), "padding" if len(data) - position < 4 else "not decoded")  # noqa: PLR2004
 
 
 def _bytes(data: bytes, part: Part) -> bytes:
     return data[part.offset : part.offset + part.size]
 
 
-def _bare(data: bytes, start: int, end: int, name: str) -> Line:
-    return Line(start, data[start:end], None, name, _opaque(end - start), "")
+def _bare_line(data: bytes, start: int, end: int, name: str) -> Line:
+    return Line(start, data[start:end], None, name, _byte_count(end - start), "")
 
 
-def _printable(text: str) -> str:
-    """The text with nothing in it that a terminal would act on."""
+def _escape(text: str) -> str:
+    """Escapes characters that a terminal would interpret."""
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
-def _opaque(size: int) -> str:
+def _byte_count(size: int) -> str:
     return f"{size} byte{'s' * (size != 1)}"
 
 
-def _fixed(data: bytes, part: Part) -> Iterator[Line]:
-    """The fields of a header's fixed part, and their bits."""
+def _fixed_lines(data: bytes, part: Part) -> Iterator[Line]:
+    """Yields the fields of a header's fixed part, and their bits."""
     offset = part.offset
     for field in part.header.fixed:
         content = data[offset : offset + field.size]
@@ -116,7 +116,7 @@ def _value(field: Field, content: bytes) -> str:
         case Kind.TIME:
             return f"{datetime.fromtimestamp(int.from_bytes(content, 'little'), UTC):%Y-%m-%d %H:%M:%S} UTC"
         case Kind.OPAQUE:
-            return _opaque(len(content))
+            return _byte_count(len(content))
         case _:
             number = int.from_bytes(content, "little")
             return f"{number:#0{2 + 2 * field.size}x}" if field.bits else _number(field, number)
@@ -132,8 +132,8 @@ _SHOWN = 8  # bytes of a field on its line
 
 
 def render_tree(packet: AnnotatedPacket) -> str:
-    """The packet as a person reads it: headers with their sections, a field to a line, what is wrong at the end."""
-    lines = [f"{packet.packet_type}, {_opaque(packet.size)}"]
+    """Prints a packet as text: headers with their sections, one field per line, violations and errors at the end."""
+    lines = [f"{packet.packet_type}, {_byte_count(packet.size)}"]
     header: Header | None = None
     for line in packet.lines:
         if line.header and (line.header is not header or line.name == line.header.fields[0].name):
@@ -143,18 +143,18 @@ def render_tree(packet: AnnotatedPacket) -> str:
             shown = line.data[:_SHOWN].hex(" ").upper() + (" …" if len(line.data) > _SHOWN else "")
             start = f"  0x{line.offset:04X}  {shown:<26}{line.name}"
         else:
-            start = f"    {_drawn(line.data, line.mask)}  {line.name}"
+            start = f"    {_draw_bits(line.data, line.mask)}  {line.name}"
         lines.append(f"{start}: {line.value}" + (f" - {line.meaning}" if line.meaning else ""))
     lines += [f"Violation {code}, {code.section}: {code.sentence}" for code in packet.violations]
     if packet.error:
         lines.append(f"Error {packet.error.fault}, {packet.error.fault.section}: {packet.error.detail}")
     if packet.rest:
-        lines.append(f"{_opaque(packet.rest)} behind the packet, which ends at byte {packet.size}.")
+        lines.append(f"{_byte_count(packet.rest)} after the packet, which ends at byte {packet.size}.")
     return "\n".join(lines)
 
 
-def _drawn(content: bytes, mask: int) -> str:
-    """A flag word in bits, the lowest on the right, with a dot for each one outside the mask."""
+def _draw_bits(content: bytes, mask: int) -> str:
+    """Prints a flag word in bits, the lowest on the right, with a dot for each bit outside the mask."""
     word, count = int.from_bytes(content, "little"), 8 * len(content)
     digits = [str(word >> bit & 1) if mask >> bit & 1 else "." for bit in reversed(range(count))]
     return " ".join("".join(digits[place : place + 4]) for place in range(0, count, 4))

@@ -1,4 +1,4 @@
-"""Packets lying in one buffer, read across the batch: a header of every packet at once, without Python objects."""
+"""Reads packets that lie in one buffer: a header of every packet at once, without a Python object per packet."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,41 +15,41 @@ _SURROGATE_BITS = 0xF800
 
 
 def _everywhere(buffer: Bytes, layout: np.dtype[Any]) -> NDArray[Any]:
-    """The buffer as an array of the layout at every byte, overlapping."""
+    """Views the buffer as an array with one element at every byte; the elements overlap."""
     return np.ndarray(len(buffer) - layout.itemsize + 1, layout, buffer, strides=(1,))
 
 
 def take_records(records: NDArray[np.void], rows: Ints | Bools) -> NDArray[np.void]:
-    """Some of the records. They are copied as plain bytes: numpy copies records field by field, far slower."""
+    """Returns some of the records. Copies them as plain bytes, because numpy copies records field by field, slowly."""
     return records.view(np.dtype(f"V{records.itemsize}"))[rows].view(records.dtype)
 
 
 def put_records(records: NDArray[np.void], rows: Ints | Bools, values: NDArray[np.void]) -> None:
-    """Replace some of the records, as plain bytes too."""
+    """Replaces some of the records, as plain bytes too."""
     plain = np.dtype(f"V{records.itemsize}")
     records.view(plain)[rows] = values.view(plain)
 
 
 def dictionary_codes(values: Any) -> tuple[Ints, list[Any]]:
-    """For each element the index of its value among the distinct ones, and these."""
+    """Returns for each element the index of its value among the distinct values, and these."""
     codes = values.dictionary_encode()
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), codes.dictionary.to_pylist()
 
 
 def binary_array(data: Bytes, bounds: Ints) -> Any:
-    """The runs of the data between the bounds as a binary array, which shares their memory."""
+    """Returns the data between successive bounds as a binary array that shares their memory."""
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
 
 
 def has_surrogates(contents: Any) -> bool:
-    """Whether any of the UTF-16LE texts, each of an even size and from `binary`, has a surrogate, paired or not."""
+    """Returns whether any UTF-16LE text in a `binary_array` of even sizes has a surrogate, paired or not."""
     units = np.frombuffer(contents.buffers()[2], "<u2")
     return bool(((units & _SURROGATE_BITS) == _SURROGATE).any())
 
 
 def _content(values: Any) -> tuple[Bytes, Ints]:
-    """The bytes of a binary array, and the bounds of its elements in them."""
+    """Returns the bytes of a binary array, and the bounds of its elements in them."""
     values = values.cast(pa.large_binary())
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
@@ -59,9 +59,10 @@ def _content(values: Any) -> tuple[Bytes, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Packets in a buffer, one element each: `size` bytes on the stream, of which some are there.
+    """Packets in a buffer, one element each, of `size` bytes on the stream.
 
-    `stored` bytes lie at `start`; when `trailer_size` is not -1, that many more, the packet's last, at `trailer`.
+    The first `stored` bytes of a packet lie at `start`, and its last `trailer_size` bytes at `trailer`; the bytes
+    between them are missing. A `trailer_size` of -1 means no trailer.
     """
 
     buffer: Bytes
@@ -73,12 +74,12 @@ class PacketBatch:
 
     @classmethod
     def whole(cls, buffer: Bytes, start: Ints, size: Ints) -> Self:
-        """Packets with all their bytes."""
+        """Returns packets with all their bytes."""
         return cls(buffer, start, size, size, np.zeros_like(size), np.full_like(size, -1))
 
     @classmethod
     def from_columns(cls, raw: Any, trailer: Any, size: Any) -> Self:
-        """Packets as the table `packets` keeps them."""
+        """Returns packets from columns of the table `packets`."""
         head, head_bounds = _content(raw)
         tail, tail_bounds = _content(trailer)
         return cls(
@@ -91,11 +92,11 @@ class PacketBatch:
         )
 
     def __len__(self) -> int:
-        """Number of packets."""
+        """Returns the number of packets."""
         return len(self.start)
 
     def take(self, rows: Ints) -> Self:
-        """Some of the packets, in their order and in the same buffer."""
+        """Returns some of the packets, in the order of `rows` and in the same buffer."""
         if len(rows) == len(self):
             return self
         return type(self)(
@@ -108,7 +109,7 @@ class PacketBatch:
         )
 
     def one(self, row: int) -> tuple[bytes, bytes | None, int]:
-        """Raw, trailer and size of one packet."""
+        """Returns raw, trailer and size of one packet."""
         raw = self.buffer[self.start[row] : self.start[row] + self.stored[row]].tobytes()
         tail = None
         if self.trailer_size[row] >= 0:
@@ -116,7 +117,7 @@ class PacketBatch:
         return raw, tail, int(self.size[row])
 
     def address(self, offset: Ints) -> Ints:
-        """Where in the buffer the byte at an offset of its packet lies, in raw or in trailer."""
+        """Returns where in the buffer the byte at an offset of its packet lies, in raw or in trailer."""
         before_body = offset < self.stored
         if before_body.all():
             return self.start + offset
@@ -124,7 +125,7 @@ class PacketBatch:
         return np.where(before_body, self.start + offset, self.trailer + offset - after_body)
 
     def read(self, layout: np.dtype[Any], offset: Ints, present: Bools) -> NDArray[np.void]:
-        """The header at an offset of each packet; zeros where it is not present. Present ones must be stored."""
+        """Returns the header at an offset of each packet, zeros unless `present`; present headers must be stored."""
         if len(self.buffer) < layout.itemsize or not present.any():
             return np.zeros(len(self), layout)
         everywhere = _everywhere(self.buffer, layout)
@@ -135,7 +136,7 @@ class PacketBatch:
         return headers
 
     def slices(self, offset: Ints, length: Ints) -> Any:
-        """The bytes at an offset of each packet as a binary array."""
+        """Returns the bytes at an offset of each packet as a binary array."""
         bounds = np.zeros(len(self) + 1, np.int64)
         np.cumsum(length, out=bounds[1:])
         data = np.empty(bounds[-1], np.uint8)

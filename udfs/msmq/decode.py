@@ -1,7 +1,7 @@
-"""Batches of `packets` in, batches of the decoded tables out, and what cannot be decoded explained.
+"""Decodes batches of `packets` into batches of the decoded tables, and explains packets that cannot be decoded.
 
-Every column is built across the batch; text is made once per distinct value. Rows that `udfs.msmq.layout` handed to
-`udfs.msmq.reference` get their columns there as well.
+Every column is built across the batch. Packets that were parsed alone, by `udfs.msmq.reference`, get their rows from
+`udfs.msmq.reference_rows`.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,10 +29,11 @@ from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
 from udfs.arrow.buffers import fixed_binary
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Bools, Ints, PacketBatch, binary_array, dictionary_codes, has_surrogates, take_records
-from udfs.msmq.header_types import DTYPES
+from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, take_records
+from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, Headers, find_headers
-from udfs.msmq.reference import table_row
+from udfs.msmq.reference_rows import table_row
+from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
 _MESSAGE_HEADERS = (
@@ -56,23 +57,17 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
-_CARRIED = [column.name for column in COPIED_COLUMNS]
-_BESIDE = {*_CARRIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
+_COPIED = [column.name for column in COPIED_COLUMNS]
+_NOT_DECODED = {*_COPIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
 _PROVIDER_TYPE = np.dtype([("value", "<u4")])
 _GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
-_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
-_GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
-_DASHES = [8, 13, 18, 23]
-_DIGITS = [place for place in range(36) if place not in _DASHES]
-_BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
-_BEYOND_TWO_BYTES = 0x800
 
 
 class DecodedBatch:
-    """A batch of `packets` once its headers are found: its rows in each table, and those that are in none."""
+    """A batch of `packets` whose headers are found: its rows in each table, and the packets that cannot be decoded."""
 
     def __init__(self, packets: pa.RecordBatch) -> None:
         self.packets = packets
@@ -80,13 +75,13 @@ class DecodedBatch:
         self.offsets, self.parsed, self.read = find_headers(self.stored)
 
     def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
-        """The rows of one table, in the packets' order and in the table's Arrow schema."""
-        table = _TABLES[table.name]  # a worker is sent a copy, and here they are told apart by identity
+        """Returns the rows of one table, in the order of the packets and in the table's Arrow schema."""
+        table = _TABLES[table.name]  # a Python worker has a copy, and tables are compared by identity below
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
         wanted = of_table[self.offsets["packet_type"]] & (self.offsets["fault"] == 0)
-        fast = np.flatnonzero(wanted & ~self.offsets["scalar"])
-        slow = np.flatnonzero(wanted & self.offsets["scalar"])
-        decoded = pa.schema([field for field in schema if field.name not in _BESIDE])
+        fast = np.flatnonzero(wanted & ~self.offsets["decoded_alone"])
+        slow = np.flatnonzero(wanted & self.offsets["decoded_alone"])
+        decoded = pa.schema([field for field in schema if field.name not in _NOT_DECODED])
         if len(fast) == len(wanted):
             part, offsets, read = self.stored, self.offsets, self.read
         else:
@@ -98,19 +93,18 @@ class DecodedBatch:
             alone = pa.RecordBatch.from_pylist([table_row(self.parsed[index]) for index in slow.tolist()], decoded)
             order = np.argsort(np.concatenate((fast, slow)))
             values = pa.concat_batches((values, alone)).take(pa.array(order))
-        rows = self.packets.select(_CARRIED)
+        rows = self.packets.select(_COPIED)
         if not wanted.all():
             rows = rows.take(pa.array(np.flatnonzero(wanted)))
-        beside = {name: rows[name] for name in _CARRIED} | {
-            DECODED_ALONE.name: pa.array(self.offsets["scalar"][wanted])
-        }
+        others = {name: rows[name] for name in _COPIED}
+        others[DECODED_ALONE.name] = pa.array(self.offsets["decoded_alone"][wanted])
         return pa.RecordBatch.from_arrays(
-            [beside[field.name].cast(field.type) if field.name in beside else values[field.name] for field in schema],
+            [others[field.name].cast(field.type) if field.name in others else values[field.name] for field in schema],
             schema=schema,
         )
 
     def undecodable(self) -> pa.RecordBatch:
-        """The packets that cannot be decoded, with `reason`, a code, and `detail`, a sentence with the offset."""
+        """Returns the packets that cannot be decoded, with `reason` (code) and `detail` (sentence with the offset)."""
         errors = {index: packet.error for index, packet in self.parsed.items() if packet.error}
         return (
             self.packets.take(pa.array(errors, pa.int64()))
@@ -119,75 +113,9 @@ class DecodedBatch:
         )
 
 
-def _once(values: NDArray[np.uint8], make: Callable[[NDArray[np.uint8]], pa.Array]) -> pa.Array:
-    """What `make` makes of the rows of bytes, made once per distinct row."""
-    count, width = values.shape
-    content = pa.py_buffer(np.ascontiguousarray(values))
-    codes = pa.Array.from_buffers(pa.binary(width), count, [None, content]).dictionary_encode()
-    if 2 * len(codes.dictionary) > count:
-        return make(values)
-    distinct = np.frombuffer(codes.dictionary.buffers()[1], np.uint8, len(codes.dictionary) * width)
-    return make(distinct.reshape(-1, width)).take(codes.indices)
-
-
-def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
-    """GUIDs, one to a row of 16 bytes, as lower-case text."""
-    return _once(guids, _guid_texts)
-
-
-def _guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
-    texts = np.full((len(guids), 36), ord("-"), np.uint8)
-    texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
-    return fixed_binary(texts).view(pa.string())
-
-
-def _message_ids(guids: pa.Array, ordinals: NDArray[np.uint32]) -> pa.Array:
-    return pc.binary_join_element_wise(guids, pa.array(ordinals).cast(pa.string()), "\\")
-
-
-def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
-    """MessageIdentifiers, one to a row of 20 bytes, as text."""
-    return _once(values, lambda each: _message_ids(_guid_texts(each[:, :16]), each[:, 16:].copy().view("<u4")[:, 0]))
-
-
-def utf16_texts(contents: pa.Array) -> pa.Array:
-    """UTF-16LE up to its terminator, as `identifiers.text` reads it; by distinct content where there are surrogates."""
-    _, offsets, data = contents.buffers()
-    bounds = np.frombuffer(offsets, np.int64) // 2
-    units = np.frombuffer(data, "<u2")
-    terminated = np.zeros(len(contents), np.int64)
-    filled = np.diff(bounds) > 0
-    terminated[filled] = units[bounds[1:][filled] - 1] == 0
-    if (units < _BEYOND_ASCII).all() and np.count_nonzero(units == 0) == terminated.sum():
-        bounds[1:] -= np.cumsum(terminated)
-        return _texts(units.astype(np.uint8)[units != 0], bounds)
-    if has_surrogates(contents):
-        codes, distinct = dictionary_codes(contents)
-        return pa.array(map(identifiers.text, distinct), pa.string()).take(pa.array(codes))
-    # A unit is kept when no NUL stands before it in its text.
-    nuls = np.concatenate(([0], np.cumsum(units == 0)))
-    kept = nuls[1:] == np.repeat(nuls[bounds[:-1]], np.diff(bounds))
-    two, three = units >= _BEYOND_ASCII, units >= _BEYOND_TWO_BYTES
-    lead = np.where(three, 0xE0 | units >> 12, np.where(two, 0xC0 | units >> 6, units))
-    every = np.stack((lead, 0x80 | units >> 6 & 0x3F, 0x80 | units & 0x3F), axis=1).astype(np.uint8)
-    ends = np.concatenate(([0], np.cumsum(kept * (1 + two + three))))
-    return _texts(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds])
-
-
-def _texts(utf8: NDArray[np.uint8], bounds: Ints) -> pa.Array:
-    """The runs of valid UTF-8 between the bounds as text."""
-    return binary_array(utf8, bounds).view(pa.large_string()).cast(pa.string())
-
-
-def _mapped(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:
-    """The text of every value, null where it has none."""
-    codes = values.dictionary_encode()
-    return pa.array(map(texts.get, codes.dictionary.to_pylist()), pa.string()).take(codes.indices)
-
-
 @cache
 def _signed(width: int) -> str:
-    """The signed numpy type of the column for an unsigned number of so many bits."""
+    """Returns the signed numpy type of the column for an unsigned number of `width` bits."""
     return next(code for code, limit in (("i2", 8), ("i4", 16), ("i8", 32)) if width <= limit)
 
 
@@ -196,14 +124,14 @@ def _masked(values: pa.Array, present: Bools) -> pa.Array:
 
 
 def _merged(parts: list[pa.Array], count: int) -> pa.Array:
-    """The texts of parts that are null where another is not."""
+    """Merges arrays of which at most one has a value in each row."""
     if len(parts) == 1:
         return parts[0]
     return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
 
 
 class _Numbers(dict[str, NDArray[Any]]):
-    """The numbers of packets by column, in its signed type; 0 where a header is absent."""
+    """Numbers by column, one per packet, in the column's signed type; 0 for a header that the packet does not have."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -214,10 +142,10 @@ class _Numbers(dict[str, NDArray[Any]]):
 
 
 class _Columns:
-    """The columns of packets that `udfs.msmq.layout` took, all for one table.
+    """The columns of one table, for packets whose headers `udfs.msmq.layout` found.
 
-    `arrays` holds them by name, a column whose header no packet has left out; `ints` the numbers among them, as the
-    rules want them.
+    `arrays` holds the columns by name, without those whose header no packet has. `ints` holds the numbers among them,
+    for `udfs.msmq.violations`.
     """
 
     def __init__(self, packets: PacketBatch, offsets: HeaderOffsets, read: Headers, table: Table) -> None:
@@ -226,25 +154,25 @@ class _Columns:
         self.read = read
         self.arrays: dict[str, pa.Array] = {}
         self.ints = _Numbers(len(packets))
-        self.headers = {header.name: self._header(header) for header in _HEADERS[table.name]}
+        self.headers = {header.name: self._add_header(header) for header in _HEADERS[table.name]}
         if table is HANDSHAKES:
             self.arrays["handshake_type"] = self._packet_types()
         if table in (MESSAGES, ACKS):
-            self._user_shaped()
+            self._add_user_shaped()
         if table is MESSAGES:
-            self._message()
+            self._add_message()
         if table is ACKS:
-            self._ack()
-        self.arrays["violations"] = self._violations(table)
+            self._add_ack()
+        self.arrays["violations"] = self._find_violations(table)
 
-    def _offset(self, name: str) -> Ints:
+    def _offsets_of(self, name: str) -> Ints:
         offsets: Ints = self.offsets[name].astype(np.int64)
         return offsets
 
-    def _header(self, header: Header) -> NDArray[np.void]:
-        """Read a header and add its columns."""
-        # The two bodies begin alike, and the longer reading is masked below.
-        offset = self._offset("body" if header is wire.FINAL_ACK_BODY else header.name)
+    def _add_header(self, header: Header) -> NDArray[np.void]:
+        """Reads a header and adds its columns."""
+        # Both bodies begin with the same fields; `_add_ack` masks the fields that only a FinalAck has.
+        offset = self._offsets_of("body" if header is wire.FINAL_ACK_BODY else header.name)
         present = offset >= 0
         values = self.read.get(header.name)
         if values is None:
@@ -277,13 +205,13 @@ class _Columns:
     def _packet_types(self) -> pa.Array:
         return pa.array(PACKET_TYPES, pa.string()).take(pa.array(self.offsets["packet_type"]))
 
-    def _guid(self, offset: Ints, present: Bools) -> pa.Array:
+    def _read_guids(self, offset: Ints, present: Bools) -> pa.Array:
         if not present.any():
             return pa.nulls(len(present), pa.string())
         return _masked(guid_texts(self.packets.read(_GUID, offset, present)["value"]), present)
 
-    def _distinct(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
-        """The text of each row's content, made once per distinct content; null in all other rows."""
+    def _texts_of(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
+        """Returns the text of each row's content, converted once per distinct content; null in all other rows."""
         codes, distinct = dictionary_codes(contents)
         texts = pa.array(map(convert, distinct), pa.string())
         if len(rows) == len(self.packets):
@@ -295,38 +223,38 @@ class _Columns:
     def _slices(self, rows: Ints, offset: Ints, length: Ints) -> pa.Array:
         return self.packets.take(rows).slices(offset[rows], length[rows])
 
-    def _user_shaped(self) -> None:
+    def _add_user_shaped(self) -> None:
         user = self.headers["UserHeader"]
         ints = self.ints
         ints["null_address"] = np.where(user["queue_manager_address"].any(axis=1), 0, 1)
-        self.arrays["message_id"] = _message_ids(self.arrays["source_queue_manager"], user["message_id_ordinal"])
+        self.arrays["message_id"] = message_ids(self.arrays["source_queue_manager"], self.arrays["message_id_ordinal"])
         hosts = {
             QueueType.PRIVATE_ON_SOURCE: user["source_queue_manager"],
             QueueType.PRIVATE_ON_DESTINATION: user["queue_manager_address"],
         }
-        self._queue("destination_queue", hosts)
-        self._queue("admin_queue", hosts)
+        self._add_queue("destination_queue", hosts)
+        self._add_queue("admin_queue", hosts)
         kind = ints["admin_queue_type"]
         if (ints["response_queue_type"] == QueueType.PRIVATE_ON_ADMIN_HOST).any():
-            own = self.packets.read(_GUID, self._offset("admin_queue"), kind == QueueType.PRIVATE)["value"]
+            own = self.packets.read(_GUID, self._offsets_of("admin_queue"), kind == QueueType.PRIVATE)["value"]
             admin_host = np.select([(kind == each)[:, None] for each in hosts], list(hosts.values()), own)
             hosts[QueueType.PRIVATE_ON_ADMIN_HOST] = admin_host
-        self._queue("response_queue", hosts, np.isin(kind, [*hosts, QueueType.PRIVATE]))
+        self._add_queue("response_queue", hosts, np.isin(kind, [*hosts, QueueType.PRIVATE]))
         if (same := ints["response_queue_type"] == QueueType.SAME_AS_ADMIN).any():
             self.arrays["response_queue"] = pc.if_else(
                 pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
             )
-        connector = self._offset("connector_type")
-        self.arrays["connector_type"] = self._guid(connector, connector >= 0)
-        label = self._offset("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
+        connector = self._offsets_of("connector_type")
+        self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
+        label = self._offsets_of("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
         labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
         self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
-        self.arrays["message_class_name"] = _mapped(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
+        self.arrays["message_class_name"] = map_texts(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
         if "tx_sequence_ordinal" in self.arrays:
-            self._sequence_id()
+            self._add_sequence_id()
 
-    def _sequence_id(self) -> None:
-        """TxSequenceID as an exact decimal: its 64 bits are the low half of Arrow's 128."""
+    def _add_sequence_id(self) -> None:
+        """Adds TxSequenceID as an exact decimal: its 64 bits are the low half of Arrow's 128."""
         words = np.zeros((len(self.packets), 2), np.uint64)
         words[:, 0] = self.ints["tx_sequence_timestamp"].astype(np.uint64) << np.uint64(32)
         words[:, 0] |= self.ints["tx_sequence_ordinal"].astype(np.uint64)
@@ -334,10 +262,10 @@ class _Columns:
         present = self.arrays["tx_sequence_ordinal"].is_valid()
         self.arrays["tx_sequence_id"] = pc.if_else(present, values, None)
 
-    def _queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
-        """Add a queue name; `known` says in which rows the admin queue's host is."""
+    def _add_queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
+        """Adds a queue name; `known` says in which rows the host of the administration queue is known."""
         kind = self.ints[f"{column}_type"]
-        offset = self._offset(column)
+        offset = self._offsets_of(column)
         parts = []
         for number in np.flatnonzero(np.bincount(kind)).tolist():
             queue_type = QueueType(number)
@@ -362,55 +290,55 @@ class _Columns:
             if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
                 contents = contents.filter(pa.array(known[rows]))
                 rows = rows[known[rows]]
-            parts.append(self._distinct(rows, contents, convert))
+            parts.append(self._texts_of(rows, contents, convert))
         self.arrays[column] = _merged(parts, len(kind))
 
-    def _message(self) -> None:
+    def _add_message(self) -> None:
         ints = self.ints
-        self.arrays["body_type_name"] = _mapped(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
-        self.arrays["delivery_mode_name"] = _mapped(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
-        self.arrays["body_offset"] = pa.array(self._offset("body"))
-        transaction = self._offset("TransactionHeader")
-        self.arrays["connector_qm_guid"] = self._guid(
+        self.arrays["body_type_name"] = map_texts(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
+        self.arrays["delivery_mode_name"] = map_texts(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
+        self.arrays["body_offset"] = pa.array(self._offsets_of("body"))
+        transaction = self._offsets_of("TransactionHeader")
+        self.arrays["connector_qm_guid"] = self._read_guids(
             transaction + wire.TRANSACTION_HEADER.size, ints["has_connector_qm_guid"] == 1
         )
-        debug = self._offset("DebugHeader") + wire.DEBUG_HEADER.size
-        self.arrays["debug_queue"] = self._guid(debug, ints["debug_queue_type"] == 1)
-        self._security()
+        debug = self._offsets_of("DebugHeader") + wire.DEBUG_HEADER.size
+        self.arrays["debug_queue"] = self._read_guids(debug, ints["debug_queue_type"] == 1)
+        self._add_security()
 
-    def _security(self) -> None:
+    def _add_security(self) -> None:
         ints = self.ints
-        sender_id = self._offset("SecurityHeader") + wire.SECURITY_HEADER.size
+        sender_id = self._offsets_of("SecurityHeader") + wire.SECURITY_HEADER.size
         parts = []
         for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
             rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
             if len(rows):
                 contents = self._slices(rows, sender_id, ints["sender_id_size"])
                 convert = partial(identifiers.sender_id_text, sender_id_type)
-                parts.append(self._distinct(rows, contents, convert))
+                parts.append(self._texts_of(rows, contents, convert))
         self.arrays["sender_id"] = _merged(parts, len(self.packets))
         *others, size = (ints[name] for name in wire.SECURITY_SIZES)
         present = size >= _PROVIDER_TYPE.itemsize
         if not present.any():
             return
-        provider = sender_id + sum((each + 3) & ~3 for each in others)
+        provider = sender_id + sum(r4(each) for each in others)
         rows = np.flatnonzero(present)
         contents = self._slices(rows, provider, size)
-        self.arrays["provider_name"] = self._distinct(rows, contents, lambda data: identifiers.provider(data)[1])
+        self.arrays["provider_name"] = self._texts_of(rows, contents, lambda data: identifiers.provider(data)[1])
         kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
         self.arrays["provider_type"] = pa.array(kind.astype(np.int64), mask=~present)
 
-    def _ack(self) -> None:
+    def _add_ack(self) -> None:
         self.arrays["ack_type"] = self._packet_types()
         final = self.offsets["FinalAckBody"] >= 0
         for column in ("source_guid", "acknowledged_message_id_ordinal"):
             self.arrays[column] = _masked(self.arrays[column], final)
-        self.arrays["acknowledged_message_id"] = pc.binary_join_element_wise(
-            self.arrays["source_guid"], self.arrays["acknowledged_message_id_ordinal"].cast(pa.string()), "\\"
+        self.arrays["acknowledged_message_id"] = message_ids(
+            self.arrays["source_guid"], self.arrays["acknowledged_message_id_ordinal"]
         )
 
-    def _violations(self, table: Table) -> pa.Array:
-        """The codes of the rules that each packet breaks, in their declared order."""
+    def _find_violations(self, table: Table) -> pa.Array:
+        """Returns the codes of the rules that each packet breaks, in their declared order."""
         count = len(self.packets)
         rules = RULES_BY_TABLE[table.name]
         codes = [violation for violation in Violation if violation in rules]

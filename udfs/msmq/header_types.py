@@ -1,18 +1,21 @@
-"""The headers of `schemas.wire` as dpkt classes and as numpy dtypes."""
+"""Derives dpkt classes and numpy dtypes from the headers of `schemas.wire`."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import dpkt
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas import wire
 from udfs.msmq.identifiers import guid_text, message_id_text
 
+_Size = TypeVar("_Size", int, NDArray[np.int64])
+
 
 def _bit_fields(field: wire.Field) -> list[tuple[str, int]]:
-    """Names and widths from the highest bit down, as dpkt wants them; it skips names with an underscore."""
+    """Returns names and widths from the highest bit down for dpkt, which skips names with an underscore."""
     runs: list[tuple[str, int]] = []
     top = 8 * field.size
     for bits in sorted(field.bits, key=lambda bits: -bits.shift):
@@ -24,7 +27,7 @@ def _bit_fields(field: wire.Field) -> list[tuple[str, int]]:
 
 
 def packet_class(header: wire.Header) -> Any:
-    """The dpkt class of a header's fixed part; what follows in the buffer is its `data`."""
+    """Returns the dpkt class of a header's fixed part; the bytes after it become its `data`."""
     return type(
         header.name,
         (dpkt.Packet,),
@@ -39,7 +42,7 @@ def packet_class(header: wire.Header) -> Any:
 
 
 def dtype(header: wire.Header) -> np.dtype[np.void]:
-    """The numpy dtype of a header's fixed part, unaligned; byte strings are u8 vectors."""
+    """Returns the numpy dtype of a header's fixed part, unaligned; byte strings are u8 vectors."""
     return np.dtype(
         [
             (field.attribute, "u1", (field.size,)) if field.code.endswith("s") else (field.attribute, f"<u{field.size}")
@@ -69,8 +72,13 @@ OrderAckBody = CLASSES["OrderAckBody"]
 FinalAckBody = CLASSES["FinalAckBody"]
 
 
+def r4(size: _Size) -> _Size:
+    """Rounds a size, or an array of sizes, up to a multiple of 4."""
+    return (size + 3) & ~3
+
+
 def columns(header: wire.Header, packet: Any) -> dict[str, Any]:
-    """The values of a parsed header's fixed part under their columns' names."""
+    """Returns the values of a parsed header's fixed part by column."""
     values: dict[str, Any] = {}
     for field in header.fixed:
         value = getattr(packet, field.attribute)

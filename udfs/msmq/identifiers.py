@@ -1,12 +1,11 @@
-"""Identifiers as text, the way MSMQ prints them: GUIDs, message identifiers, format names, SIDs."""
+"""Prints identifiers as MSMQ does: GUIDs, message identifiers, format names, SIDs."""
 
 import struct
 from uuid import UUID
 
-from schemas.wire import ORDER_QUEUE_ID, ORDER_QUEUE_SUFFIX, FormatType, QueueType, SenderIdType
+from schemas.wire import GUID_SIZE, ORDER_QUEUE_ID, ORDER_QUEUE_SUFFIX, FormatType, QueueType, SenderIdType
 
 _DIRECT_PREFIX = "DIRECT="
-_GUID_SIZE = 16
 _PROVIDER_TYPE_SIZE = 4
 _SID_REVISION = 1
 _SID_FIXED_SIZE = 8
@@ -14,22 +13,22 @@ _AUTHORITY_IN_DECIMAL = 1 << 32  # [MS-DTYP] 2.4.2.1: larger ones are written in
 
 
 def guid_text(data: bytes) -> str:
-    """A GUID as lower-case text."""
+    """Returns a GUID as lower-case text."""
     return str(UUID(bytes_le=data))
 
 
 def message_id_text(data: bytes) -> str:
-    r"""A MessageIdentifier, [MS-MQMQ] 2.2.18.1.3, as <guid>\<ordinal>."""
+    r"""Returns a MessageIdentifier, [MS-MQMQ] 2.2.18.1.3, as <guid>\<ordinal>."""
     return f"{guid_text(data[:16])}\\{int.from_bytes(data[16:20], 'little')}"
 
 
 def text(data: bytes, errors: str = "replace") -> str:
-    """UTF-16LE up to its terminator, if it has one."""
+    """Returns UTF-16LE as text, up to its terminator if it has one."""
     return data.decode("utf-16-le", errors).partition("\0")[0]
 
 
 def is_utf16(data: bytes) -> bool:
-    """Whether the bytes are UTF-16LE."""
+    """Returns whether the bytes are valid UTF-16LE."""
     try:
         data.decode("utf-16-le")
     except UnicodeDecodeError:
@@ -38,7 +37,7 @@ def is_utf16(data: bytes) -> bool:
 
 
 def direct_name(data: bytes) -> str:
-    """A DirectFormatName as a format name; raises UnicodeDecodeError. The prefix is not on the wire, A-41."""
+    """Returns a direct format name; the wire has no prefix, A-41. Raises UnicodeDecodeError."""
     name = text(data, "strict")
     if name[: len(_DIRECT_PREFIX)].upper() == _DIRECT_PREFIX:
         name = name[len(_DIRECT_PREFIX) :]
@@ -46,20 +45,20 @@ def direct_name(data: bytes) -> str:
 
 
 def private_name(queue: bytes) -> str:
-    r"""A private format name of host GUID and identifier.
+    r"""Returns a private format name, from host GUID and identifier.
 
-    Microsoft's own examples give the identifier eight digits: PRIVATE=<guid>\0000000d.
+    The identifier has eight digits, as in Microsoft's examples: PRIVATE=<guid>\0000000d.
     """
     return f"PRIVATE={guid_text(queue[:16])}\\{int.from_bytes(queue[16:20], 'little'):08x}"
 
 
 def public_name(queue: bytes) -> str:
-    """A public format name."""
+    """Returns a public format name."""
     return f"PUBLIC={guid_text(queue)}"
 
 
 def element_name(format_type: FormatType, content: bytes) -> str:
-    """The format name of an MQFFormatNameElement; raises UnicodeDecodeError."""
+    """Returns the format name of an MQFFormatNameElement; raises UnicodeDecodeError."""
     match format_type:
         case FormatType.DIRECT:
             return direct_name(content)
@@ -72,10 +71,12 @@ def element_name(format_type: FormatType, content: bytes) -> str:
 
 
 def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | None:
-    """The format name of a queue in a UserHeader; None when there is none or no GUID names its host.
+    """Returns the format name of a queue in a UserHeader; None if there is no queue or its host is unknown.
 
     `host` is the GUID that the type implies, `content` the bytes in the header: an identifier, GUID or direct name.
-    Raises UnicodeDecodeError for a direct name that is not UTF-16.
+
+    Raises:
+        UnicodeDecodeError: a direct name is not UTF-16.
     """
     match queue_type:
         case QueueType.DIRECT:
@@ -89,15 +90,15 @@ def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | Non
 
 
 def is_order_queue(queue_type: int, content: bytes) -> bool:
-    """Whether a DestinationQueue is `order_queue$`, [MS-MQQB] 2.2.4."""
+    """Returns whether a DestinationQueue is `order_queue$`, [MS-MQQB] 2.2.4."""
     if queue_type == QueueType.DIRECT:
         return direct_name(content).lower().endswith(ORDER_QUEUE_SUFFIX)
     return queue_type == QueueType.PRIVATE_ON_DESTINATION and int.from_bytes(content, "little") == ORDER_QUEUE_ID
 
 
 def sender_id_text(sender_id_type: int, data: bytes) -> str | None:
-    """A SecurityID as text, [MS-DTYP] 2.4.2.1; None when it is not what its type says."""
-    if sender_id_type == SenderIdType.QUEUE_MANAGER and len(data) == _GUID_SIZE:
+    """Returns a SecurityID as text, [MS-DTYP] 2.4.2.1; None if the bytes do not fit the type."""
+    if sender_id_type == SenderIdType.QUEUE_MANAGER and len(data) == GUID_SIZE:
         return guid_text(data)
     if sender_id_type != SenderIdType.SID or len(data) < _SID_FIXED_SIZE or data[0] != _SID_REVISION:
         return None
@@ -110,14 +111,14 @@ def sender_id_text(sender_id_type: int, data: bytes) -> str | None:
 
 
 def provider(data: bytes) -> tuple[int | None, str | None]:
-    """ProviderType and ProviderName of a ProviderInfo, [MS-MQMQ] 2.2.20.6."""
+    """Returns ProviderType and ProviderName of a ProviderInfo, [MS-MQMQ] 2.2.20.6."""
     if len(data) < _PROVIDER_TYPE_SIZE:
         return None, None
     return int.from_bytes(data[:4], "little"), text(data[4:])
 
 
 def terminated_size(data: bytes, start: int) -> int:
-    """Bytes of the UTF-16LE string at `start`, terminator included; all that follow when it has none."""
+    """Returns the bytes of the UTF-16LE string at `start` with its terminator; without one, all whole units."""
     end = data.find(b"\0\0", start)
     while end >= 0 and (end - start) % 2:
         end = data.find(b"\0\0", end + 1)

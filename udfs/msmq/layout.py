@@ -1,7 +1,8 @@
-"""The header walk over a batch of packets: where each header lies, and which packet each one is.
+"""Finds the headers of a batch of packets: where each header lies, and of which type each packet is.
 
-The common packets are taken with numpy, no Python object per packet. A row is taken under the conditions under which
-`udfs.msmq.reference.Walk` finds nothing to remark; every other row is handed to it. Both give the same outline.
+Regular packets are handled with numpy, without a Python object per packet. A packet is regular if
+`udfs.msmq.reference.ParsedPacket` would find neither a fault nor anything rare in it; all others are handed to that
+class. Both give the same offsets.
 """
 
 from collections.abc import Callable
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.violations import Fault
-from schemas.wire import Header, InternalType, MessageClass, QueueType
+from schemas.wire import MessageClass, QueueType
 from udfs.msmq import identifiers
 from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, has_surrogates, put_records, take_records
-from udfs.msmq.header_types import DTYPES
-from udfs.msmq.reference import ParsedPacket
+from udfs.msmq.frame_size import frame_size, is_frame_size
+from udfs.msmq.header_types import DTYPES, r4
+from udfs.msmq.reference import INTERNAL_PACKETS, ParsedPacket
 
 PACKET_TYPES: tuple[PacketType, ...] = tuple(PacketType)
 FAULTS: tuple[Fault, ...] = tuple(Fault)
@@ -27,14 +29,14 @@ OFFSETS: tuple[str, ...] = (
     *("destination_queue", "admin_queue", "response_queue", "connector_type", "body", "body_end"),
 )
 HeaderOffsets = NDArray[np.void]
-"""An array of OUTLINE, one element per packet."""
+"""An array of HEADER_OFFSETS, one element per packet."""
 Headers = dict[str, NDArray[np.void]]
-"""The fixed parts of headers by their name, one element per packet, zeros where it has none."""
+"""The fixed parts of headers by header name, one element per packet, zeros where the packet has no such header."""
 HEADER_OFFSETS = np.dtype(
     [
         ("packet_type", "u1"),  # index in PACKET_TYPES
         ("fault", "u1"),  # 0, or 1 + index in FAULTS
-        ("scalar", "?"),  # whether udfs.msmq.reference took it
+        ("decoded_alone", "?"),  # whether udfs.msmq.reference parsed it
         ("fault_offset", "i4"),
         ("raw_size", "i4"),  # where raw stops when bodies are dropped
         ("trailer_offset", "i4"),  # where trailer then begins, -1 for null
@@ -42,7 +44,7 @@ HEADER_OFFSETS = np.dtype(
     ]
 )
 LONGEST_NAME = 1024
-"""Bytes of a direct name above which a row goes to `udfs.msmq.reference`: memory stays bounded whatever packets say."""
+"""Packets with a direct name of more bytes are parsed alone, so that memory is bounded for any input."""
 
 _TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
 _COUNT = np.dtype([("value", "<u2")])
@@ -50,23 +52,15 @@ _NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
 _LEGAL_DESTINATION = np.isin(np.arange(8), list(wire.LEGAL_DESTINATION_TYPES))
 _LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
 _IDENTIFIER = np.dtype([("value", "<u4")])
-_INTERNAL: dict[InternalType, tuple[PacketType, Header]] = {
-    InternalType.SESSION_ACK: (PacketType.SESSION_ACK, wire.SESSION_HEADER),
-    InternalType.ESTABLISH_CONNECTION: (PacketType.ESTABLISH_CONNECTION, wire.ESTABLISH_CONNECTION_HEADER),
-    InternalType.CONNECTION_PARAMETERS: (PacketType.CONNECTION_PARAMETERS, wire.CONNECTION_PARAMETERS_HEADER),
-}
 
 
 def find_offsets(packets: PacketBatch) -> HeaderOffsets:
-    """Type, fault and header offsets of every packet, and where raw and trailer divide when its body is dropped."""
+    """Returns type, fault and header offsets of every packet, and the bytes that remain when its body is dropped."""
     return find_headers(packets).offsets
 
 
 class FoundHeaders(NamedTuple):
-    """The layout, the walks of the rows that were handed to `udfs.msmq.reference`, and the headers of every packet.
-
-    These are right in the rows that were not handed over.
-    """
+    """The offsets, the packets that were parsed alone by row, and the headers, valid in the other rows."""
 
     offsets: HeaderOffsets
     parsed: dict[int, ParsedPacket]
@@ -74,40 +68,38 @@ class FoundHeaders(NamedTuple):
 
 
 def find_headers(packets: PacketBatch) -> FoundHeaders:
-    """Walk the headers of every packet."""
+    """Finds the headers of every packet."""
     result = np.full(len(packets) * HEADER_OFFSETS.itemsize, -1, np.int8).view(HEADER_OFFSETS)
-    for name in ("packet_type", "fault", "scalar", "fault_offset"):
+    for name in ("packet_type", "fault", "decoded_alone", "fault_offset"):
         result[name] = 0
     first = np.zeros(len(packets), np.int64)
     base = packets.read(DTYPES["BaseHeader"], first, packets.stored >= wire.BASE_HEADER.size)
     result["BaseHeader"] = 0
     sound = (base["version_number"] == wire.VERSION) & (base["signature"] == wire.SIGNATURE)
     sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
-    internal = flag(base, "internal")
-    taken = np.zeros(len(packets), np.bool_)
+    internal = sound & flag(base, "internal")
+    user_shaped = sound & ~internal
+    regular = np.zeros(len(packets), np.bool_)
     headers: Headers = {"BaseHeader": base}
-    for rows, take in (
-        (np.flatnonzero(sound & internal), _internal),
-        (np.flatnonzero(sound & ~internal), _user_shaped),
-    ):
+    lay_out_user_shaped = partial(_lay_out_user_shaped, headers if user_shaped.all() else {})
+    for wanted, lay_out in ((internal, _lay_out_internal), (user_shaped, lay_out_user_shaped)):
+        rows = np.flatnonzero(wanted)
         if 0 < len(rows) == len(packets):
-            taken, further = take(packets, base, result)
-            headers |= further
+            regular = lay_out(packets, base, result)
         elif len(rows):
             part = take_records(result, rows)
-            taken[rows], _ = take(packets.take(rows), take_records(base, rows), part)
+            regular[rows] = lay_out(packets.take(rows), take_records(base, rows), part)
             put_records(result, rows, part)
-    parsed = {row: ParsedPacket.parse(*packets.one(row)) for row in np.flatnonzero(~taken).tolist()}
+    parsed = {row: ParsedPacket.parse(*packets.one(row)) for row in np.flatnonzero(~regular).tolist()}
     for row, packet in parsed.items():
-        result[row] = _scalar(packet)
+        result[row] = _offsets_of(packet)
     return FoundHeaders(result, parsed, headers)
 
 
-def _scalar(packet: ParsedPacket) -> tuple[int | bool, ...]:
-    """The outline of one walk."""
-    fault, fault_offset = (
-        (0, 0) if packet.error is None else (1 + FAULTS.index(packet.error.fault), packet.error.offset)
-    )
+def _offsets_of(packet: ParsedPacket) -> tuple[int | bool, ...]:
+    """Returns the HEADER_OFFSETS of a packet that was parsed alone."""
+    error = packet.error
+    fault, fault_offset = (1 + FAULTS.index(error.fault), error.offset) if error else (0, 0)
     return (
         _TYPE[packet.packet_type],
         fault,
@@ -119,95 +111,92 @@ def _scalar(packet: ParsedPacket) -> tuple[int | bool, ...]:
     )
 
 
-def _r4(size: Ints) -> Ints:
-    return (size + 3) & ~3
-
-
 def bits(headers: NDArray[np.void], column: str) -> Ints:
-    """The values of a run of bits in headers that were read, by its column."""
+    """Returns the values of some bits of a flag word, by their column."""
     _, field, run = wire.BITS[column]
     values: Ints = ((headers[field.attribute] & run.mask) >> run.shift).astype(np.int64)
     return values
 
 
 def flag(headers: NDArray[np.void], column: str) -> Bools:
-    """The values of a single bit in headers that were read, by its column."""
+    """Returns the values of a single bit, by its column."""
     values: Bools = bits(headers, column) != 0
     return values
 
 
-def _internal(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> tuple[Bools, Headers]:
-    """Fill in the internal packets that are exactly what the documents say; return which ones, and headers read."""
-    extra = packets.size - base["packet_size"]
-    sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
-    sound &= (extra == 0) | (flag(base, "has_session_header") & (extra == wire.SESSION_HEADER.size))
-    second = np.full(len(packets), wire.BASE_HEADER.size)
+def _lay_out_internal(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> Bools:
+    """Fills in the offsets of internal packets; returns which of them are regular."""
     after = wire.BASE_HEADER.size + wire.INTERNAL_HEADER.size
+    sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
+    sound &= is_frame_size(packets.size, base["base_flags"], base["packet_size"])
+    second = np.full(len(packets), wire.BASE_HEADER.size)
     kind = bits(packets.read(DTYPES["InternalHeader"], second, sound & (packets.size >= after)), "internal_type")
-    taken = np.zeros(len(packets), np.bool_)
-    for number, (packet_type, header) in _INTERNAL.items():
+    regular = np.zeros(len(packets), np.bool_)
+    for number, (packet_type, header) in INTERNAL_PACKETS.items():
         rows = sound & (kind == number) & (packets.size == after + header.size)
         result["packet_type"][rows] = _TYPE[packet_type]
         result[header.name][rows] = after
-        taken |= rows
+        regular |= rows
     result["InternalHeader"] = wire.BASE_HEADER.size
     result["raw_size"] = packets.size
-    return taken, {}
+    return regular
 
 
-def _user_shaped(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> tuple[Bools, Headers]:
-    """Fill in the UserMessage-shaped packets that have nothing unusual; return which ones, and headers read."""
+def _lay_out_user_shaped(
+    headers: Headers, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets
+) -> Bools:
+    """Fills in the offsets of UserMessage-shaped packets and adds their headers; returns which are regular."""
     has_session = flag(base, "has_session_header")
-    packet = _Batch(packets, base, result)
-    packet.taken &= packets.size == packet.limit + wire.SESSION_HEADER.size * has_session
-    user = packet.header("UserHeader")
-    packet.taken &= flag(user, "has_message_properties")
-    packet.taken &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
-    packet.queue("destination_queue", user, _LEGAL_DESTINATION)
-    packet.queue("admin_queue", user, _LEGAL_ADMIN)
-    packet.queue("response_queue", user, np.ones(8, np.bool_))
+    walk = _UserShaped(packets, base, result, headers)
+    walk.regular &= packets.size == frame_size(base["base_flags"], walk.limit)
+    user = walk.header("UserHeader")
+    walk.regular &= flag(user, "has_message_properties")
+    walk.regular &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
+    walk.queue("destination_queue", user, _LEGAL_DESTINATION)
+    walk.queue("admin_queue", user, _LEGAL_ADMIN)
+    walk.queue("response_queue", user, np.ones(8, np.bool_))
     has_connector = flag(user, "has_connector_type")
-    result["connector_type"] = np.where(has_connector, packet.end, -1)
-    packet.skip(wire.GUID_SIZE * has_connector)
-    transaction = packet.header("TransactionHeader", flag(user, "transactional"))
-    packet.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
-    security = packet.header("SecurityHeader", flag(user, "has_security_header"))
+    result["connector_type"] = np.where(has_connector, walk.end, -1)
+    walk.skip(wire.GUID_SIZE * has_connector)
+    transaction = walk.header("TransactionHeader", flag(user, "transactional"))
+    walk.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
+    security = walk.header("SecurityHeader", flag(user, "has_security_header"))
     for size in wire.SECURITY_SIZES:
-        packet.skip(_r4(security[size].astype(np.int64)))
-    properties = packet.header("MessagePropertiesHeader")
-    packet.body(properties)
-    debug = packet.header("DebugHeader", flag(base, "has_debug_header"))
-    packet.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
-    packet.taken &= packet.end == packet.limit
-    result["SessionHeader"] = np.where(has_session, packet.limit, -1)
-    packet.classify(properties, bits(user, "destination_queue_type"))
-    return packet.taken, packet.headers
+        walk.skip(r4(security[size].astype(np.int64)))
+    properties = walk.header("MessagePropertiesHeader")
+    walk.body(properties)
+    debug = walk.header("DebugHeader", flag(base, "has_debug_header"))
+    walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
+    walk.regular &= walk.end == walk.limit
+    result["SessionHeader"] = np.where(has_session, walk.limit, -1)
+    walk.classify(properties, bits(user, "destination_queue_type"))
+    return walk.regular
 
 
-class _Batch:
-    """UserMessage-shaped packets on the way through their headers: where each one stands, and which are still taken."""
+class _UserShaped:
+    """The headers of UserMessage-shaped packets, one after the other: `end` is where the next one begins."""
 
-    def __init__(self, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> None:
+    def __init__(self, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets, headers: Headers) -> None:
         self.packets = packets
         self.result = result
+        self.headers = headers
         self.limit: Ints = base["packet_size"].astype(np.int64)  # where the headers end
-        self.bound = np.minimum(self.limit, packets.stored)  # where what can be read of them ends
+        self.bound = np.minimum(self.limit, packets.stored)  # where the stored ones of them end
         self.end = np.full(len(packets), wire.BASE_HEADER.size)
-        self.taken = np.ones(len(packets), np.bool_)
-        self.headers: Headers = {}
+        self.regular = np.ones(len(packets), np.bool_)
 
     def skip(self, size: Ints) -> None:
-        """Step over so many bytes."""
+        """Advances by `size` bytes."""
         self.end = self.end + size
-        self.taken &= self.end <= self.bound
+        self.regular &= self.end <= self.bound
 
     def read(self, layout: np.dtype[np.void], where: Bools) -> NDArray[np.void]:
-        """What lies ahead, zeros where it is not wanted; a packet that ends before it is no longer taken."""
-        self.taken &= ~where | (self.end + layout.itemsize <= self.bound)
-        return self.packets.read(layout, self.end, where & self.taken)
+        """Reads at `end`, zeros unless `where`; a packet that ends too early is not regular."""
+        self.regular &= ~where | (self.end + layout.itemsize <= self.bound)
+        return self.packets.read(layout, self.end, where & self.regular)
 
     def header(self, name: str, present: Bools | None = None) -> NDArray[np.void]:
-        """The next header, by default of every packet."""
+        """Reads the next header, by default of every packet, and advances behind it."""
         where = np.ones(len(self.packets), np.bool_) if present is None else present
         headers = self.headers[name] = self.read(DTYPES[name], where)
         self.result[name] = np.where(where, self.end, -1)
@@ -215,48 +204,48 @@ class _Batch:
         return headers
 
     def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> None:
-        """Step over a queue name."""
+        """Advances behind a queue name."""
         kind = bits(user, f"{column}_type")
-        self.taken &= legal[kind]
+        self.regular &= legal[kind]
         direct = kind == QueueType.DIRECT
         size = _NAME_SIZES[kind]
         if direct.any():
             count = self.read(_COUNT, direct)["value"].astype(np.int64)
-            self.taken &= (count % 2 == 0) & (count <= LONGEST_NAME)
-            size = np.where(direct, _r4(2 + count), size)
+            self.regular &= (count % 2 == 0) & (count <= LONGEST_NAME)
+            size = np.where(direct, r4(2 + count), size)
         start = self.end
         self.result[column] = np.where(size > 0, start, -1)
         self.skip(size)
-        rows = np.flatnonzero(direct & self.taken)
+        rows = np.flatnonzero(direct & self.regular)
         if len(rows):
             contents = self.packets.take(rows).slices(start[rows] + 2, count[rows])
             if has_surrogates(contents):
                 codes, distinct = dictionary_codes(contents)
-                self.taken[rows] = np.array([identifiers.is_utf16(content) for content in distinct], np.bool_)[codes]
+                self.regular[rows] = np.array([identifiers.is_utf16(content) for content in distinct], np.bool_)[codes]
 
     def body(self, properties: NDArray[np.void]) -> None:
-        """Step over label, extension and body, of which nothing else may be missing, and to the next header."""
+        """Advances behind label, extension and body to the next header; only the body may be missing from the bytes."""
         sizes = {name: properties[name].astype(np.int64) for name in ("body_size", "allocation_body_size")}
         self.skip(2 * properties["label_length"].astype(np.int64) + properties["extension_size"])
         body, body_end = self.end, self.end + np.maximum(*sizes.values())
-        self.taken &= body_end <= self.limit
+        self.regular &= body_end <= self.limit
         packets = self.packets
-        self.taken &= np.where(
+        self.regular &= np.where(
             packets.trailer_size < 0,
             packets.stored == packets.size,
             (packets.stored == body) & (body_end + packets.trailer_size == packets.size),
         )
         self.bound = self.limit
-        self.end = np.minimum(_r4(body_end), self.limit)
+        self.end = np.minimum(r4(body_end), self.limit)
         for name, offset in (("body", body), ("body_end", body_end), ("raw_size", body), ("trailer_offset", body_end)):
             self.result[name] = offset
 
     def classify(self, properties: NDArray[np.void], destination_type: Ints) -> None:
-        """Name the packets, as `udfs.msmq.reference.Walk` does."""
+        """Sets the packet types by the rule of `ParsedPacket`, A-10 and A-14."""
         code = properties["message_class"]
         final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
         order = code == MessageClass.MQMSG_CLASS_ORDER_ACK
-        ordering = self.taken & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
+        ordering = self.regular & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
         rows = np.flatnonzero(ordering)
         if len(rows):
             label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
@@ -271,14 +260,14 @@ class _Batch:
             [_TYPE[PacketType.FINAL_ACK], _TYPE[PacketType.ORDER_ACK], _TYPE[PacketType.ADMINISTRATION]],
             _TYPE[PacketType.USER_MESSAGE],
         )
-        self.taken &= ~ordering | (self.packets.trailer_size < 0)
+        self.regular &= ~ordering | (self.packets.trailer_size < 0)
         for header, rows in ((wire.FINAL_ACK_BODY, ordering & final), (wire.ORDER_ACK_BODY, ordering & ~final)):
             self.result[header.name] = np.where(rows, self.result["body"], -1)
         self.result["raw_size"][ordering] = self.packets.size[ordering]
         self.result["trailer_offset"][ordering] = -1
 
     def _for_order_queue(self, rows: Ints, destination_type: Ints) -> Bools:
-        """Which of the rows are addressed to the order queue."""
+        """Returns which of the rows are addressed to the order queue."""
         kind = destination_type[rows]
         start = self.result["destination_queue"][rows].astype(np.int64)
         packets = self.packets.take(rows)
@@ -291,7 +280,7 @@ class _Batch:
         return found
 
     def _distinct(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Bools:
-        """Whether the bytes of each row pass a test, which is made once per distinct content."""
+        """Returns whether the bytes of each row pass a test, which runs once per distinct content."""
         codes, distinct = dictionary_codes(self.packets.take(rows).slices(offset, length))
         passed: Bools = np.array([test(content) for content in distinct], np.bool_)[codes]
         return passed

@@ -1,4 +1,4 @@
-"""Rows of framed packets: which records they came from, and their bytes with the body left out."""
+"""Makes rows of framed packets: the capture records that delivered them, and their bytes without the body."""
 
 from typing import Any, NamedTuple
 
@@ -20,28 +20,28 @@ _PACKET_TYPES = np.array([str(packet_type) for packet_type in PACKET_TYPES])
 
 
 def arrival_number(capture: int, frame: int) -> int:
-    """A number that orders records as they are taken: by the rank of their capture, then by record number."""
+    """Returns a number that orders records by the rank of their capture, then by record number."""
     return capture << _FRAME_BITS | frame
 
 
 def capture_and_record(number: int) -> tuple[int, int]:
-    """Rank of the capture and record number of an `arrival`."""
+    """Returns capture rank and record number of an `arrival_number`."""
     return number >> _FRAME_BITS, number & _FRAMES
 
 
 class StreamPieces(NamedTuple):
-    """Consecutive stream bytes, one element a piece: the offset of its first byte, its `arrival`, its time in ns."""
+    """Pieces of consecutive stream bytes: stream offset of the first byte, `arrival_number`, time in ns since 1970."""
 
     start: Ints
     arrival: Ints
     time_ns: Ints
 
     def at(self, offset: int) -> int:
-        """Arrival of the byte at a stream offset."""
+        """Returns the arrival number of the byte at a stream offset."""
         return int(self.arrival[np.searchsorted(self.start, offset, "right") - 1])
 
     def packet_records(self, start: Ints, size: Ints) -> dict[str, Any]:
-        """Of each packet: the record that arrived last, and the lowest record number in that record's capture."""
+        """Returns for each packet the record that arrived last, and its lowest record number in the same capture."""
         first = np.searchsorted(self.start, start, "right") - 1
         last = np.searchsorted(self.start, start + size, "left")
         ends = np.stack([first, last], axis=1).ravel()
@@ -62,7 +62,7 @@ class StreamPieces(NamedTuple):
 
 
 def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
-    """Size, type, raw and trailer of each packet in the buffer; without its body unless bodies are kept."""
+    """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`."""
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
     raw = size if keep_bodies else offsets["raw_size"].astype(np.int64)
     whole = keep_bodies | (offsets["trailer_offset"] < 0)
@@ -77,7 +77,7 @@ def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_b
 
 
 def struct_array(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:
-    """The columns as one array of structs, nulls for the fields that there are none of."""
+    """Returns columns as one array of structs; a field without a column is null."""
     fields = list(kind)
     count = len(next(iter(columns.values())))
     arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(count, f.type) for f in fields]

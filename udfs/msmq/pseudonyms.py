@@ -1,4 +1,4 @@
-"""Labels and names as keyed hashes: equal texts stay equal, and nobody without the key can tell or guess them."""
+"""Replaces labels and names by keyed hashes: equal texts stay equal, and only the key can confirm a guess."""
 
 import hmac
 from collections.abc import Sequence
@@ -12,17 +12,20 @@ _DIGITS = 32
 
 
 def pseudonymize(text: str, key: bytes) -> str:
-    """What stands for the text: half of its HMAC-SHA-256 [RFC 2104, 5] in hexadecimal, behind a prefix."""
+    """Returns `hmac:` and the first half of the text's HMAC-SHA-256 ([RFC 2104] 5) in hexadecimal."""
     return PREFIX + hmac.digest(key, text.encode("utf-8", "surrogatepass"), sha256).hex()[:_DIGITS]
 
 
 def pseudonymize_columns(rows: pa.RecordBatch, names: Sequence[str], key: bytes) -> pa.RecordBatch:
-    """The rows with the texts, and lists of texts, of these columns hidden; nulls stay null."""
-    columns = [_hidden(rows[field.name], key) if field.name in names else rows[field.name] for field in rows.schema]
+    """Replaces texts and lists of texts in the columns `names` by pseudonyms; nulls stay null."""
+    columns = [
+        _pseudonymize_column(column, key) if name in names else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def _hidden(column: pa.Array, key: bytes) -> pa.Array:
+def _pseudonymize_column(column: pa.Array, key: bytes) -> pa.Array:
     if pa.types.is_list(column.type):
         lists = [text and [pseudonymize(one, key) for one in text] for text in column.to_pylist()]
         return pa.array(lists, column.type)

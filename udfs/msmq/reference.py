@@ -1,40 +1,28 @@
-"""One packet at a time, with dpkt: the reference for `udfs.msmq.layout`, and the path for what that does not take.
+"""Parses one packet at a time, with dpkt: the reference for `udfs.msmq.layout`, which leaves rare packets to it.
 
-A packet is `raw`, `trailer` and `size`: the bytes before the body, those after it, and the bytes on the stream. With
-its body kept, `raw` is all of it and `trailer` is None. Nothing outside these bytes is read, nothing of a body is
-needed except of an acknowledgment's, and every length is held against its packet before it is used.
+A packet is `raw`, `trailer` and `size`: the bytes before the body, those after it, and the bytes on the stream. A
+packet with its body has all its bytes in `raw` and no trailer. The parser needs no byte of a body except of an
+acknowledgment, and compares every length with the packet before it uses it.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import (
-    ACKS,
-    COPIED_COLUMNS,
-    DECODED_ALONE,
-    DECODED_TABLES,
-    HANDSHAKES,
-    MESSAGES,
-    TABLE_OF,
-    AckType,
-    HandshakeType,
-)
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
-from udfs.msmq import identifiers, violations
-from udfs.msmq.header_types import CLASSES, columns
+from udfs.msmq import identifiers
+from udfs.msmq.frame_size import is_frame_size
+from udfs.msmq.header_types import CLASSES, r4
 
-_GUID = wire.GUID_SIZE
-_SESSION = wire.SESSION_HEADER.size
-_NULL_GUID = identifiers.guid_text(bytes(_GUID))
-_HEADERS = {header.name: header for header in wire.HEADERS}
-_DECODED = {
-    table.name: [column.name for column in table if column not in (*COPIED_COLUMNS, DECODED_ALONE)]
-    for table in DECODED_TABLES
+INTERNAL_PACKETS: dict[int, tuple[PacketType, Header]] = {
+    InternalType.SESSION_ACK: (PacketType.SESSION_ACK, wire.SESSION_HEADER),
+    InternalType.ESTABLISH_CONNECTION: (PacketType.ESTABLISH_CONNECTION, wire.ESTABLISH_CONNECTION_HEADER),
+    InternalType.CONNECTION_PARAMETERS: (PacketType.CONNECTION_PARAMETERS, wire.CONNECTION_PARAMETERS_HEADER),
 }
+"""Packet type, and header after the InternalHeader, by `InternalHeader.Flags.PT`."""
+_GUID = wire.GUID_SIZE
 _LISTS = {
     SectionId.DESTINATION: "multi_destination_queues",
     SectionId.ADMINISTRATION: "multi_admin_queues",
@@ -45,7 +33,7 @@ _ELEMENT_SIZES = {FormatType.PUBLIC: 16, FormatType.PRIVATE: 20, FormatType.DIST
 
 
 class DecodeError(NamedTuple):
-    """Why a packet is undecodable: code, offset in the packet, and what was found there."""
+    """The reason why a packet cannot be decoded: code, offset in the packet, and what is there."""
 
     fault: Fault
     offset: int
@@ -53,83 +41,82 @@ class DecodeError(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """The sentence for the quarantine row."""
+        """Sentence for the quarantine row."""
         return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
 
 
 class Part(NamedTuple):
-    """Where a walk found something: the fixed part of a header, or a field whose place depends on the packet."""
+    """Where the fixed part of a header is, or a field whose place depends on the packet."""
 
     offset: int
     size: int
     header: Header
     field: wire.Field | None = None
-    text: str | None = None  # the value, where it is more than its bytes
+    text: str | None = None  # the value, unless it is plain bytes
 
 
-class _Stop(Exception):  # noqa: N818  # ends a walk, never leaves this module
+class _Undecodable(Exception):  # noqa: N818  # never leaves this module
     def __init__(self, fault: Fault, offset: int, found: str) -> None:
         super().__init__(found)
         self.error = DecodeError(fault, offset, found)
 
 
-def r4(size: int) -> int:
-    """The size rounded up to a multiple of 4."""
-    return (size + 3) & ~3
-
-
 @dataclass(slots=True)
 class ParsedPacket:
-    """The headers of one packet, found one after the other: their offsets, what they say, what is wrong."""
+    """The headers of one packet, parsed one after the other: offsets, values, violations, and the error if any."""
 
     raw: bytes
     trailer: bytes | None
     size: int
     limit: int = 0  # where the headers end: PacketSize, but for a SessionHeader
-    seen: int = 0  # end of the bytes that were looked at before the body
+    seen: int = 0  # end of the bytes that were read before the body
     packet_type: PacketType = PacketType.UNKNOWN
     error: DecodeError | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     headers: dict[str, Any] = field(default_factory=dict)
-    columns: dict[str, Any] = field(default_factory=dict)  # those that no header's fixed part holds
+    columns: dict[str, Any] = field(default_factory=dict)  # values that are not in the fixed part of a header
     violations: set[Violation] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
 
     @classmethod
     def parse(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
-        """The finished walk; `error` says why it stopped early, if it did."""
-        walk = cls(raw, trailer, size, limit=size)
+        """Parses a packet; `error` is set if it cannot be decoded."""
+        packet = cls(raw, trailer, size, limit=size)
         try:
-            walk.packet_type = walk._packet()
-        except _Stop as stop:
-            walk.error = stop.error
-        return walk
+            packet.packet_type = packet._packet()
+        except _Undecodable as stop:
+            packet.error = stop.error
+        return packet
 
     @property
     def raw_size(self) -> int:
-        """Where raw stops when bodies are dropped: at the body, or where the walk failed before finding one."""
+        """Bytes of raw when bodies are dropped: up to the body, or up to the error if that comes first."""
         if self.packet_type in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION):
             return self.offsets["body"]
         return self.size if self.error is None else self.offsets.get("body", self.seen)
 
     @property
     def trailer_offset(self) -> int:
-        """Where trailer then begins, -1 for null."""
+        """Offset of trailer when bodies are dropped, -1 for null."""
         kept_whole = self.error is None and self.packet_type not in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION)
         return -1 if kept_whole or "body" not in self.offsets else self.offsets["body_end"]
 
     def _take(self, offset: int, size: int, fault: Fault, what: str) -> bytes:
-        """The bytes at an offset, held against the packet and against what is stored of it."""
+        """Returns the bytes at an offset.
+
+        Raises:
+            _Undecodable: `fault` if they lie beyond the headers, BYTES_MISSING if they are not stored.
+        """
         end = offset + size
         if end > self.limit:
-            raise _Stop(fault, offset, f"{what} takes {size} bytes and the packet's headers end at {self.limit}")
+            raise _Undecodable(fault, offset, f"{what} takes {size} bytes and the packet's headers end at {self.limit}")
         if end <= len(self.raw):
             data = self.raw[offset:end]
         else:
             trailer = self.trailer or b""
             after = offset - (self.size - len(trailer))
             if after < 0:
-                raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{what} is not among the stored bytes")
+                raise _Undecodable(Fault.BYTES_MISSING, len(self.raw), f"{what} is not among the stored bytes")
             data = trailer[after : after + size]
         if "body" not in self.offsets:
             self.seen = max(self.seen, end)
@@ -143,53 +130,47 @@ class ParsedPacket:
         return packet
 
     def _guid(self, header: Header, column: str, offset: int) -> int:
-        """An optional GUID at the end of a header; returns where it ends."""
+        """Reads an optional GUID at the end of a header; returns where it ends."""
         data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, header.by_attribute[column].name)
         self.columns[column] = identifiers.guid_text(data)
         self._note(header, column, offset, _GUID, self.columns[column])
         return offset + _GUID
 
     def _note(self, header: Header, attribute: str, offset: int, size: int, text: str | None = None) -> None:
-        """Note where a field without a fixed place is."""
+        """Records where a field without a fixed place is."""
         if size:
             self.parts.append(Part(offset, size, header, header.by_attribute[attribute], text))
 
     def _packet(self) -> PacketType:
         stored = len(self.raw) + len(self.trailer or b"")
         if stored > self.size:
-            raise _Stop(Fault.SIZE_MISMATCH, self.size, f"{stored} bytes are stored of a frame of {self.size}")
+            raise _Undecodable(Fault.SIZE_MISMATCH, self.size, f"{stored} bytes are stored of a frame of {self.size}")
         base = self._header(wire.BASE_HEADER, 0)
         if base.version_number != wire.VERSION or base.signature != wire.SIGNATURE:
-            raise _Stop(Fault.BAD_SIGNATURE, 0, f"version {base.version_number:#x}, signature {base.signature:#x}")
-        # The frame has 16 bytes more where PacketSize leaves a SessionHeader out, A-1.
-        extra = self.size - base.packet_size
-        if base.packet_size > wire.MAX_PACKET_SIZE or extra not in ((0, _SESSION) if base.has_session_header else (0,)):
-            raise _Stop(Fault.SIZE_MISMATCH, 8, f"PacketSize is {base.packet_size} and the frame has {self.size} bytes")
+            found = f"version {base.version_number:#x}, signature {base.signature:#x}"
+            raise _Undecodable(Fault.BAD_SIGNATURE, 0, found)
+        if base.packet_size > wire.MAX_PACKET_SIZE or not is_frame_size(self.size, base.base_flags, base.packet_size):
+            found = f"PacketSize is {base.packet_size} and the frame has {self.size} bytes"
+            raise _Undecodable(Fault.SIZE_MISMATCH, 8, found)
         packet_type = self._internal() if base.internal else self._user_shaped(base)
         if self.trailer is None and len(self.raw) != self.size:
-            raise _Stop(Fault.BYTES_MISSING, len(self.raw), f"{len(self.raw)} of {self.size} bytes are stored")
+            found = f"{len(self.raw)} of {self.size} bytes are stored"
+            raise _Undecodable(Fault.BYTES_MISSING, len(self.raw), found)
         return packet_type
 
     def _internal(self) -> PacketType:
         internal = self._header(wire.INTERNAL_HEADER, 16)
-        match internal.internal_type:
-            case InternalType.SESSION_ACK:
-                header, packet_type = wire.SESSION_HEADER, PacketType.SESSION_ACK
-            case InternalType.ESTABLISH_CONNECTION:
-                header, packet_type = wire.ESTABLISH_CONNECTION_HEADER, PacketType.ESTABLISH_CONNECTION
-            case InternalType.CONNECTION_PARAMETERS:
-                header, packet_type = wire.CONNECTION_PARAMETERS_HEADER, PacketType.CONNECTION_PARAMETERS
-            case other:
-                raise _Stop(Fault.UNKNOWN_INTERNAL_TYPE, 18, f"PT is {other}")
+        if internal.internal_type not in INTERNAL_PACKETS:
+            raise _Undecodable(Fault.UNKNOWN_INTERNAL_TYPE, 18, f"PT is {internal.internal_type}")
+        packet_type, header = INTERNAL_PACKETS[internal.internal_type]
         self._header(header, 20)
         if 20 + header.size != self.size:
             self.violations.add(Violation.TRAILING_BYTES)
         return packet_type
 
     def _user_shaped(self, base: Any) -> PacketType:
-        if base.has_session_header:  # after PacketSize; inside it where the frame was cut that way, A-1
-            session = self.size - _SESSION
-            self.limit = session
+        if base.has_session_header:  # the last bytes of the frame, inside PacketSize or after it, A-1
+            self.limit = self.size - wire.SESSION_HEADER.size
         user = self._header(wire.USER_HEADER, 16)
         end, destination = self._queues(user)
         if user.has_connector_type:
@@ -200,20 +181,20 @@ class ParsedPacket:
         if user.has_security_header:
             end = self._security(end)
         if not user.has_message_properties:
-            raise _Stop(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
+            raise _Undecodable(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
         properties = self._properties(end)
         self._after_properties(base, user, properties)
         if base.has_session_header:
-            self.limit = self.size
+            session, self.limit = self.limit, self.size
             self._header(wire.SESSION_HEADER, session)
         return self._classify(properties, user.destination_queue_type, destination)
 
     def _queues(self, user: Any) -> tuple[int, bytes]:
-        """The three queue names; returns where they end, and the destination's bytes."""
+        """Reads the three queue names; returns where they end, and the destination's bytes."""
         if user.destination_queue_type not in wire.LEGAL_DESTINATION_TYPES:
-            raise _Stop(Fault.ILLEGAL_DESTINATION_TYPE, 60, f"DQ is {user.destination_queue_type}")
+            raise _Undecodable(Fault.ILLEGAL_DESTINATION_TYPE, 60, f"DQ is {user.destination_queue_type}")
         if user.admin_queue_type not in wire.LEGAL_ADMIN_TYPES:
-            raise _Stop(Fault.ILLEGAL_ADMIN_TYPE, 60, f"AQ is {user.admin_queue_type}")
+            raise _Undecodable(Fault.ILLEGAL_ADMIN_TYPE, 60, f"AQ is {user.admin_queue_type}")
         hosts = {
             QueueType.PRIVATE_ON_SOURCE: user.source_queue_manager,
             QueueType.PRIVATE_ON_DESTINATION: user.queue_manager_address,
@@ -232,7 +213,7 @@ class ParsedPacket:
         if kind == QueueType.DIRECT:
             count = int.from_bytes(self._take(offset, 2, Fault.NAME_BEYOND_PACKET, f"{column}'s Count"), "little")
             if count % 2:
-                raise _Stop(Fault.NAME_ODD_LENGTH, offset, f"{column} has a Count of {count}")
+                raise _Undecodable(Fault.NAME_ODD_LENGTH, offset, f"{column} has a Count of {count}")
             content = self._take(offset + 2, count, Fault.NAME_BEYOND_PACKET, column)
             end = offset + r4(2 + count)
         else:
@@ -242,7 +223,7 @@ class ParsedPacket:
         try:
             self.columns[column] = identifiers.queue_name(kind, hosts.get(QueueType(kind)), content)
         except UnicodeDecodeError as error:
-            raise _Stop(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
+            raise _Undecodable(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
         if end > offset:
             self.offsets[column] = offset
             size = 2 + len(content) if kind == QueueType.DIRECT else len(content)
@@ -260,9 +241,10 @@ class ParsedPacket:
         security = self._header(wire.SECURITY_HEADER, offset)
         sender_id = offset + wire.SECURITY_HEADER.size
         sizes = [getattr(security, size) for size in wire.SECURITY_SIZES]
-        end = sender_id + sum(map(r4, sizes))
+        end: int = sender_id + sum(map(r4, sizes))
         if end > self.limit:
-            raise _Stop(Fault.SECURITY_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+            found = f"SecurityData would end at {end}, the headers end at {self.limit}"
+            raise _Undecodable(Fault.SECURITY_BEYOND_PACKET, offset, found)
         provider = end - r4(security.provider_info_size)
         data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
         self.columns["sender_id"] = identifiers.sender_id_text(security.sender_id_type, data)
@@ -279,10 +261,10 @@ class ParsedPacket:
         label = offset + wire.MESSAGE_PROPERTIES_HEADER.size
         body = label + 2 * properties.label_length + properties.extension_size
         if body + properties.body_size > self.limit:
-            raise _Stop(
+            raise _Undecodable(
                 Fault.BODY_BEYOND_PACKET,
                 offset,
-                f"the body would end at {body + properties.body_size}, the headers at {self.limit}",
+                f"the body would end at {body + properties.body_size}, the headers end at {self.limit}",
             )
         data = self._take(label, 2 * properties.label_length, Fault.BODY_BEYOND_PACKET, "Label")
         self.columns["label"] = identifiers.text(data) if data else None
@@ -294,10 +276,10 @@ class ParsedPacket:
         return properties
 
     def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
-        """The headers after the body, wherever that ends, A-30.
+        """Reads the headers after the body, whose end is ambiguous, A-30.
 
-        The allocated size is tried first, MessageSize next; one after which the headers end exactly at their limit
-        wins, then the first after which they can be read at all.
+        Tries the allocated size first and MessageSize next. The first size wins after which the headers end exactly at
+        their limit, else the first after which they can be read.
         """
         body = self.offsets["body"]
         sizes = dict.fromkeys((max(properties.body_size, properties.allocation_body_size), properties.body_size))
@@ -315,7 +297,7 @@ class ParsedPacket:
             )
             try:
                 end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
-            except _Stop as stop:
+            except _Undecodable as stop:
                 failure, failed = stop, branch.parts
                 continue
             if best is None or end == self.limit:
@@ -334,10 +316,12 @@ class ParsedPacket:
             self.violations.add(Violation.ALLOCATION_NOT_SENT)
         missing = range(len(self.raw), self.size - len(self.trailer or b""))
         if missing and (missing.start < body or missing.stop > self.offsets["body_end"]):
-            raise _Stop(Fault.BYTES_MISSING, missing.start, f"bytes {missing.start} to {missing.stop} are not stored")
+            raise _Undecodable(
+                Fault.BYTES_MISSING, missing.start, f"bytes {missing.start} to {missing.stop} are not stored"
+            )
 
     def optional_headers(self, base: Any, user: Any, end: int) -> int:
-        """DebugHeader, SoapHeader, MultiQueueFormatHeader; returns where they end."""
+        """Reads DebugHeader, SoapHeader and MultiQueueFormatHeader; returns where they end."""
         if base.has_debug_header:
             debug = self._header(wire.DEBUG_HEADER, end)
             end += wire.DEBUG_HEADER.size
@@ -350,10 +334,10 @@ class ParsedPacket:
         return end
 
     def _soap(self, offset: int) -> int:
-        """Both halves, each rounded up to a multiple of 4; the second may also follow at once, A-33."""
+        """Reads both halves, each padded to a multiple of 4; the second may also follow without padding, A-33."""
         half = self._header(wire.SOAP_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
         if half.header_section_id != SectionId.SOAP_HEADER:
-            raise _Stop(Fault.BAD_SECTION, offset, f"HeaderSectionID is {half.header_section_id:#06x}")
+            raise _Undecodable(Fault.BAD_SECTION, offset, f"HeaderSectionID is {half.header_section_id:#06x}")
         start = offset + wire.SOAP_HEADER.size
         data = self._take(start, 2 * half.soap_header_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Header")
         self.columns["soap_header"] = identifiers.text(data) if data else None
@@ -363,7 +347,7 @@ class ParsedPacket:
             if half.body_section_id == SectionId.SOAP_BODY:
                 break
         else:
-            raise _Stop(Fault.BAD_SECTION, second, f"BodySectionID is {half.body_section_id:#06x}")
+            raise _Undecodable(Fault.BAD_SECTION, second, f"BodySectionID is {half.body_section_id:#06x}")
         start = second + wire.SOAP_BODY.size
         data = self._take(start, 2 * half.soap_body_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Body")
         self.columns["soap_body"] = identifiers.text(data) if data else None
@@ -371,7 +355,7 @@ class ParsedPacket:
         return min(r4(start + len(data)), self.limit)
 
     def _multi_queue_format(self, offset: int) -> int:
-        """Its parts, in order; one may be left out, A-32, and the signature is the last."""
+        """Reads the address headers, in order and each optional, A-32, and the signature."""
         self.offsets["MultiQueueFormatHeader"] = offset
         expected = list(_LISTS)
         while expected and offset + wire.MQF_ADDRESS_HEADER.size <= self.limit:
@@ -384,7 +368,7 @@ class ParsedPacket:
             expected = expected[expected.index(section) + 1 :]
             end = offset + header.header_size
             if header.header_size < wire.MQF_ADDRESS_HEADER.size or end > self.limit:
-                raise _Stop(
+                raise _Undecodable(
                     Fault.SECTION_BEYOND_PACKET,
                     offset,
                     f"HeaderSize is {header.header_size} and the headers end at {self.limit}",
@@ -395,16 +379,17 @@ class ParsedPacket:
             offset = min(r4(end), self.limit)
         signature = self._header(wire.MQF_SIGNATURE_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
         if signature.id != SectionId.SIGNATURE:
-            raise _Stop(Fault.BAD_SECTION, offset, f"MQFSignatureHeader.ID is {signature.id:#06x}")
-        end = offset + wire.MQF_SIGNATURE_HEADER.size + signature.multi_queue_signature_size
-        if end > self.limit:
-            raise _Stop(Fault.SECTION_BEYOND_PACKET, offset, f"it would end at {end}, the headers at {self.limit}")
+            raise _Undecodable(Fault.BAD_SECTION, offset, f"MQFSignatureHeader.ID is {signature.id:#06x}")
+        last: int = offset + wire.MQF_SIGNATURE_HEADER.size + signature.multi_queue_signature_size
+        if last > self.limit:
+            found = f"the signature would end at {last}, the headers end at {self.limit}"
+            raise _Undecodable(Fault.SECTION_BEYOND_PACKET, offset, found)
         start = offset + wire.MQF_SIGNATURE_HEADER.size
         self._note(wire.MQF_SIGNATURE_HEADER, "signature", start, signature.multi_queue_signature_size)
-        return min(r4(end), self.limit)
+        return min(r4(last), self.limit)
 
     def _elements(self, offset: int, end: int, count: int) -> list[str]:
-        """The format names of a FormatNameList that ends at `end`."""
+        """Returns the format names of a FormatNameList that ends at `end`."""
         data = self._take(offset, end - offset, Fault.SECTION_BEYOND_PACKET, "FormatNameList")
         elements: list[str] = []
         place = 0
@@ -412,27 +397,27 @@ class ParsedPacket:
             start = offset + place
             code = int.from_bytes(data[place : place + 2], "little")
             if place + 2 > len(data):
-                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} of {count} is not there")
+                raise _Undecodable(Fault.SECTION_BEYOND_PACKET, start, f"element {number} of {count} is not there")
             if code not in _FORMAT_TYPES:
-                raise _Stop(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {code}")
+                raise _Undecodable(Fault.UNKNOWN_FORMAT_TYPE, start, f"FormatType is {code}")
             kind = FormatType(code)
             if kind is FormatType.DIRECT:
                 place, size = place + 2, identifiers.terminated_size(data, place + 2)
             else:
                 place, size = r4(place + 2), _ELEMENT_SIZES[kind]
             if place + size > len(data):
-                raise _Stop(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
+                raise _Undecodable(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
             try:
                 elements.append(identifiers.element_name(kind, data[place : place + size]))
             except UnicodeDecodeError as error:
-                raise _Stop(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
+                raise _Undecodable(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
             self.parts.append(Part(start, wire.MQF_ELEMENT.size, wire.MQF_ELEMENT))
             self._note(wire.MQF_ELEMENT, "content", offset + place, size, elements[-1])
             place += size
         return elements
 
     def _classify(self, properties: Any, destination_type: int, destination: bytes) -> PacketType:
-        """The recommended decision of A-10 and A-14; reads the body of an acknowledgment."""
+        """Returns the packet type by A-10 and A-14; reads the body of an acknowledgment."""
         code = properties.message_class
         final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
         if (
@@ -447,40 +432,3 @@ class ParsedPacket:
         if final or code in (MessageClass.MQMSG_CLASS_REPORT, MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE):
             return PacketType.ADMINISTRATION
         return PacketType.USER_MESSAGE
-
-
-def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
-    """The packet's type and, where that has a table, the row without the columns carried from `packets`."""
-    walk = ParsedPacket.parse(raw, trailer, size)
-    return walk.error or table_row(walk)
-
-
-def table_row(walk: ParsedPacket) -> dict[str, Any]:
-    """The row of a packet that decoded, as `decode_packet` describes it."""
-    table = TABLE_OF.get(walk.packet_type)
-    if table is None:
-        return {"packet_type": walk.packet_type}
-    values: dict[str, Any] = {}
-    for name, packet in walk.headers.items():
-        values |= columns(_HEADERS[name], packet)
-    values |= walk.columns
-    ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
-    broken = set(walk.violations)
-    if table in (MESSAGES, ACKS):
-        ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
-        values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
-        values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])
-        values["body_type_name"] = wire.BODY_TYPE_NAMES.get(values["body_type"])
-        values["delivery_mode_name"] = wire.DELIVERY_MODE_NAMES.get(values["delivery_mode"])
-        if "tx_sequence_ordinal" in values:
-            values["tx_sequence_id"] = values["tx_sequence_timestamp"] << 32 | values["tx_sequence_ordinal"]
-    if table is ACKS:
-        values["ack_type"] = AckType(walk.packet_type)
-        if walk.packet_type is PacketType.FINAL_ACK:
-            ordinal = values["acknowledged_message_id_ordinal"]
-            values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
-    if table is HANDSHAKES:
-        values["handshake_type"] = HandshakeType(walk.packet_type)
-    broken |= {violation for violation, rule in violations.RULES_BY_TABLE[table.name].items() if rule(ints)}
-    values["violations"] = [violation.value for violation in Violation if violation in broken]
-    return {"packet_type": walk.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}

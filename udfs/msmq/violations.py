@@ -1,4 +1,4 @@
-"""The rules behind `schemas.violations`, each one expression that holds for a packet's ints and for numpy columns."""
+"""The rules behind `schemas.violations`: each is one expression, for the ints of a packet and for numpy columns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from schemas.violations import Violation
 from schemas.wire import QueueType
 
 Columns = Mapping[str, Any]
-"""A table's columns by name as integers, 0 where a header is absent, and `null_address`: no queue manager is named."""
+"""A table's columns as integers, 0 where a header is absent, and `null_address`: QueueManagerAddress is zeros."""
 Rule = Callable[[Columns], Any]
 
 RESERVED: dict[str, int] = {
@@ -23,7 +23,7 @@ _KNOWN_CLASSES = sorted(wire.MESSAGE_CLASS_NAMES)
 _MAX_HOP_COUNT = 0x1D
 _MAX_LABEL_LENGTH = 250
 _MAX_SENDER_CERT = 0xFFFF
-_BARE_ACK_FLAGS = sum(  # RC counts the routers on the way
+_BARE_ACK_FLAGS = sum(  # RC: a router increments it
     bits.mask for bits in wire.USER_HEADER.by_attribute["user_flags"].bits if bits.name in ("RC", "DM", "DQ", "MP")
 )
 _MESSAGE_CLASS_MASK = 0xE1FF
@@ -117,7 +117,7 @@ _NO_MESSAGE_RULES: dict[Violation, Rule] = {
 }
 
 MESSAGE_RULES = _USER_SHAPED_RULES | {
-    # What is an OrderAck has no row in messages.
+    # A recognized OrderAck has its row in acks.
     Violation.ORDER_ACK_UNRECOGNIZED: lambda c: c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK,
 }
 

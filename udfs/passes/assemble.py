@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import IPv6Address
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +15,7 @@ from udfs.capture.files import open_source
 from udfs.capture.reader import NO_TIME
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns, struct_array
+from udfs.network.endpoints import unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
@@ -74,7 +74,7 @@ class _Pair:
         self._streams: dict[tuple[int, bool], _Stream] = {}
         self._waiting = 0
         self._needs_payload = False
-        self._name = "-".join(_printed(*_endpoint(packed[at : at + 18])) for at in (0, 18))
+        self._name = "-".join(_printed(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
 
     def take(self, rows: pa.RecordBatch) -> Batches:
         """Take the next segments, and hand on what is out of reach of those to come."""
@@ -414,7 +414,7 @@ def _framing_detail(run: Unframed) -> str:
 
 
 def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
-    a, b = (_endpoint(endpoints[at : at + 18]) for at in (0, 18))
+    a, b = (unpack_endpoint(endpoints[at : at + 18]) for at in (0, 18))
     (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
     low, high = _printed(*a), _printed(*b)
     source, target = (high, low) if from_b else (low, high)
@@ -430,8 +430,3 @@ def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
 
 def _printed(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
-def _endpoint(packed: bytes) -> tuple[str, int]:
-    address = IPv6Address(packed[:16])
-    return str(address.ipv4_mapped or address), int.from_bytes(packed[16:], "big")

@@ -1,0 +1,64 @@
+"""Makes table rows of packets that `udfs.msmq.reference` parsed."""
+
+from collections import defaultdict
+from typing import Any
+
+from schemas import wire
+from schemas.ingest import PacketType
+from schemas.messages import (
+    ACKS,
+    COPIED_COLUMNS,
+    DECODED_ALONE,
+    DECODED_TABLES,
+    HANDSHAKES,
+    MESSAGES,
+    TABLE_OF,
+    AckType,
+    HandshakeType,
+)
+from schemas.violations import Violation
+from udfs.msmq import identifiers, violations
+from udfs.msmq.header_types import columns
+from udfs.msmq.reference import DecodeError, ParsedPacket
+
+_NULL_GUID = identifiers.guid_text(bytes(wire.GUID_SIZE))
+_HEADERS = {header.name: header for header in wire.HEADERS}
+_DECODED = {
+    table.name: [column.name for column in table if column not in (*COPIED_COLUMNS, DECODED_ALONE)]
+    for table in DECODED_TABLES
+}
+
+
+def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
+    """Returns the packet's type and the row of its table, without the columns copied from `packets`."""
+    packet = ParsedPacket.parse(raw, trailer, size)
+    return packet.error or table_row(packet)
+
+
+def table_row(packet: ParsedPacket) -> dict[str, Any]:
+    """Returns what `decode_packet` returns, for a packet without an error."""
+    table = TABLE_OF[packet.packet_type]
+    values: dict[str, Any] = {}
+    for name, header in packet.headers.items():
+        values |= columns(_HEADERS[name], header)
+    values |= packet.columns
+    ints = defaultdict(int, ((name, value) for name, value in values.items() if isinstance(value, int)))
+    broken = set(packet.violations)
+    if table in (MESSAGES, ACKS):
+        ints["null_address"] = values["queue_manager_address"] == _NULL_GUID
+        values["message_id"] = f"{values['source_queue_manager']}\\{values['message_id_ordinal']}"
+        values["message_class_name"] = wire.MESSAGE_CLASS_NAMES.get(values["message_class"])
+        values["body_type_name"] = wire.BODY_TYPE_NAMES.get(values["body_type"])
+        values["delivery_mode_name"] = wire.DELIVERY_MODE_NAMES.get(values["delivery_mode"])
+        if "tx_sequence_ordinal" in values:
+            values["tx_sequence_id"] = values["tx_sequence_timestamp"] << 32 | values["tx_sequence_ordinal"]
+    if table is ACKS:
+        values["ack_type"] = AckType(packet.packet_type)
+        if packet.packet_type is PacketType.FINAL_ACK:
+            ordinal = values["acknowledged_message_id_ordinal"]
+            values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
+    if table is HANDSHAKES:
+        values["handshake_type"] = HandshakeType(packet.packet_type)
+    broken |= {violation for violation, rule in violations.RULES_BY_TABLE[table.name].items() if rule(ints)}
+    values["violations"] = [violation.value for violation in Violation if violation in broken]
+    return {"packet_type": packet.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}

@@ -1,0 +1,93 @@
+"""Prints columns of GUIDs, message identifiers and UTF-16LE as text: once per distinct value where that is faster."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from udfs.arrow.buffers import fixed_binary
+from udfs.msmq import identifiers
+from udfs.msmq.batch import Ints, binary_array, dictionary_codes, has_surrogates
+
+_HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
+_GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
+_DASHES = [8, 13, 18, 23]
+_DIGITS = [place for place in range(36) if place not in _DASHES]
+_BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
+_BEYOND_TWO_BYTES = 0x800
+
+
+def _make_once(values: NDArray[np.uint8], make: Callable[[NDArray[np.uint8]], pa.Array]) -> pa.Array:
+    """Returns the result of `make` for rows of bytes, calling it with the distinct rows if these are few."""
+    count, width = values.shape
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    codes = pa.Array.from_buffers(pa.binary(width), count, [None, content]).dictionary_encode()
+    if 2 * len(codes.dictionary) > count:
+        return make(values)
+    distinct = np.frombuffer(codes.dictionary.buffers()[1], np.uint8, len(codes.dictionary) * width)
+    return make(distinct.reshape(-1, width)).take(codes.indices)
+
+
+def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
+    """Returns GUIDs, one per row of 16 bytes, as lower-case text."""
+    return _make_once(guids, _guid_texts)
+
+
+def _guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
+    texts = np.full((len(guids), 36), ord("-"), np.uint8)
+    texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
+    return fixed_binary(texts).view(pa.string())
+
+
+def message_ids(guids: pa.Array, ordinals: pa.Array) -> pa.Array:
+    r"""Returns message identifiers, <guid>\<ordinal>; null if either part is."""
+    return pc.binary_join_element_wise(guids, ordinals.cast(pa.string()), "\\")
+
+
+def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
+    """Returns MessageIdentifiers, one per row of 20 bytes, as text."""
+
+    def make(values: NDArray[np.uint8]) -> pa.Array:
+        return message_ids(_guid_texts(values[:, :16]), pa.array(values[:, 16:].copy().view("<u4")[:, 0]))
+
+    return _make_once(values, make)
+
+
+def utf16_texts(contents: pa.Array) -> pa.Array:
+    """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`.
+
+    Texts with surrogates are decoded one by one, each distinct one once.
+    """
+    _, offsets, data = contents.buffers()
+    bounds = np.frombuffer(offsets, np.int64) // 2
+    units = np.frombuffer(data, "<u2")
+    terminated = np.zeros(len(contents), np.int64)
+    filled = np.diff(bounds) > 0
+    terminated[filled] = units[bounds[1:][filled] - 1] == 0
+    if (units < _BEYOND_ASCII).all() and np.count_nonzero(units == 0) == terminated.sum():
+        bounds[1:] -= np.cumsum(terminated)
+        return _texts(units.astype(np.uint8)[units != 0], bounds)
+    if has_surrogates(contents):
+        codes, distinct = dictionary_codes(contents)
+        return pa.array(map(identifiers.text, distinct), pa.string()).take(pa.array(codes))
+    # A unit belongs to the text if no NUL comes before it.
+    nuls = np.concatenate(([0], np.cumsum(units == 0)))
+    kept = nuls[1:] == np.repeat(nuls[bounds[:-1]], np.diff(bounds))
+    two, three = units >= _BEYOND_ASCII, units >= _BEYOND_TWO_BYTES
+    lead = np.where(three, 0xE0 | units >> 12, np.where(two, 0xC0 | units >> 6, units))
+    every = np.stack((lead, 0x80 | units >> 6 & 0x3F, 0x80 | units & 0x3F), axis=1).astype(np.uint8)
+    ends = np.concatenate(([0], np.cumsum(kept * (1 + two + three))))
+    return _texts(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds])
+
+
+def _texts(utf8: NDArray[np.uint8], bounds: Ints) -> pa.Array:
+    """Returns the valid UTF-8 between successive bounds as text."""
+    return binary_array(utf8, bounds).view(pa.large_string()).cast(pa.string())
+
+
+def map_texts(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:
+    """Returns the text of every value, null for values without one."""
+    codes = values.dictionary_encode()
+    return pa.array(map(texts.get, codes.dictionary.to_pylist()), pa.string()).take(codes.indices)
