@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import CLIENT, SERVER, Sent, msmq
 
 from schemas import staging
-from udfs.capture.reader import Cursor
+from udfs.capture.records import Cursor
 from udfs.passes import preframe
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from udfs.arrow.buffers import at_each, slices
+from udfs.arrow.buffers import read_at, slices
 
 BUFFER = np.frombuffer(b"abcdefgh", np.uint8)
 
@@ -24,4 +24,4 @@ def test_slices_that_overlap_or_leave_the_buffer_are_refused(starts: list[int], 
 
 
 def test_values_are_read_at_any_byte() -> None:
-    assert at_each(BUFFER, ">u2", np.array([6, 1])).tolist() == [0x6768, 0x6263]
+    assert read_at(BUFFER, ">u2", np.array([6, 1])).tolist() == [0x6768, 0x6263]

@@ -26,7 +26,7 @@ from wiretap import (
 )
 
 from schemas.ingest import FrameReason
-from udfs.capture.reader import Records
+from udfs.capture.records import Records
 from udfs.network.checksum import NO_SUM, intact
 from udfs.network.dissect import Fragments, connection_keys, find_segments
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from schemas import staging
-from udfs.capture.reader import NO_TIME, Records
+from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows

@@ -19,7 +19,8 @@ from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs import on_spark
 from udfs.capture import files
 from udfs.capture.files import Source, open_source
-from udfs.capture.reader import NO_TIME, Cursor, open_capture, read_blocks
+from udfs.capture.reader import open_capture, read_blocks
+from udfs.capture.records import NO_TIME, Cursor
 from udfs.passes import index
 from udfs.passes.options import IngestOptions
 

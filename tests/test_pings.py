@@ -7,7 +7,7 @@ import pytest
 import wiretap
 from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, udp
 
-from udfs.capture.reader import Records
+from udfs.capture.records import Records
 from udfs.msmq.ping import find_pings
 
 GUID = UUID("11223344-5566-7788-99aa-bbccddeeff00")

@@ -27,7 +27,8 @@ from wiretap import (
 
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.capture.files import Fault
-from udfs.capture.reader import NO_TIME, Cursor, open_capture, read_blocks
+from udfs.capture.reader import open_capture, read_blocks
+from udfs.capture.records import NO_TIME, Cursor
 
 SIZES = (5_000, 1 << 16, 8 << 20)
 DAY = NEW_YEAR * BILLION

@@ -26,7 +26,8 @@ from jobs.simulator.network import Direction, SegmentFault
 from schemas.ingest import Compression
 from schemas.replay import Reason, Verdict
 from udfs.capture.files import open_source
-from udfs.capture.reader import Cursor, Records, open_capture, read_blocks
+from udfs.capture.reader import open_capture, read_blocks
+from udfs.capture.records import Cursor, Records
 from udfs.msmq.framing import Framer
 from udfs.network.dissect import ACK, SYN, find_segments
 from udfs.tcp import connections

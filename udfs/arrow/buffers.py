@@ -1,4 +1,4 @@
-"""Binary arrays out of numpy buffers."""
+"""Makes binary Arrow arrays from numpy buffers, and reads numbers at any byte."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def fixed_binary(values: NDArray[np.uint8]) -> Any:
-    """The binary array whose elements are the rows of a two-dimensional array."""
+    """Returns the binary array whose elements are the rows of a two-dimensional array."""
     count, width = values.shape
     offsets = np.arange(count + 1, dtype=np.int32) * width
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
@@ -16,17 +16,17 @@ def fixed_binary(values: NDArray[np.uint8]) -> Any:
 
 
 def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Any:
-    """The binary array of `buffer[start : start + length]`, one element each; the bytes are copied once.
+    """Returns the binary array of `buffer[start : start + length]`, one element each; the bytes are copied once.
 
     Raises:
-        ValueError: some of them overlap, or lie outside the buffer.
+        ValueError: slices overlap, or lie outside the buffer.
     """
     ends = np.where(lengths > 0, starts + lengths, 0)
     order = np.argsort(ends, kind="stable")
     bounds = np.full(2 * len(ends) + 1, len(buffer))
     bounds[:-1:2], bounds[1::2] = (ends - lengths)[order], ends[order]
     if (np.diff(bounds, prepend=0) < 0).any():
-        raise ValueError("slices of a buffer overlap, or lie outside of it")
+        raise ValueError("slices of a buffer overlap, or lie outside it")
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(buffer)]
     with_gaps = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
     places = np.empty_like(order)
@@ -34,7 +34,7 @@ def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArra
     return with_gaps.take(pa.array(places)).cast(pa.binary())
 
 
-def at_each(buffer: NDArray[np.uint8], layout: str, places: NDArray[np.int64]) -> NDArray[Any]:
-    """The values of a layout at these places in the buffer, which may overlap."""
+def read_at(buffer: NDArray[np.uint8] | memoryview, layout: str, places: NDArray[np.int64]) -> NDArray[Any]:
+    """Returns the values of a numpy type at these places in the buffer; they may overlap."""
     dtype = np.dtype(layout)
     return np.ndarray(max(len(buffer) - dtype.itemsize + 1, 0), dtype, buffer, strides=(1,))[places]

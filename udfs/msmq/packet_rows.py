@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from udfs.arrow.buffers import slices
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.layout import PACKET_TYPES, find_offsets
 

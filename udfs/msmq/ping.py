@@ -3,7 +3,7 @@
 from typing import Any
 
 from schemas import wire
-from udfs.capture.reader import NO_TIME, Records
+from udfs.capture.records import NO_TIME, Records
 from udfs.msmq.header_types import CLASSES, columns
 from udfs.network.dissect import find_datagrams
 from udfs.network.endpoints import unpack_endpoint

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import at_each
+from udfs.arrow.buffers import read_at
 
 Ints = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ def header_sums(
     total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
     for width in np.unique(header).tolist():
         rows = np.flatnonzero(header == width)
-        headers = at_each(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
+        headers = read_at(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
         total[rows] += headers.sum(axis=1, dtype=np.int64)
     total = (total & _ONES) + (total >> 16)
     return (total & _ONES) + (total >> 16)

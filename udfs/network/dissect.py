@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.ingest import FrameReason
-from udfs.arrow.buffers import at_each
-from udfs.capture.reader import Records
+from udfs.arrow.buffers import read_at
+from udfs.capture.records import Records
 from udfs.network.checksum import NO_SUM, header_sums
 
 Ints = NDArray[np.int64]
@@ -196,11 +196,11 @@ def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bo
 
 
 def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:
-    return at_each(data, ">u2", at).astype(np.int64)
+    return read_at(data, ">u2", at).astype(np.int64)
 
 
 def _be32(data: NDArray[np.uint8], at: Ints) -> Ints:
-    return at_each(data, ">u4", at).astype(np.int64)
+    return read_at(data, ">u4", at).astype(np.int64)
 
 
 def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Ints]:
@@ -293,14 +293,14 @@ def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.
     """The 32 bytes of source and destination address of each datagram, IPv4 mapped into IPv6."""
     out = np.zeros((len(network), 2, 16), np.uint8)
     four, six = np.flatnonzero(v4), np.flatnonzero(~v4)
-    out[six] = at_each(data, "V32", network[six] + 8).view(np.uint8).reshape(-1, 2, 16)
+    out[six] = read_at(data, "V32", network[six] + 8).view(np.uint8).reshape(-1, 2, 16)
     out[four, :, 10:12] = 0xFF
-    out[four, :, 12:] = at_each(data, "V8", network[four] + 12).view(np.uint8).reshape(-1, 2, 4)
+    out[four, :, 12:] = read_at(data, "V8", network[four] + 12).view(np.uint8).reshape(-1, 2, 4)
     return out.reshape(-1, 32)
 
 
 def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: Bools) -> NDArray[np.uint8]:
     """The 36 bytes of source address and port, destination address and port, of each segment."""
     addresses = _addresses(data, network, v4)
-    ports = at_each(data, "V4", transport).view(np.uint8).reshape(-1, 4)
+    ports = read_at(data, "V4", transport).view(np.uint8).reshape(-1, 4)
     return np.concatenate([addresses[:, :16], ports[:, :2], addresses[:, 16:], ports[:, 2:]], axis=1)

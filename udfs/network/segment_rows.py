@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from schemas.ingest import FrameReason
 from udfs.arrow.buffers import fixed_binary, slices
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.network.checksum import NO_SUM
 from udfs.network.dissect import Fragments, Segments, connection_keys
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from schemas.ingest import Compression, FramingReason, Stage, TcpReason
 from udfs.capture.files import open_source
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns, struct_array
 from udfs.network.endpoints import unpack_endpoint

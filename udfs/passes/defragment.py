@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.ingest import FrameReason, Stage
-from udfs.capture.reader import NO_TIME, Records
+from udfs.capture.records import NO_TIME, Records
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from schemas.ingest import Compression, Stage
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import open_source
-from udfs.capture.reader import Block, Cursor, read_blocks
+from udfs.capture.reader import Block, read_blocks
+from udfs.capture.records import Cursor
 from udfs.msmq.ping import find_pings
 from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows

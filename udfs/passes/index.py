@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
-from udfs.capture.reader import BLOCK_BYTES, NO_TIME, Cursor, open_capture, read_blocks
+from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
+from udfs.capture.records import NO_TIME, Cursor
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from udfs.arrow.buffers import fixed_binary
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns, struct_array
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schemas.ingest import TcpReason
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.network.checksum import intact
 from udfs.network.dissect import ACK, FIN, RST, SYN
 

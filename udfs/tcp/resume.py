@@ -5,7 +5,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from udfs.capture.reader import NO_TIME
+from udfs.capture.records import NO_TIME
 from udfs.tcp.connections import Connection, Connections, Direction
 
 _VERSION = 1
