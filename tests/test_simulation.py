@@ -21,7 +21,7 @@ from jobs import cli, simulator
 from jobs.simulator import START_NS, managers, simulate
 from jobs.simulator.capture import RingBuffer
 from jobs.simulator.events import MICROSECOND, SECOND, Action, Faults
-from jobs.simulator.managers import Fault
+from jobs.simulator.managers import SITUATIONS, Fault
 from jobs.simulator.network import Direction, SegmentFault
 from schemas.ingest import Compression
 from schemas.replay import Reason, Verdict
@@ -132,6 +132,64 @@ def framed(side: connections.Direction, pieces: list[Piece]) -> list[bytes]:
 
 def data_of(piece: Piece) -> bytes | memoryview:
     return piece.segment.payload[piece.skip : piece.skip + piece.end - piece.start]
+
+
+def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
+    simulate(str(tmp_path), 2, 600, situations=True)
+    scopes = json.loads((tmp_path / "truth.json").read_text())
+    told = [scope for scope in scopes if "outcomes" in scope]
+    assert len(told) > len(scopes) / 2
+    displaced = 0
+    for scope in told:
+        accepted = {(row["id"], row["no"], row["mid"]) for row in scope["rows"] if row["accepted"]}
+        arrived = {(row["id"], row["no"], row["mid"]) for row in scope["rows"]}
+        slots = {key[:2] for key in accepted}
+        for row in scope["outcomes"]:
+            key = row["id"], row["no"], row["mid"]
+            assert (key in arrived) == (row["mid"] is not None)
+            assert (key in accepted) == row["outcome"].startswith(("delivered", "not_read"))
+            displaced += (row["outcome"] == "displaced") and key[:2] in slots
+        assert {key for key in arrived if key not in accepted} <= {
+            (row["id"], row["no"], row["mid"]) for row in scope["outcomes"]
+        }
+    assert displaced
+
+
+def test_a_clone_sends_under_the_identity_of_its_original(tmp_path: Path) -> None:
+    simulate(str(tmp_path), SEED, 400, disorder=0, situations=True)
+    night = Night(captures(tmp_path))
+    senders = defaultdict(set)
+    ends = {row["stream_id"]: row["src_ip"] for row in night.tables["streams"]}
+    for row in night.every_message:
+        if row["hop_count"] == 0:
+            senders[row["source_queue_manager"]].add(ends[row["stream_id"]])
+    assert 0 < sum(len(addresses) > 1 for addresses in senders.values()) <= sum(b.is_cloned for b in SITUATIONS)
+
+
+def test_the_senders_end_is_captured_before_translation(tmp_path: Path) -> None:
+    simulate(str(tmp_path), SEED, 200, both_ends=True)
+    near, far = (Night(sorted(tmp_path.glob(f"simulated_{kind}*.pcap"))) for kind in ("near", "0"))
+    outside = {row["src_ip"] for row in far.tables["streams"]}
+    assert {row["src_ip"] for row in near.tables["streams"] if row["src_ip"].startswith("192.168.")}
+    assert not any(address.startswith("192.168.") for address in outside)
+    assert {row["message_id"] for row in near.messages} <= {row["message_id"] for row in far.every_message}
+
+
+def test_a_mirror_port_captures_every_frame_twice(tmp_path: Path) -> None:
+    simulate(str(tmp_path / "once"), SEED, 60)
+    simulate(str(tmp_path / "twice"), SEED, 60, mirrored=True)
+    once, twice = (
+        [frame for path in captures(tmp_path / name) for _, frame in frames(path)] for name in ("once", "twice")
+    )
+    assert twice == [frame for frame in once for _ in range(2)]
+
+
+def test_the_clock_steps_back_once(tmp_path: Path) -> None:
+    simulate(str(tmp_path), SEED, 200, clock_step_s=-300)
+    times = [time_ns for path in captures(tmp_path) for time_ns, _ in frames(path)]
+    steps = [later - sooner for sooner, later in pairwise(times) if later < sooner]
+    assert len(steps) == 1
+    assert -300 * SECOND <= steps[0] < -290 * SECOND
 
 
 def test_one_sender_can_have_half_of_the_messages(tmp_path: Path) -> None:
@@ -274,7 +332,7 @@ def test_tshark_finds_nothing_wrong_below_msmq(options: dict[str, Any], tmp_path
     (capture,) = captures(tmp_path)
     checks = [f"{name}.check_checksum:TRUE" for name in ("tcp", "ip")]
     wrong = "_ws.malformed || _ws.short || _ws.expert.severity >= error"
-    wrong += " || ip.checksum.status == 0 || connections.checksum.status == 0"
+    wrong += " || ip.checksum.status == 0 || tcp.checksum.status == 0"
     read = partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     command = ["tshark", "-r", str(capture), *(part for check in checks for part in ("-o", check))]
     assert read([*command, "-Y", wrong]) == ""

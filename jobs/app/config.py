@@ -188,6 +188,22 @@ class Config:
     capture_ends_s: int = _option(
         0, "seconds of traffic after which the capture is cut inside a record; 0: never", "simulate"
     )
+    situations: bool = _option(
+        default=False,
+        help_text="add senders that are cloned or reset to a snapshot, and one that was refused when the capture began",
+        section="simulate",
+    )
+    both_ends: bool = _option(
+        default=False,
+        help_text="capture the senders' end too, before address translation, by a clock that is 7 s ahead",
+        section="simulate",
+    )
+    mirrored: bool = _option(
+        default=False, help_text="capture every frame twice, as a mirror port may", section="simulate"
+    )
+    clock_step_s: int = _option(
+        0, "seconds by which the capture's clock steps back, 20 s after the traffic began", "simulate"
+    )
     ring_file_bytes: int = _option(
         0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB", "simulate"
     )

@@ -7,14 +7,15 @@ in the middle of connections and end early; the truth then is what the remaining
 set-ups are never lost, so the truth knows which queue managers a reader can name.
 """
 
-from contextlib import closing
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from jobs.simulator.events import SECOND, Events, Faults
-from jobs.simulator.managers import BRANCHES, Fault, Receiver, Router, Sender
+from jobs.simulator.managers import BRANCHES, SITUATIONS, Fault, Receiver, Router, Sender
+from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
 from jobs.simulator.truth import TRUTH, Truth
 from jobs.simulator.world import LARGEST_BODY, World
@@ -28,6 +29,8 @@ _HEADERS = 500  # bytes that a message takes beside its body, roughly
 _FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30
 _MESSAGES_PER_SENDER, _MOST_SENDERS = 5_000, 240
 _RECEIVERS = 2
+_STEP_AFTER_NS = 20 * SECOND
+_SKEW_NS, _NEAR_LOSS = 7 * SECOND, 0.01
 
 
 def simulate(
@@ -43,6 +46,10 @@ def simulate(
     begins_s: int = 0,
     ends_s: int | None = None,
     largest_sender: float = 0.0,
+    situations: bool = False,
+    mirrored: bool = False,
+    both_ends: bool = False,
+    clock_step_s: float = 0.0,
 ) -> None:
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
@@ -50,7 +57,12 @@ def simulate(
     the largest message body. `disorder`: share of transactions, and of segments, that have a fault. `file_bytes`:
     approximate size of one file of the ring buffer. `loss`: share of frames that the capture misses. `begins_s`,
     `ends_s`: seconds after the first traffic between which the capture runs. `largest_sender`: share of all messages
-    that the first sender sends; 0 gives every sender the same. Memory does not grow with `messages`.
+    that the first sender sends; 0 gives every sender the same. `situations`: add senders that are cloned, that go back
+    to a snapshot, and whose receiver was refusing when the capture began. `mirrored`: every frame is captured twice.
+    `both_ends`: captures of the senders' end as well, before address translation, by a clock that is 7 s ahead,
+    which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
+
+    Memory grows by about 150 bytes a message.
     """
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,16 +79,26 @@ def simulate(
     rng = Random(seed)  # noqa: S311 - reproducible traffic, no secrets
     events = Events(START_NS)
     truth = Truth(folder)
-    with closing(RingBuffer(folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds)) as ring, truth.files:
+    step = START_NS + _STEP_AFTER_NS, int(clock_step_s * SECOND)
+    with ExitStack() as files:
+        files.enter_context(truth.files)
+        ring = RingBuffer(
+            folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds, mirrored=mirrored, clock_step=step
+        )
+        files.callback(ring.close)
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
+        if both_ends:
+            near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds)
+            files.callback(near_ring.close)
+            tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
-        _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)))
+        _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)), situations=situations)
         tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged
         events.run()
-        truth.write()
+        truth.write(with_outcomes=blindness.is_whole)
 
 
-def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault]) -> None:
+def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault], *, situations: bool) -> None:
     """Starts the senders, which together send `messages` transactional messages, and the routers they need."""
     rng, events = world.rng, world.events
     receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
@@ -84,12 +106,14 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
     named_ns = max(START_NS, world.begins_ns)
     for router in routers:
         events.at(named_ns, router.link.connect)
-    count = min(max(len(BRANCHES), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
+    branches = BRANCHES + SITUATIONS if situations else BRANCHES
+    count = min(max(len(branches), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
     first = int(messages * largest_sender)
     for index in range(count):
         quota = (messages - first) // count + (index < (messages - first) % count) + (first if index == 0 else 0)
         if quota:
             at = index // 2 % _RECEIVERS
-            sender = Sender(world, faults, index, receivers[at], routers[at], quota)
+            branch = branches[index % len(branches)]
+            sender = Sender(world, faults, index, receivers[at], routers[at], quota, branch=branch)
             start_ns = named_ns if sender.branch.needs_names else START_NS
             events.at(start_ns + (index + 1) * _STAGGER_NS, sender.start)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from jobs.simulator.events import MICROSECOND, MILLISECOND, SECOND, Action, Events, nothing
 
@@ -24,12 +24,25 @@ Seen = Callable[[int], None]
 class RingBuffer:
     """Writes a capture as pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
 
-    Record times strictly increase. Closing ends the last file.
+    Record times strictly increase, unless the clock steps. Closing ends the last file.
     """
 
-    def __init__(self, folder: Path, prefix: str, file_bytes: int, *, nanoseconds: bool = True) -> None:
-        """Writes to `folder`, with times in ns or in us."""
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str,
+        file_bytes: int,
+        *,
+        nanoseconds: bool = True,
+        mirrored: bool = False,
+        clock_step: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Writes to `folder`, with times in ns or in us.
+
+        `mirrored`: every frame is there twice. `clock_step`: a time in ns, and the clock's error in ns from then on.
+        """
         self._folder, self._prefix, self._file_bytes = folder, prefix, file_bytes
+        self._mirrored, self._clock_step = mirrored, clock_step
         self._unit_ns = 1 if nanoseconds else MICROSECOND
         self._tick = 0
         self._files = 0
@@ -38,13 +51,16 @@ class RingBuffer:
         self._record = struct.Struct("<IIII").pack
 
     def write(self, time_ns: int, frame: bytes, kept: int | None = None) -> int:
-        """Appends a record and returns its time in ns; with `kept`, only so many bytes of the frame are written."""
+        """Appends a record, or `kept` bytes of its frame; returns its time in ns, without the clock step."""
         self._tick = tick = max(time_ns // self._unit_ns, self._tick + 1)
-        seconds, fraction = divmod(tick, SECOND // self._unit_ns)
+        from_ns, off_ns = self._clock_step
+        shown = tick + (off_ns // self._unit_ns if off_ns and time_ns >= from_ns else 0)
+        seconds, fraction = divmod(shown, SECOND // self._unit_ns)
         if self._file is None or self._room < len(frame):
             self._file = self._next_file(seconds)
         self._room -= 16 + len(frame)
-        self._file.write(self._record(seconds, fraction, len(frame), len(frame)) + frame[:kept])
+        record = self._record(seconds, fraction, len(frame), len(frame)) + frame[:kept]
+        self._file.write(record * (1 + self._mirrored))
         return tick * self._unit_ns
 
     def close(self) -> None:
@@ -81,6 +97,13 @@ class Blindness:
         return not self.loss and not self.begins_ns and self.ends_ns is None
 
 
+class Writer(Protocol):
+    """Takes frames."""
+
+    def write(self, time_ns: int, frame: bytes) -> None:
+        """Takes a frame that passes at this time."""
+
+
 class Tap:
     """Takes frames into the capture, except those that the capture misses."""
 
@@ -88,13 +111,20 @@ class Tap:
         """Draws losses from `rng`."""
         self.blindness = blindness
         self.is_whole = blindness.is_whole
-        self.take = ring.write
-        """Takes a frame at a time in ns; returns the time of its record."""
+        self.near_end: Writer | None = None
+        """Captures the other end as well."""
+        self._ring = ring
         self.at_end: Action = nothing
         """Called when the capture is cut."""
         self._rng = rng
         self._blind_until_ns = 0
         self._cut = False
+
+    def take(self, time_ns: int, frame: bytes, kept: int | None = None) -> int:
+        """Takes a frame at a time in ns; returns the time of its record."""
+        if self.near_end is not None:
+            self.near_end.write(time_ns, frame)
+        return self._ring.write(time_ns, frame, kept)
 
     def look(self, time_ns: int, frame: bytes, *, spared: bool) -> int | None:
         """Takes the frame and returns the time of its record, or None if the capture misses it.

@@ -1,6 +1,6 @@
 """Simulates queue managers that send, route and receive, and what goes wrong with them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from ipaddress import ip_address
 from random import Random
@@ -9,6 +9,7 @@ from uuid import UUID
 
 from jobs.simulator import build
 from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults
+from jobs.simulator.incoming import Incoming
 from jobs.simulator.packets import Message, Template
 from jobs.simulator.session import Session
 from jobs.simulator.stream import Stream, post_back
@@ -36,6 +37,7 @@ _SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # everything is resent two, five
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
 _IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
 _TIMESTAMPS = 1 << 12  # between those of two senders; a restore takes the next
+_CLONES = 120  # added to the number of a sender in the address of its clone
 _RECEIVER_ADDRESSES = {4: "10.0.0.{}", 6: "fd00::{}"}
 _ROUTER_ADDRESSES = {4: "10.0.1.{}", 6: "fd00:1::{}"}
 _SENDER_ADDRESSES = {4: "10.20.0.{}", 6: "fd00:20::{}"}
@@ -98,7 +100,7 @@ class Router(Host):
         self._last, self._waiting = session, []
         session.pump()
         for stream in self.link.streams:
-            stream.send_final_acks()
+            stream.incoming.send_final_acks()
 
 
 def _arrive(session: Session, message: Message, previous: int) -> None:
@@ -138,6 +140,12 @@ class Branch:
     """TxSequenceNumber of the last message sent before the capture began; 0 if there was no session."""
     order_ack_first: bool = False
     """The capture still holds the OrderAck of what was sent before it began."""
+    receiver_at: int | None = None
+    """Number that the receiver had accepted last when the capture began, where that is not `sent_before`."""
+    is_cloned: bool = False
+    """Halfway a copy of the queue manager starts, with its identity and state, and goes on by itself."""
+    is_reverted: bool = False
+    """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
 
     @property
     def shares_numbers(self) -> bool:
@@ -167,26 +175,46 @@ BRANCHES = (
     Branch((_PRIVATE,), is_routed=True),
     Branch((_PRIVATE, _PRIVATE), numbered_per_queue=True, is_routed=True, ip_version=6),
 )
+SITUATIONS = (
+    Branch((_PRIVATE,), is_cloned=True),
+    Branch((_PRIVATE,), is_reverted=True),
+    Branch((_PRIVATE,), sent_before=9, receiver_at=5),
+    Branch(is_cloned=True, ip_version=6),
+)
+"""Senders with whom something is wrong for good."""
 
 
 class Sender:
     """Commits transactions until its quota is used up and all is acknowledged."""
 
     def __init__(
-        self, world: World, faults: Faults[Fault], index: int, receiver: Receiver, router: Router, quota: int
+        self,
+        world: World,
+        faults: Faults[Fault],
+        index: int,
+        receiver: Receiver,
+        router: Router,
+        quota: int,
+        *,
+        branch: Branch,
+        original: "Sender | None" = None,
     ) -> None:
-        """Creates the streams; `quota` is the number of transactional messages to send."""
+        """Creates the streams; `quota` is the number of transactional messages to send.
+
+        A clone has the identity of its `original`, and its streams start from the state of the original's streams.
+        """
         rng = world.rng
-        self.branch = branch = BRANCHES[index % len(BRANCHES)]
+        self.branch = branch
         self._world, self._faults = world, faults
-        self._guid = UUID(int=rng.getrandbits(128), version=4)
-        self._receiver = receiver
-        self._quota = quota
+        self.guid: UUID = original.guid if original else UUID(int=rng.getrandbits(128), version=4)
+        self._index, self._receiver, self._router = index, receiver, router
+        self._quota = self._whole_quota = quota
         self._timestamp = branch.timestamp + index * _TIMESTAMPS
         self._sequence_ordinal = branch.sequence_ordinal - 1
         self._message_ordinal = branch.message_ordinal - 1
         self._transaction_id = rng.randrange(_TRANSACTION_IDS)
         self._turn = 0
+        self._snapshot: list[Any] = []
         addresses = _NAT_ADDRESSES if branch.behind_nat else _SENDER_ADDRESSES
         line = Line(
             ip_address(addresses[branch.ip_version].format(index + 1)),
@@ -196,27 +224,38 @@ class Sender:
             is_final=not branch.is_routed,
         )
         way: tuple[Host, Action] = (router, router.take) if branch.is_routed else (receiver, _arrive)
-        self.link = Link(world, self._guid, way[0], line, way[1], self._opened)
+        self.link = Link(world, self.guid, way[0], line, way[1], self._opened)
         self._last_link = router.link if branch.is_routed else self.link
         self._links = [router.link, self.link] if branch.is_routed else [self.link]
-        self._streams = self._made_streams()
-        self._last_link.streams += self._streams
+        self.streams = self._made_streams(original)
+        self._last_link.streams += self.streams
+        if original:
+            self._restore(original.state())
 
-    def _made_streams(self) -> list[Stream]:
+    def _made_streams(self, original: "Sender | None") -> list[Stream]:
         world, branch, receiver = self._world, self.branch, self._receiver
         queues = [
             build.direct(f"OS:hub\\private$\\orders{number}") if kind is _DIRECT else build.private(16 + number)
             for number, kind in enumerate(branch.queues)
         ]
-        templates = [Template(self._guid, receiver.guid, queue) for queue in queues]
-        self._express = Template(self._guid, receiver.guid, queues[0], transactional=False)
+        templates = [Template(self.guid, receiver.guid, queue) for queue in queues]
+        self._express = Template(self.guid, receiver.guid, queues[0], transactional=False)
         parts = [[template] for template in templates] if branch.numbered_per_queue else [templates]
         streams = []
-        for part in parts:
-            name = part[0].destination_queue if len(parts) > 1 else None
-            verdicts = world.truth.verdicts(self._guid, name, by_queue=not branch.shares_numbers)
-            ends = world.events, world.rng, self._guid, receiver
-            streams.append(Stream(*ends, part, verdicts, self._next_sequence_id, self._answer))
+        for number, part in enumerate(parts):
+            if original:
+                incoming = original.streams[number].incoming
+            else:
+                name = part[0].destination_queue if len(parts) > 1 else None
+                incoming = Incoming(
+                    world.events,
+                    world.rng,
+                    self.guid,
+                    receiver,
+                    world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers),
+                )
+                world.truth.fates(incoming.verdicts, incoming.fates)
+            streams.append(Stream(world.events, incoming, part, self._next_sequence_id, self._answer))
         return streams
 
     def start(self) -> None:
@@ -224,14 +263,43 @@ class Sender:
         if not self.branch.sent_before:
             self.link.connect()
             return
-        (stream,) = self._streams
-        stream.go_on_from(self.branch.sent_before)
+        (stream,) = self.streams
+        number, receiver_at = self.branch.sent_before, self.branch.receiver_at
+        stream.go_on_from(number, number if receiver_at is None else receiver_at)
         session = self.link.go_on()
         if self.branch.order_ack_first:
             session.open = True
             self.link.session = session
-            stream.send_order_ack(session)
+            stream.incoming.send_order_ack(stream, session)
         self.link.begin(session)
+        for refused in range(number if receiver_at is None else receiver_at, number):
+            message = self._message(stream, stream.templates[0])
+            message.sequence_id, message.number = stream.sequence_id, refused + 1
+            stream.unacknowledged.append(message)
+        if stream.unacknowledged:
+            stream.expect_order_ack()
+
+    def state(self) -> list[Any]:
+        """Returns what a copy or a snapshot of the queue manager holds."""
+        counters = self._timestamp, self._sequence_ordinal, self._message_ordinal, self._transaction_id
+        return [counters, *((stream.sequence_id, stream.number, stream.last_sent) for stream in self.streams)]
+
+    def _restore(self, state: list[Any]) -> None:
+        """Goes back to a state that `_state` returned; what is unacknowledged is forgotten."""
+        self._timestamp, self._sequence_ordinal, self._message_ordinal, self._transaction_id = state[0]
+        for stream, (sequence_id, number, last_sent) in zip(self.streams, state[1:], strict=True):
+            stream.sequence_id, stream.number, stream.last_sent = sequence_id, number, last_sent
+            stream.unacknowledged.clear()
+
+    def _is_due(self, share: float) -> bool:
+        """Returns whether so much of the quota has been sent."""
+        return self._quota <= self._whole_quota * (1 - share)
+
+    def _start_clone(self) -> None:
+        """Lets a copy of this queue manager send the rest of the messages a second time."""
+        branch = replace(self.branch, is_cloned=False)
+        given = self._world, self._faults, self._index + _CLONES, self._receiver, self._router, self._quota
+        Sender(*given, branch=branch, original=self).start()
 
     def _next_sequence_id(self) -> int:
         """Returns a TxSequenceID above all earlier ones."""
@@ -244,10 +312,10 @@ class Sender:
 
     def _opened(self, session: Session) -> None:
         """Resends what is unacknowledged, then continues."""
-        for stream in self._streams:
+        for stream in self.streams:
             stream.session = session
             stream.resend(session)
-            stream.send_final_acks()
+            stream.incoming.send_final_acks()
         self._turn += 1
         self._work(self._turn)
 
@@ -261,10 +329,19 @@ class Sender:
         session, events, rng = self.link.session, self._world.events, self._world.rng
         if turn != self._turn or session is None:
             return  # another session is open, or will be
-        silent = any(stream.silent_until_ns > events.now for stream in self._streams)
+        if self.branch.is_reverted and not self._snapshot and self._is_due(1 / 3) and not self._is_due(2 / 3):
+            self._snapshot = self.state()
+        if self.branch.is_cloned and self._is_due(1 / 2):
+            self.branch = replace(self.branch, is_cloned=False)
+            self._start_clone()
+        silent = any(stream.silent_until_ns > events.now for stream in self.streams)
         fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
         if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
             self.link.close(session, _RECONNECT_NS, reset=rng.random() < 0.5)  # noqa: PLR2004 - one in two
+        elif self._snapshot and self._is_due(2 / 3) and self.branch.is_reverted:
+            self._restore(self._snapshot)
+            self._snapshot = []
+            self.link.close(session, _RECONNECT_NS, reset=True)
         elif fault is Fault.SILENT:
             self._after(_WAIT_NS)
         elif fault is Fault.CUT:
@@ -279,7 +356,7 @@ class Sender:
                 self._after(rng.randint(*_PAUSE_NS))
             else:
                 self.link.close(session, rng.randint(*_IDLE_NS))
-        elif all(stream.is_settled for stream in self._streams):
+        elif all(stream.is_settled for stream in self.streams):
             self.link.close(session)
         else:
             self._after(_WAIT_NS)
@@ -287,7 +364,7 @@ class Sender:
     def _commit(self, session: Session) -> Fault | None:
         """Sends the messages of a transaction, with a fault if one strikes; returns the fault."""
         world = self._world
-        stream = world.rng.choice(self._streams)
+        stream = world.rng.choice(self.streams)
         room = _LAST_NUMBER - stream.number
         if not room:
             if not stream.unacknowledged:
@@ -331,7 +408,7 @@ class Sender:
         if fault is Fault.RESTORED:
             self._timestamp += 1
             self._sequence_ordinal = 0
-            for each in self._streams:
+            for each in self.streams:
                 each.restore()
         return fault
 

@@ -98,8 +98,6 @@ class Message:
     sequence_id: int = 0
     number: int = 0
     transaction_flags: int = 0
-    judged_accepted: bool = False
-    """The capture shows that its (TxSequenceID, TxSequenceNumber) was accepted."""
 
     def has_expired(self, now_s: int) -> bool:
         """Returns whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""

@@ -8,6 +8,7 @@ from tempfile import TemporaryFile
 from typing import TextIO
 from uuid import UUID
 
+from jobs.simulator.fates import Fates
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
 
@@ -25,6 +26,7 @@ class Verdicts:
         self._by_queue = by_queue
         self._before: _Pair | None = None  # IncomingTxSequenceID and IncomingTxSequenceNumber
         self._sent_before: _Pair = (0, 0)
+        self._accepted: dict[int, list[list[int]]] = {}  # ranges of numbers by TxSequenceID
         self._rejects = 0
         self._judged = False
         self._missing = False  # since the state was set
@@ -68,14 +70,14 @@ class Verdicts:
         elif gap:
             verdict = "gap_expired"
         if accepted is False:
-            is_duplicate = message.judged_accepted or pair <= self._sent_before
+            is_duplicate = self._was_accepted(pair) or pair <= self._sent_before
             verdict, reason = ("duplicate", None) if is_duplicate else ("out_of_order", reason)
             self._rejects += 1
         else:
             if accepted is None:
                 self._sent_before = max(self._sent_before, (sequence_id, previous))
             self._rejects, self._before, self._missing = 0, pair, False
-            message.judged_accepted = True
+            self._accept(pair)
         said = "null" if accepted is None else "true" if accepted else "false"
         self._rows.write(
             f'{self._separator}{{"id": "{sequence_id}", "no": {number}, "prev": {previous}, "accepted": {said}, '
@@ -84,6 +86,16 @@ class Verdicts:
             f'"before": {f"""["{before[0]}", {before[1]}]""" if before else "null"}, "mid": {message.ordinal}}}'
         )
         self._separator = ",\n"
+
+    def _accept(self, pair: _Pair) -> None:
+        ranges = self._accepted.setdefault(pair[0], [])
+        if ranges and ranges[-1][1] + 1 == pair[1]:
+            ranges[-1][1] = pair[1]
+        else:
+            ranges.append([pair[1], pair[1]])
+
+    def _was_accepted(self, pair: _Pair) -> bool:
+        return any(low <= pair[1] <= high for low, high in self._accepted.get(pair[0], ()))
 
     def _open(self, sequence_id: int, connection: Connection, time_ns: int) -> None:
         """Takes the initial state from the last OrderAck before the scope's first message, if there is one."""
@@ -108,7 +120,8 @@ class Truth:
     def __init__(self, folder: Path) -> None:
         """Keeps the rows in the folder."""
         self._folder = folder
-        self._scopes: list[tuple[dict[str, str], TextIO]] = []
+        self._scopes: list[tuple[dict[str, str], TextIO, Verdicts]] = []
+        self._fates: dict[int, Fates] = {}
         self.files = ExitStack()
 
     def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
@@ -117,19 +130,28 @@ class Truth:
         if destination_queue is not None:
             scope["destination_queue"] = destination_queue
         rows = self.files.enter_context(TemporaryFile("w+", dir=self._folder))  # noqa: SIM115 - the stack closes it
-        self._scopes.append((scope, rows))
-        return Verdicts(rows, by_queue=by_queue)
+        verdicts = Verdicts(rows, by_queue=by_queue)
+        self._scopes.append((scope, rows, verdicts))
+        return verdicts
 
-    def write(self) -> None:
-        """Writes all scopes in which a message arrived."""
+    def fates(self, verdicts: Verdicts, fates: Fates) -> None:
+        """Adds the outcomes of a scope's messages, which `write` adds where the capture is whole."""
+        self._fates[id(verdicts)] = fates
+
+    def write(self, *, with_outcomes: bool) -> None:
+        """Writes all scopes in which a message arrived; with outcomes, where these are known exactly."""
         with (self._folder / TRUTH).open("w", encoding="utf-8") as file:
             separator = "[\n"
-            file.write(separator * (not any(rows.tell() for _, rows in self._scopes)))
-            for scope, rows in self._scopes:
+            file.write(separator * (not any(rows.tell() for _, rows, _ in self._scopes)))
+            for scope, rows, verdicts in self._scopes:
                 if rows.tell():
                     file.write(f'{separator}{json.dumps(scope)[:-1]}, "rows": [\n')
                     rows.seek(0)
                     copyfileobj(rows, file)
-                    file.write("\n]}")
+                    file.write("\n]")
+                    fates = self._fates.get(id(verdicts))
+                    if with_outcomes and fates and fates.is_exact:
+                        file.write(f', "outcomes": {json.dumps(fates.outcomes())}')
+                    file.write("}")
                     separator = ",\n"
             file.write("\n]\n")

@@ -148,7 +148,7 @@ class Link:
 
         def missing() -> None:
             for stream in self.streams:
-                stream.verdicts.missing(connection)
+                stream.incoming.verdicts.missing(connection)
 
         connection.missing = missing
         return Session(connection, self._take, hops=line.hops, is_final=line.is_final)

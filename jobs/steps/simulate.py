@@ -24,5 +24,9 @@ def run(config: Config) -> Summary:
         loss=config.capture_loss,
         begins_s=config.capture_begins_s,
         ends_s=config.capture_ends_s or None,
+        situations=config.situations,
+        both_ends=config.both_ends,
+        mirrored=config.mirrored,
+        clock_step_s=-config.clock_step_s,
     )
     return {"folder": config.out, "seed": config.seed, "messages": config.messages}

@@ -1,0 +1,108 @@
+"""Records what arrived at a receiver, and says what became of every message and number.
+
+The words are those of the table `outcomes`. This is the simulation's own knowledge: it knows every arrival and the
+receiver's true state, and nothing of captures.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+_Slot = tuple[int, int]
+
+
+class Arrival(NamedTuple):
+    """A message at its receiver, which accepted it or not."""
+
+    sequence_id: int
+    number: int
+    previous: int
+    ordinal: int
+    accepted: bool
+
+
+@dataclass(slots=True)
+class Fates:
+    """Collects the arrivals of one scope, in order; about 150 bytes each."""
+
+    arrivals: list[Arrival] = field(default_factory=list)
+    unread: set[tuple[int, int, int]] = field(default_factory=set)
+    """(TxSequenceID, number, MessageID) of accepted messages that left their queue unread."""
+    begins_captured: bool = True
+    """The receiver had no state before the first arrival."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Returns whether a reader of the whole capture knows the state before every arrival, as `outcomes` does."""
+        return self.begins_captured and bool(self.arrivals) and self.arrivals[0].previous == 0
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Adds an arrival."""
+        self.arrivals.append(arrival)
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Returns a row (id, no, mid, outcome) for each message that was not plainly delivered, and for each number.
+
+        `mid` is None for a number that never arrived. Right only where `is_exact`.
+        """
+        accepted_by: dict[_Slot, set[int]] = defaultdict(set)
+        refusals: Counter[tuple[int, int, int]] = Counter()
+        acceptances: Counter[tuple[int, int, int]] = Counter()
+        after_refusal: set[tuple[int, int, int]] = set()
+        gap: set[_Slot] = set()
+        skipped: set[_Slot] = set()
+        sent_up_to: dict[int, int] = {}
+        first_seen: dict[int, int] = {}
+        state: _Slot | None = None
+        for sequence_id, number, previous, ordinal, accepted in self.arrivals:
+            key = sequence_id, number, ordinal
+            first_seen.setdefault(sequence_id, number)
+            sent_up_to[sequence_id] = max(sent_up_to.get(sequence_id, 0), previous)
+            if previous:
+                skipped |= {(sequence_id, between) for between in range(previous + 1, number)}
+            if not accepted:
+                refusals[key] += 1
+                continue
+            if refusals[key]:
+                after_refusal.add(key)
+            if state is not None:
+                begin = state[1] if state[0] == sequence_id else 0
+                gap |= {(sequence_id, between) for between in range(begin + 1, number)}
+            acceptances[key] += 1
+            accepted_by[sequence_id, number].add(ordinal)
+            state = sequence_id, number
+        final = state or (0, 0)
+        rows = []
+        for key in acceptances.keys() | refusals.keys():
+            slot = key[:2]
+            if acceptances[key]:
+                twice, unread = acceptances[key] > 1, key in self.unread
+                outcome = (
+                    "delivered_twice"
+                    if twice
+                    else "not_read"
+                    if unread
+                    else "delivered_after_refusal"
+                    if key in after_refusal
+                    else "delivered"
+                )
+            elif accepted_by.get(slot):
+                outcome = "displaced"
+            elif slot in gap:
+                outcome = "given_up"
+            else:
+                outcome = "passed_by" if slot <= final else "pending"
+            if outcome != "delivered":
+                rows.append({"id": str(key[0]), "no": key[1], "mid": key[2], "outcome": outcome})
+        arrived = {key[:2] for key in acceptances.keys() | refusals.keys()}
+        begun = self.arrivals[0].sequence_id if self.arrivals else 0
+        for sequence_id, last in sent_up_to.items():
+            lowest = first_seen[sequence_id] if sequence_id == begun else 1
+            for number in range(lowest, last + 1):
+                slot = sequence_id, number
+                if slot not in arrived and slot not in skipped and slot not in gap:
+                    outcome = "never_seen" if slot <= final else "awaited"
+                    rows.append({"id": str(sequence_id), "no": number, "mid": None, "outcome": outcome})
+        unseen = (gap | skipped) - arrived
+        rows += [{"id": str(slot[0]), "no": slot[1], "mid": None, "outcome": "expired_unseen"} for slot in unseen]
+        return sorted(rows, key=lambda row: (int(row["id"]), row["no"], row["mid"] or -1))
