@@ -148,7 +148,7 @@ def test_fault_21_one_missing(missing: int) -> None:
     ]
     assert [row["payload"] for row in found.faults] == [part[20:30] for part in parts]
     assert {row["detail"] for row in found.faults} == {
-        f"Record {frame} is a fragment of an IP datagram and was not put together." for frame in (1, 2)
+        f"Record {frame} is a fragment of an IP datagram that could not be reassembled." for frame in (1, 2)
     }
 
 

@@ -1,5 +1,6 @@
-"""Makes binary Arrow arrays from numpy buffers, and reads numbers at any byte."""
+"""Makes Arrow arrays and batches from numpy buffers, and reads numbers at any byte."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArra
     places = np.empty_like(order)
     places[order] = np.arange(0, len(bounds) - 1, 2)
     return with_gaps.take(pa.array(places)).cast(pa.binary())
+
+
+def record_batch(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the batch of `count` rows with these columns; the schema's other columns are null."""
+    arrays = [columns.get(f.name, pa.nulls(count, f.type)) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def read_at(buffer: NDArray[np.uint8] | memoryview, layout: str, places: NDArray[np.int64]) -> NDArray[Any]:

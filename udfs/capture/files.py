@@ -1,4 +1,4 @@
-"""Capture files as byte sources: any file system of `pyarrow.fs`, plain or compressed, by offset."""
+"""Reads the bytes of capture files, plain or compressed, from any offset and any file system of `pyarrow.fs`."""
 
 import hashlib
 import zlib
@@ -13,17 +13,17 @@ from schemas.ingest import CaptureReason, Compression
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 14
-"""Bytes that are expanded at once: at most 1,032 times as many come out [RFC 1951]."""
+"""Compressed bytes that are expanded at once: at most 1,032 times as many come out [RFC 1951]."""
 _GZIP = b"\x1f\x8b"
 _MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 EXPANSION_LIMIT = 250
-"""Bytes out for one byte in, above which a compressed file is taken for a bomb (measured over the whole file)."""
+"""A file that expands to more than this many times its size is taken for a decompression bomb."""
 HASH_BYTES = 1 << 30
 """A longer file is hashed in pieces of this length. The identity of a file depends on it: it must never change."""
 
 
 class Fault(NamedTuple):
-    """A run of capture bytes that could not be read: code, sentence, place in the (expanded) file, bytes."""
+    """Consecutive bytes of a capture that are in no record: code, sentence, place in the expanded file, first bytes."""
 
     reason: CaptureReason
     detail: str
@@ -33,16 +33,16 @@ class Fault(NamedTuple):
 
 
 class Source(Protocol):
-    """Bytes in order. After `read` has returned nothing, `fault` says why when that is not the plain end."""
+    """A file's bytes in order. After `read` returned nothing, `fault` is the reason if the file did not end there."""
 
     fault: CaptureReason | None
 
     def read(self, size: int) -> bytes:
-        """Up to `size` further bytes; none at the end."""
+        """Returns up to `size` further bytes; none at the end."""
 
 
 def locate(uri: str) -> tuple[fs.FileSystem, str]:
-    """The file system and path of a URI; a text without scheme is a local path."""
+    """Returns the file system and the path of a URI; without a scheme it is a local path."""
     if "://" in uri or uri.startswith("file:"):
         filesystem, path = fs.FileSystem.from_uri(uri)
         return filesystem, path
@@ -61,9 +61,9 @@ class _Plain:
 
 
 class _Expanded:
-    """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is kept.
+    """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is returned.
 
-    It expands in pieces of its own, so that neither content nor fault depends on how much is asked for at once.
+    It expands pieces of a fixed size, so neither content nor fault depends on the sizes that `read` is called with.
     """
 
     def __init__(self, open_file: Callable[[], pa.NativeFile], compression: Compression, offset: int) -> None:
@@ -97,7 +97,7 @@ class _Expanded:
             yield piece
 
     def _gunzip(self) -> Iterator[bytes]:
-        """The members of a gzip file [RFC 1952]; zeros behind a member are padding."""
+        """Yields the content of a gzip file's members [RFC 1952]; zeros behind a member are padding."""
         inflate = zlib.decompressobj(wbits=31)
         data = b""
         while True:
@@ -135,14 +135,14 @@ class _Expanded:
                 return
             whole += len(piece)
             yield piece
-        # The failing call may have expanded something: expand again up to there, then byte by byte.
+        # The failing call may have expanded some bytes: expand the file again up to that call, then byte by byte.
         stream = pa.CompressedInputStream(self._open(), "zstd")
         while whole > 0:
             whole -= len(stream.read(min(whole, _PIECE)))
         yield from self._until_fault(iter(lambda: stream.read(1), b""))
 
     def _until_fault(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """The pieces before the one that cannot be expanded."""
+        """Yields the pieces before the one that cannot be expanded."""
         try:
             yield from pieces
         except (OSError, zlib.error) as error:
@@ -151,7 +151,7 @@ class _Expanded:
 
 
 def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:
-    """The bytes of a capture from `offset` of its expanded content on."""
+    """Opens a capture at byte `offset` of its expanded content."""
     filesystem, path = locate(uri)
     open_file = partial(filesystem.open_input_file, path)
     if compression is Compression.NONE:
@@ -160,7 +160,7 @@ def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:
 
 
 def detect_compression(uri: str) -> tuple[Compression, int]:
-    """How the file is packed, by its first bytes, and its size in bytes."""
+    """Returns the file's compression, by its first bytes, and its size in bytes."""
     filesystem, path = locate(uri)
     with filesystem.open_input_file(path) as file:
         magic: bytes = file.read(4)

@@ -1,4 +1,4 @@
-"""TCP checksums [RFC 9293] 3.1, [RFC 1071], in two parts: headers for a whole block at once, payloads when asked."""
+"""Computes TCP checksums ([RFC 9293] 3.1, [RFC 1071]): header sums for a whole block, payloads only when needed."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from udfs.arrow.buffers import read_at
 Ints = NDArray[np.int64]
 
 NO_SUM = -1
-"""Stands for the sum of a TCP header that the capture does not hold whole."""
+"""The sum of a TCP header that the capture holds only in part."""
 _TCP = 6
 _ONES = 0xFFFF
 
@@ -16,13 +16,12 @@ _ONES = 0xFFFF
 def header_sums(
     data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
 ) -> Ints:
-    """The 16-bit one's complement sums of pseudo header and TCP header, checksum field included, one a segment.
+    """Returns each segment's 16-bit one's complement sum of pseudo header and TCP header, checksum field included.
 
-    `transport`: where in `data` the TCP headers begin, of `header` bytes (20 to 60) each. `endpoints`: n rows of 36
-    bytes, as in `udfs.network.dissect.Segments`; the prefix of a mapped IPv4 address adds 0xFFFF, which is 0 in
-    these sums, so
-    both pseudo headers ([RFC 9293] 3.1, [RFC 8200] 8.1) come out of them. `length`: payload bytes on the wire. The
-    destination is the one in the IP header, also where a routing header names a later one.
+    `transport`: where in `data` the TCP headers begin; `header`: their bytes (20 to 60). `endpoints`: n rows of 36
+    bytes, as in `udfs.network.dissect.Segments`. `length`: payload bytes on the wire. The prefix of a mapped IPv4
+    address adds 0xFFFF, which is 0 in these sums: so one sum serves both pseudo headers ([RFC 9293] 3.1, [RFC 8200]
+    8.1). The destination is the one in the IP header, even when a routing header names a later one.
     """
     words = endpoints.view(">u2")
     size = header + length
@@ -37,7 +36,7 @@ def header_sums(
 
 
 def intact(header_sum: int, payload: bytes | memoryview) -> bool:
-    """Whether a segment with this sum of its headers and this payload, captured whole, has the right checksum."""
+    """Returns whether the checksum of a segment is right; `payload` is all of its payload."""
     # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.
     value = int.from_bytes(payload, "big") % _ONES << 8 * (len(payload) % 2)
     return (header_sum + value) % _ONES == 0

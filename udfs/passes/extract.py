@@ -1,6 +1,6 @@
-"""The second pass of ingest: the TCP segments of one byte range of a capture file, and the packets they surely hold."""
+"""The second pass of ingest: extracts TCP segments from one byte range of a capture file, and frames those in order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.ingest import Compression, Stage
-from udfs.arrow.buffers import fixed_binary
+from udfs.arrow.buffers import fixed_binary, record_batch
 from udfs.capture.files import open_source
 from udfs.capture.reader import Block, read_blocks
 from udfs.capture.records import Cursor
@@ -21,15 +21,16 @@ from udfs.passes.preframe import Cuts, Preframed, preframe, run_rows
 from udfs.tcp.overlap import PART_SUM, Overlap
 
 _BLOCK_BYTES = 24 << 20
-"""Bytes looked at together. From 32 MiB on, malloc takes every copy of them from the kernel anew, page by page."""
+"""Bytes that are read together. From 32 MiB on, malloc maps new pages for every copy of them."""
 _MASK = (1 << 32) - 1
 
 
 def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
-    """From rows (capture, uri, compression, cursor, stop, only) to rows of `schemas.staging.EXTRACTED`.
+    """Turns rows (capture, uri, compression, cursor, stop, only) into rows of `schemas.staging.EXTRACTED`.
 
-    `packets`: the schema of FRAMED_PACKETS. `only`: connections to read, each of their segments as it is; null for all,
-    those in order as framed runs.
+    `capture` is the capture's rank; the split is read from `cursor` on, up to byte `stop` of the file. `only` lists
+    connections (36 bytes): every segment of theirs is a row, and nothing else is; null: all connections, with framed
+    runs for data in order. `packets` is the schema of FRAMED_PACKETS.
     """
 
     def run(batches: Batches) -> Batches:
@@ -57,7 +58,7 @@ class _Split:
         self._packets = packets
 
     def rows(self) -> Batches:
-        """The split's rows; memory is that of a block, some 24 MiB, and of what is made of it."""
+        """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
         counts = {"segments": 0, "others": 0}
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
             found, rejected, fragments = find_segments(block.records, self._options.ports)
@@ -70,18 +71,17 @@ class _Split:
             counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
             yield from self._segments(block, found)
             yield from self._fragments(block, fragments)
-            yield from self._pings(block)
-            yield from self._faults(block, rejected)
+            yield from self._batch({"ping": ping} for ping in find_pings(block.records))
+            yield from self._batch(_fault_rows(block, rejected, self._options.quarantine_raw_bytes))
         if self._only is None:
-            yield pa.RecordBatch.from_pylist([{"capture": self._capture, "frame": 0} | counts], self._schema)
+            yield from self._batch([{"frame": 0} | counts])
 
     def _segments(self, block: Block, found: Segments) -> Batches:
         buffer = block.records.buffer
-        connection, from_b = connection_keys(found.endpoints)
-        everything = Preframed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
-        window = self._options.window_bytes
-        orderly = self._options.overlap is Overlap.FIRST
-        preframed = preframe(buffer, found, connection, from_b, window) if orderly else everything
+        if self._options.overlap is Overlap.FIRST:
+            preframed = preframe(buffer, found, *connection_keys(found.endpoints), self._options.window_bytes)
+        else:
+            preframed = Preframed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
         yield self._segment_rows(buffer, _left(found, preframed))
         if preframed.runs:
             yield run_rows(
@@ -100,34 +100,25 @@ class _Split:
             ranks = np.full(count, self._capture)
             kind = pa.schema(self._schema.field("fragment").type)
             rows = fragment_rows(block.records.buffer, found, ranks, kind).to_struct_array()
-            arrays = [rows if f.name == "fragment" else pa.nulls(count, f.type) for f in self._schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            yield record_batch({"fragment": rows}, count, self._schema)
 
-    def _pings(self, block: Block) -> Batches:
-        pings = [{"capture": self._capture, "ping": row} for row in find_pings(block.records)]
-        if pings:
-            yield pa.RecordBatch.from_pylist(pings, self._schema)
-
-    def _faults(self, block: Block, rejected: Rejected) -> Batches:
-        faults = [
-            {"capture": self._capture} | row for row in _faults(block, rejected, self._options.quarantine_raw_bytes)
-        ]
-        if faults:
-            yield pa.RecordBatch.from_pylist(faults, self._schema)
+    def _batch(self, rows: Iterable[dict[str, Any]]) -> Batches:
+        if of_capture := [{"capture": self._capture} | row for row in rows]:
+            yield pa.RecordBatch.from_pylist(of_capture, self._schema)
 
     def _segment_rows(self, buffer: NDArray[np.uint8], found: Segments) -> pa.RecordBatch:
         return segment_rows(buffer, found, np.full(len(found.frame), self._capture), self._schema)
 
 
 def _selected(found: Segments, only: pa.Array) -> Segments:
-    """The segments of these connections."""
+    """Returns the segments of the connections in `only`."""
     connection, _ = connection_keys(found.endpoints)
     index = np.flatnonzero(pc.is_in(fixed_binary(connection), only).to_numpy(zero_copy_only=False))
     return found.take(index)
 
 
 def _left(found: Segments, preframed: Preframed) -> Segments:
-    """The segments, and parts of segments, that are in no framed run; and the acknowledgments of the stretches."""
+    """Returns the segments, or parts of them, that are in no framed run, and the acknowledgments of the runs."""
     index, skip, length = (np.concatenate(columns) for columns in zip(*preframed.cuts, strict=True))
     cut = length != found.captured[index]
     ack_index, ack_seq, ack = np.array(preframed.acks, np.int64).reshape(-1, 3).T
@@ -148,7 +139,8 @@ def _left(found: Segments, preframed: Preframed) -> Segments:
     )
 
 
-def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+def _fault_rows(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+    """Yields the block's fault and its rejected frames, each with at most `raw_kept` of its bytes."""
     if (fault := block.fault) is not None:
         yield {"frame": 0, "stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
             name: getattr(fault, name) for name in ("reason", "detail", "offset", "length")
