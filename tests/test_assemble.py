@@ -20,6 +20,7 @@ from wiretap import (
     Sent,
     conversation,
     ethernet,
+    fast_open,
     fragments4,
     ipv4,
     msmq,
@@ -50,6 +51,18 @@ def test_a_whole_conversation(tmp_path: Path) -> None:
         last = [i for i, s in enumerate(TALK, 1) if not s.by_server and s.payload]
         assert found.packets[len(REQUESTS) - 1]["last_frame"] == last[-1]
         assert found.packets[0]["first_frame"] == last[0]
+
+
+@pytest.mark.parametrize(("size", "acknowledged"), [(700, 700), (700, 0), (700, 1), (700, 333), (1, 1), (1460, 1459)])
+def test_fault_50_fast_open(size: int, acknowledged: int, tmp_path: Path) -> None:
+    """The SYN carries data; the SYN/ACK acknowledges none, some or all of it, and the rest is sent again [RFC 7413]."""
+    found = look(tmp_path, pcap(wiretap.records(frames(fast_open(REQUEST, RESPONSE, size, acknowledged)))))
+    assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
+    assert (found.quarantine, found.gaps) == ([], [])
+    assert [(s["initial_seq"], s["mid_stream"], s["conflict"], s["from_initiator"]) for s in found.streams] == [
+        (1000, False, False, True),
+        (5000, False, False, False),
+    ]
 
 
 def test_fault_26_times_do_not_order(tmp_path: Path) -> None:

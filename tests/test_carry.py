@@ -22,7 +22,7 @@ from pipeline import (
     stream,
     unpack_runs,
 )
-from wiretap import Sent, conversation, pcap
+from wiretap import Sent, conversation, fast_open, pcap
 
 from udfs.passes import preframe
 from udfs.passes.options import CaptureFile, IngestOptions
@@ -218,3 +218,13 @@ def test_a_hole_that_the_next_night_fills(tmp_path: Path) -> None:
     talk = frames(conversation(rng, request, b"", largest=500))
     records = wiretap.records([*talk[:10], *talk[11:20], talk[10], *talk[20:]])
     assert same(tmp_path, [pcap(records[:19]), pcap(records[19:])]) == Told(1, 1)
+
+
+@pytest.mark.parametrize("acknowledged", [700, 333, 0])
+@pytest.mark.parametrize("records_of_first", range(1, 5))
+def test_data_on_a_syn_whose_answer_is_of_the_next_night(
+    acknowledged: int, records_of_first: int, tmp_path: Path
+) -> None:
+    (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
+    records = wiretap.records(frames(fast_open(request, response, 700, acknowledged)))
+    same(tmp_path, [pcap(records[:records_of_first]), pcap(records[records_of_first:])])

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pytest
 import wiretap
-from oracle import Key, away, heard, sides
+from oracle import Key, away, back, heard, sides
 from pipeline import WHOLE, Ingested, balance, ingest
 from readers import READERS
 from wire import FIRST_PORT, PORT
@@ -125,11 +125,11 @@ def conversations(rng: random.Random, folder: Path, *, bulk: int) -> Packets:
     return out
 
 
-def talk(names: Sequence[str], folder: Path) -> None:
-    """Let the ends talk, until everything has arrived."""
+def talk(names: Sequence[str], folder: Path, *, on_syn: int = 0) -> None:
+    """Let the ends talk, until everything has arrived; `on_syn`: bytes that a client sends with its SYN."""
     with ExitStack() as stack:
         roles = ((names[-1], "server"), (names[0], "client"))
-        ends = [stack.enter_context(running(name, role, SERVER, CONNECTIONS, folder)) for name, role in roles]
+        ends = [stack.enter_context(running(name, role, SERVER, CONNECTIONS, folder, on_syn)) for name, role in roles]
         assert [end.wait(timeout=60) for end in ends] == [0, 0]
     for i in range(CONNECTIONS):
         for role, other in (("client", "server"), ("server", "client")):
@@ -200,6 +200,38 @@ def test_every_byte_comes_back_from_a_capture_with_segments_larger_than_the_mtu(
     balance(found)
     assert by_direction(found) == sent
     assert (found.gaps, found.quarantine) == ([], [])
+    assert not any(row["conflict"] or row["mid_stream"] for row in found.streams)
+
+
+def allow_fast_open(namespace: str, bits: int) -> None:
+    """Set the TCP Fast Open of a namespace's kernel, as `net.ipv4.tcp_fastopen` describes its bits."""
+    command = ["ip", "netns", "exec", namespace, "sh", "-c", f"echo {bits} > /proc/sys/net/ipv4/tcp_fastopen"]
+    subprocess.run(command, check=True, timeout=20)
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_every_byte_comes_back_from_connections_that_carry_data_on_the_syn(accepted: bool, tmp_path: Path) -> None:
+    """[RFC 7413]: a server with Fast Open acknowledges the data, another one does not, and it is sent again."""
+    capture, on_syn = tmp_path / "tap.pcap", 1000
+    sent = conversations(random.Random(3), tmp_path, bulk=20)
+    with namespaces(2) as names, running(names[1], "tap", "left", capture) as tap:
+        allow_fast_open(names[0], 0x1 | 0x4)  # a client, also without a cookie
+        allow_fast_open(names[1], 0x2 | 0x200 if accepted else 0)  # a server that asks for no cookie
+        talk(names, tmp_path, on_syn=on_syn)
+        assert tap.stdin is not None
+        tap.stdin.close()
+        missed = int(said(tap))
+    if missed:
+        pytest.skip(f"the kernel dropped {missed} frames before they were captured")
+    syns = {s.key: s for frame in frames_of(capture) if (s := heard(frame)) and s.flags & SYN}
+    opening = [s for s in syns.values() if s.key[2:] == (SERVER, PORT)]
+    assert [s.length for s in opening] == [on_syn] * CONNECTIONS
+    answered = [away(syns[back(s.key)].ack, s.seq + 1) for s in opening]
+    assert answered == [on_syn if accepted else 0] * CONNECTIONS
+    found = ingest([capture], WHOLE)
+    balance(found)
+    assert by_direction(found) == sent
+    assert (found.gaps, found.quarantine, len(found.streams)) == ([], [], 2 * CONNECTIONS)
     assert not any(row["conflict"] or row["mid_stream"] for row in found.streams)
 
 

@@ -418,6 +418,72 @@ def test_fault_50_data_on_the_syn() -> None:
     assert one(sent)[0] == whole(b"abcdef", 1000)
 
 
+def fast_open(size: int, acknowledged: int, text: bytes = TEXT[:600]) -> list[Sent]:
+    """A connection whose SYN carries the first `size` bytes, of which the SYN/ACK acknowledges so many [RFC 7413]."""
+    return [
+        Sent(False, 1000, 0, SYN, text[:size]),
+        Sent(True, 5000, 1001 + acknowledged, SYN | ACK),
+        *([data(1001 + acknowledged, text[acknowledged:size])] if acknowledged < size else []),
+        Sent(True, 5001, 1001 + size, ACK, b"answer"),
+        data(1001 + size, text[size:], ack=5007),
+        *goodbye(1001 + len(text), 5007),
+    ]
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+@pytest.mark.parametrize(
+    ("size", "acknowledged"), [(300, 300), (300, 0), (300, 1), (300, 299), (300, 120), (1, 1), (1, 0), (600, 600)]
+)
+def test_fault_50_fast_open(size: int, acknowledged: int, overlap: Overlap) -> None:
+    """None, some or all of the SYN's data is acknowledged, and the rest is sent again: each byte counts once."""
+    sent = fast_open(size, acknowledged)
+    expected = whole(TEXT[:600], 1000), whole(b"answer", 5000)
+    assert one(sent, overlap) == expected
+    assert one(sent + sent, overlap) == expected, "seen at two places"
+    assert one([sent[1], sent[0], *sent[2:]], overlap) == expected, "the SYN/ACK was captured first"
+    assert one([*sent[:2], *sent[:2], *sent[2:]], overlap) == expected, "both were sent again"
+    assert one([sent[0], Sent(False, 1000, 0, SYN), *sent[1:]], overlap) == expected, "the SYN without data"
+    assert one([s for s in sent if not s.by_server], overlap)[0] == expected[0]
+
+
+def test_fault_50_fast_open_whose_answer_carries_data() -> None:
+    sent = [
+        Sent(False, 1000, 0, SYN, b"abc"),
+        Sent(True, 5000, 1004, SYN | ACK, b"xy"),
+        Sent(True, 5003, 1004, ACK, b"z"),
+    ]
+    assert one([*sent, data(1004, b"def", ack=5004)]) == (whole(b"abcdef", 1000), whole(b"xyz", 5000))
+
+
+def test_fault_50_fast_open_on_a_port_that_is_used_again() -> None:
+    """Each SYN/ACK finds the SYN whose data it acknowledges, at both vantage points."""
+    first = fast_open(300, 300)
+    again = [
+        s._replace(seq=s.seq + (90_000, 70_000)[s.by_server], ack=s.ack and s.ack + (70_000, 90_000)[s.by_server])
+        for s in fast_open(300, 120, TEXT[600:1200])
+    ]
+    found, outside = rebuild([*first, *again, *first, *again])
+    assert outside == []
+    assert found == [
+        (whole(TEXT[:600], 1000), whole(b"answer", 5000)),
+        (whole(TEXT[600:1200], 91_000), whole(b"answer", 75_000)),
+    ]
+
+
+@pytest.mark.parametrize("ack", [1000, 1005])
+def test_fault_50_answer_to_no_byte_of_the_syn(ack: int) -> None:
+    """It acknowledges less than the SYN, or more than its data: it opens another connection ([RFC 9293] 3.10.7.3)."""
+    found, _ = rebuild([Sent(False, 1000, 0, SYN, b"abc"), Sent(True, 5000, ack, SYN | ACK)])
+    assert [(client.isn, server.isn) for client, server in found] == [(1000, None), (None, 5000)]
+
+
+def test_fault_50_fast_open_that_is_sent_again_with_other_bytes() -> None:
+    """The SYN's data was not acknowledged: the overlap policy decides, as for all bytes that arrive twice."""
+    sent = [Sent(False, 1000, 0, SYN, b"abc"), *OPEN[1:], data(1001, b"xbc"), data(1004, b"def")]
+    assert one(sent)[0] == Rebuilt(b"abcdef", [], True, [], 1000)
+    assert one(sent, Overlap.LAST)[0] == Rebuilt(b"xbcdef", [], True, [], 1000)
+
+
 def test_fault_50_syn_again() -> None:
     sent = [OPEN[0], OPEN[0], OPEN[1], OPEN[1], OPEN[2], data(1001, b"abc"), OPEN[0], OPEN[1], data(1004, b"def")]
     assert one(sent)[0] == whole(b"abcdef", 1000)

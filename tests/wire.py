@@ -120,13 +120,16 @@ def relay(interfaces: list[str], paths: list[Path], seed: int, share: float) -> 
                 ends[way].send(frame)
 
 
-def talk(role: str, address: str, count: int, folder: Path) -> None:
+def talk(role: str, address: str, count: int, folder: Path, on_syn: int) -> None:
     """`count` connections at once: send one file over each and write what comes to another.
 
-    Connection i is the one from the client's port 50000 + i; its files are `<i>.<role>` and `<i>.<role>.heard`.
+    Connection i is the one from the client's port 50000 + i; its files are `<i>.<role>` and `<i>.<role>.heard`. The
+    first `on_syn` bytes of a client's file are sent with the SYN, if the kernel does that (TCP Fast Open).
     """
     if role == "server":
         with socket.create_server((address, PORT), backlog=count) as server:
+            if on_syn:
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, count)
             print("ready", flush=True)  # noqa: T201
             accepted = [server.accept() for _ in range(count)]
         ends = [(peer[1] - FIRST_PORT, end) for end, peer in accepted]
@@ -135,18 +138,23 @@ def talk(role: str, address: str, count: int, folder: Path) -> None:
         ends = [(i, socket.socket()) for i in range(count)]
         for i, end in ends:
             end.bind(("", FIRST_PORT + i))
-            end.connect((address, PORT))
-    threads = [threading.Thread(target=converse, args=(end, folder / f"{i}.{role}", i)) for i, end in ends]
+            if on_syn:
+                first = (folder / f"{i}.{role}").read_bytes()[:on_syn]
+                assert end.sendto(first, socket.MSG_FASTOPEN, (address, PORT)) == len(first)
+            else:
+                end.connect((address, PORT))
+    skip = on_syn if role == "client" else 0
+    threads = [threading.Thread(target=converse, args=(end, folder / f"{i}.{role}", i, skip)) for i, end in ends]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def converse(end: socket.socket, path: Path, seed: int) -> None:
-    """Send the file in writes of random size, and read to the end."""
+def converse(end: socket.socket, path: Path, seed: int, skip: int) -> None:
+    """Send the file from byte `skip` on in writes of random size, and read to the end."""
     rng = random.Random(seed)
-    sender = threading.Thread(target=send, args=(end, path.read_bytes(), rng))
+    sender = threading.Thread(target=send, args=(end, path.read_bytes()[skip:], rng))
     sender.start()
     with path.with_name(path.name + ".heard").open("wb") as out:
         while data := end.recv(1 << 16):
@@ -180,7 +188,7 @@ def main(role: str, *arguments: str) -> None:
             switch_off_offloads(arguments[0])
             print("ready", flush=True)  # noqa: T201
         case _:
-            talk(role, arguments[0], int(arguments[1]), Path(arguments[2]))
+            talk(role, arguments[0], int(arguments[1]), Path(arguments[2]), int(arguments[3]))
 
 
 if __name__ == "__main__":

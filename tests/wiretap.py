@@ -370,3 +370,10 @@ def conversation(
     if closed:
         sent += goodbye(client_isn + 1 + len(request), server_isn + 1 + len(response))
     return sent
+
+
+def fast_open(request: bytes, response: bytes, size: int, acknowledged: int) -> list[Sent]:
+    """A connection whose SYN carries `size` bytes and whose SYN/ACK acknowledges some of them [RFC 7413]."""
+    rng = random.Random(size)
+    rest = conversation(rng, request[acknowledged:], response, client_isn=1000 + acknowledged, opened=False)
+    return [Sent(False, 1000, 0, SYN, request[:size]), Sent(True, 5000, 1001 + acknowledged, SYN | ACK), *rest]

@@ -19,6 +19,8 @@ _HALF = 1 << 31
 _BEHIND = 1 << 28
 """Segments further behind belong to another connection; nearer ones, but behind the window, bring no new bytes."""
 _LATE_SYN = 1 << 16
+_LARGEST = (1 << 16) - 1
+"""Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
 """Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, no segment of a connection is under way."""
 _RECENT = 16
@@ -152,12 +154,17 @@ class Connection:
         """Time of its latest segment."""
 
     def opens_with(self, segment: Segment) -> bool:
-        """Tell whether this SYN may be this connection's: a repeated one, or the first to be seen, perhaps late."""
+        """Tell whether this SYN may be this connection's: a repeated one, or the first to be seen, perhaps late.
+
+        A SYN/ACK acknowledges the other side's SYN and none, some or all of the data sent with it ([RFC 7413] 3.1,
+        [RFC 9293] 3.10.7.3: ISS < SEG.ACK =< SND.NXT).
+        """
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.isn is not None:
             return (side.isn - segment.seq) % _MODULUS == 0
         if segment.flags & ACK and other.isn is not None:
-            return (other.isn + 1 - segment.ack) % _MODULUS == 0
+            sent = 0 if other.end is None else other.end - other.isn - 1
+            return (segment.ack - other.isn - 1) % _MODULUS <= min(sent, _LARGEST)
         seen = side.low if side.low is not None else side.acked
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
 
