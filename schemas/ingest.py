@@ -1,4 +1,4 @@
-"""Tables that `ingest` writes: captures, streams, stream_gaps, packets, quarantine and books."""
+"""Declares the tables that `ingest` writes: captures, streams, stream_gaps, packets, quarantine and books."""
 
 from enum import StrEnum
 
@@ -9,14 +9,14 @@ from schemas.violations import Fault
 
 
 class CaptureFormat(StrEnum):
-    """What a capture file is."""
+    """Formats of capture files."""
 
     PCAP = "pcap"
     PCAPNG = "pcapng"
 
 
 class Compression(StrEnum):
-    """How a capture file is packed."""
+    """Compressions of capture files."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -32,7 +32,7 @@ class CaptureStatus(StrEnum):
 
 
 class Bodies(StrEnum):
-    """What `packets` keeps of message bodies."""
+    """Whether `packets` keeps message bodies."""
 
     DROP = "drop"
     KEEP = "keep"
@@ -86,7 +86,7 @@ class FramingReason(StrEnum):
 
 
 class PacketType(StrEnum):
-    """The packets of [MS-MQQB] 3.1.5.1.1; `unknown` is one that the documents do not let us name."""
+    """The packets of [MS-MQQB] 3.1.5.1.1; `unknown` is a packet that cannot be decoded."""
 
     USER_MESSAGE = "user_message"
     ORDER_ACK = "order_ack"
@@ -99,7 +99,7 @@ class PacketType(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where bytes were found to be unusable."""
+    """Stages at which bytes are found unusable."""
 
     CAPTURE = "capture"
     FRAME = "frame"
@@ -108,7 +108,7 @@ class Stage(StrEnum):
     DECODE = "decode"
 
 
-_STREAM_ID = Column("stream_id", STRING, "One direction of one TCP connection.", nullable=False)
+_STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
 _STREAM_OFFSET = Column(
     "stream_offset",
     LONG,
@@ -124,17 +124,17 @@ CAPTURES = Table(
         Column(
             "capture_id",
             STRING,
-            "SHA-256 of the file as it lies on disk; above 1 GiB, of the 32-byte SHA-256 of each of its GiB in order.",
+            "SHA-256 of the file as stored; above 1 GiB, SHA-256 of the concatenated SHA-256 (32 bytes) of each GiB.",
             nullable=False,
         ),
-        Column("uri", STRING, "Where the content was first read.", nullable=False),
+        Column("uri", STRING, "Path or URI from which the content was first read.", nullable=False),
         Column("size_bytes", LONG, "Size of the file, in bytes.", nullable=False),
-        Column("format", STRING, "File format; null when it is no capture.", values=tuple(CaptureFormat)),
-        Column("compression", STRING, "How the file is packed.", nullable=False, values=tuple(Compression)),
+        Column("format", STRING, "File format; null when the file is not a capture.", values=tuple(CaptureFormat)),
+        Column("compression", STRING, "Compression of the file.", nullable=False, values=tuple(Compression)),
         Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
         Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
-        Column("packet_count", LONG, "Captured records read, as a packet counter would say.", nullable=False),
-        Column("segment_count", LONG, "Records that are segments from or to an MSMQ port.", nullable=False),
+        Column("packet_count", LONG, "Captured records read.", nullable=False),
+        Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
@@ -158,10 +158,9 @@ STREAMS = Table(
         Column(
             "from_initiator",
             BOOL,
-            "Whether this is the direction of the side that opened the connection: by the SYN, "
-            "else by the MSMQ port; null when neither tells.",
+            "Whether the sender opened the connection, known from the SYN, else from the MSMQ port; null when unknown.",
         ),
-        Column("recovered_bytes", LONG, "Bytes rebuilt from the captures.", nullable=False),
+        Column("recovered_bytes", LONG, "Bytes reassembled from the captures.", nullable=False),
         Column("missing_bytes", LONG, "Bytes known to be missing: the sum of stream_gaps.", nullable=False),
         Column("conflict", BOOL, "Overlapping segments held different data.", nullable=False),
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
@@ -170,52 +169,66 @@ STREAMS = Table(
     ),
 )
 
-_ENDPOINTS = Column("endpoints", STRING, "Addresses and ports of both sides, the lower first.", nullable=False)
-_PACKED = Column("packed", BINARY, "The same: for each side 16 bytes of address and 2 of port.", nullable=False)
+_ENDPOINTS = Column("endpoints", STRING, "Addresses and ports of both sides, the lower one first.", nullable=False)
+_PACKED = Column(
+    "packed", BINARY, "The endpoints in binary: for each side 16 bytes of address and 2 of port.", nullable=False
+)
 _PLACE = (
-    Column("first_ns", LONG, "Earliest record time of that capture, ns since 1970: with the next two its place."),
-    Column("last_ns", LONG, "Latest record time of that capture, ns since 1970."),
+    Column(
+        "first_ns",
+        LONG,
+        "Earliest record time of the capture, ns since 1970. Captures are ordered by this and the next two columns.",
+    ),
+    Column("last_ns", LONG, "Latest record time of the capture, ns since 1970."),
 )
 
 CONNECTION_CAPTURES = Table(
     "connection_captures",
-    "Which captures hold segments between which endpoints: what is read again when a capture comes late.",
+    "Which captures contain segments between which endpoints. A late capture makes ingest read these captures again.",
     ("endpoints", "capture_id"),
     (
         _ENDPOINTS,
         _PACKED,
         *_PLACE,
-        Column("capture_id", STRING, "A capture that holds segments between them.", nullable=False),
+        Column("capture_id", STRING, "Capture that contains segments between the endpoints.", nullable=False),
     ),
 )
 
 CONNECTION_STATES = Table(
     "connection_states",
-    "What was known of a connection when a run ended, for the next run to go on from: one row per run that met it.",
+    "State of a connection at the end of a run, from which the next run resumes: one row per run that saw it.",
     ("endpoints", "capture_id"),
     (
         _ENDPOINTS,
         _PACKED,
         *_PLACE,
-        Column("capture_id", STRING, "The last capture of that run that holds segments between them.", nullable=False),
         Column(
-            "first_instance", LONG, "The first connection that may go on; those before it are done.", nullable=False
+            "capture_id",
+            STRING,
+            "Last capture of that run that contains segments between the endpoints.",
+            nullable=False,
+        ),
+        Column(
+            "first_instance",
+            LONG,
+            "Instance of the first connection that may continue; earlier ones are complete.",
+            nullable=False,
         ),
         Column(
             "tails",
             ArrayType(
                 StructType([StructField("stream_id", STRING, False), StructField("stream_offset", LONG, False)]), False
             ),
-            "From which offset on the rows of each stream are provisional: the next run replaces them.",
+            "Offset in each stream from which its rows are provisional: the next run replaces them.",
             nullable=False,
         ),
-        Column("state", STRING, "TCP and framing state as JSON, unfinished packets included.", nullable=False),
+        Column("state", STRING, "TCP and framing state as JSON, including incomplete packets.", nullable=False),
     ),
 )
 
 STREAM_GAPS = Table(
     "stream_gaps",
-    "One row per run of stream bytes that no capture holds.",
+    "One row per run of stream bytes that no capture contains.",
     ("stream_id", "stream_offset"),
     (
         _STREAM_ID,
@@ -231,14 +244,14 @@ PACKETS = Table(
     (
         _STREAM_ID,
         _STREAM_OFFSET,
-        Column("size", LONG, "Bytes on the stream, a trailing SessionHeader included.", nullable=False),
+        Column("size", LONG, "Bytes on the stream, including a SessionHeader after the packet.", nullable=False),
         Column("packet_type", STRING, "Which packet it is.", nullable=False, values=tuple(PacketType)),
-        Column("captured_at", TIMESTAMP, "Time of the segment that completed it, UTC."),
+        Column("captured_at", TIMESTAMP, "Time of the segment that completed the packet, UTC."),
         Column("captured_ns", LONG, "The same in ns since 1970; null when the capture has no times."),
-        Column("capture_id", STRING, "Capture of the segment that completed it.", nullable=False),
+        Column("capture_id", STRING, "Capture of the segment that completed the packet.", nullable=False),
         Column("first_frame", LONG, "Lowest 1-based record number in that capture.", nullable=False),
-        Column("last_frame", LONG, "Record number of the segment that completed it.", nullable=False),
-        Column("raw", BINARY, "The packet, or its bytes before the message body.", nullable=False),
+        Column("last_frame", LONG, "Record number of the segment that completed the packet.", nullable=False),
+        Column("raw", BINARY, "The packet, or only its bytes before the message body.", nullable=False),
         Column("trailer", BINARY, "Bytes after a dropped message body; null when raw is the whole packet."),
     ),
     clustered_by=("stream_id", "captured_at"),
@@ -248,24 +261,24 @@ _REASONS = tuple(reason for kind in (CaptureReason, FrameReason, TcpReason, Fram
 
 QUARANTINE = Table(
     "quarantine",
-    "One row per run of bytes that became nothing in the other tables.",
+    "One row per run of bytes that could not be used for the other tables.",
     ("stage", "capture_id", "stream_id", "frame_number", "stream_offset"),
     (
-        Column("stage", STRING, "Where the bytes were found unusable.", nullable=False, values=tuple(Stage)),
+        Column("stage", STRING, "Stage that found the bytes unusable.", nullable=False, values=tuple(Stage)),
         Column("reason", STRING, "Code of the fault.", nullable=False, values=_REASONS),
-        Column("detail", STRING, "What was found, where, and what to do.", nullable=False),
-        Column("capture_id", STRING, "The capture that holds the bytes, or the first of them."),
-        Column("stream_id", STRING, "The stream, when the bytes were on one."),
+        Column("detail", STRING, "Explanation: what was found and where, and what to do about it.", nullable=False),
+        Column("capture_id", STRING, "Capture that contains the bytes, or the first of them."),
+        Column("stream_id", STRING, "Stream of the bytes, if known."),
         Column("frame_number", LONG, "1-based record number in the capture."),
         Column("stream_offset", LONG, "Offset in the stream or, for stage capture, in the file."),
         Column("length", LONG, "Length of the run, in bytes.", nullable=False),
-        Column("raw", BINARY, "The first bytes of the run, as many as the configuration allows."),
+        Column("raw", BINARY, "The first bytes of the run, up to the configured limit."),
     ),
 )
 
 
 class Law(StrEnum):
-    """The conservation laws of the books."""
+    """The conservation laws in `books`."""
 
     RECORDS = "records"
     BYTES = "bytes"
@@ -274,13 +287,13 @@ class Law(StrEnum):
 
 BOOKS = Table(
     "books",
-    "The conservation laws, one row per law and per capture or stream; a run with an unbalanced row fails.",
+    "One row per conservation law and capture or stream. A run with an unbalanced row fails.",
     ("law", "capture_id", "stream_id"),
     (
-        Column("law", STRING, "What is conserved.", nullable=False, values=tuple(Law)),
+        Column("law", STRING, "Conservation law.", nullable=False, values=tuple(Law)),
         Column("capture_id", STRING, "For records: the capture."),
         Column("stream_id", STRING, "For bytes and packets: the stream."),
-        Column("left_side", LONG, "Records read; bytes recovered; packets framed.", nullable=False),
+        Column("left_side", LONG, "Records read, bytes recovered or packets framed.", nullable=False),
         Column(
             "right_side",
             LONG,

@@ -1,4 +1,4 @@
-"""Tables that `decode` writes, messages, acks, handshakes and session_acks: columns derived from `schemas.wire`."""
+"""Declares the tables that `decode` writes (messages, acks, handshakes, session_acks), from `schemas.wire`."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -23,31 +23,31 @@ _TYPES: dict[Kind, DataType] = {
 
 
 class AckType(StrEnum):
-    """Which acknowledgment a row of acks is."""
+    """Types of acknowledgment in `acks`."""
 
     ORDER_ACK = "order_ack"
     FINAL_ACK = "final_ack"
 
 
 class HandshakeType(StrEnum):
-    """Which packet a row of handshakes is."""
+    """Types of packet in `handshakes`."""
 
     ESTABLISH_CONNECTION = "establish_connection"
     CONNECTION_PARAMETERS = "connection_parameters"
 
 
 def bits_type(bits: Bits) -> DataType:
-    """BOOLEAN for one bit, else the smallest type that holds the number."""
+    """Returns BOOLEAN for one bit, else the smallest type that holds the number."""
     return BOOL if bits.width == 1 else next(t for size, t in _NUMBERS.items() if bits.width <= 8 * size)
 
 
 def field_type(field: Field) -> DataType:
-    """Type of a field's column."""
+    """Returns the type of a field's column."""
     return _TYPES.get(field.kind) or _NUMBERS[field.size]
 
 
 def header_columns(header: Header) -> Iterator[Column]:
-    """The columns of a header in wire order, each flag word before its bits, the section in every comment."""
+    """Yields the columns of a header in wire order, each flag word before its bits, with the section in the comment."""
     for field in header.fields:
         if field.column:
             comment = f"{header.name}.{field.name}, {header.section}: {field.comment}"
@@ -64,16 +64,18 @@ COPIED_COLUMNS: tuple[Column, ...] = tuple(column for column in PACKETS if colum
 DECODED_ALONE = Column(
     "decoded_alone",
     BOOL,
-    "The packet was decoded on its own, which is slow, because the decoder of batches leaves its kind to that.",
+    "The packet was decoded one at a time, which is slow, because the batch decoder does not support its content.",
     nullable=False,
 )
 
-_MESSAGE_ID = Column("message_id", STRING, r"As MSMQ prints it: <source_queue_manager>\<ordinal>.")
-_MESSAGE_CLASS_NAME = Column("message_class_name", STRING, "Name of the class, [MS-MQMQ] 2.2.18.1.6, if any.")
+_MESSAGE_ID = Column("message_id", STRING, r"Message identifier as MSMQ prints it: <source_queue_manager>\<ordinal>.")
+_MESSAGE_CLASS_NAME = Column(
+    "message_class_name", STRING, "Name of the message class, [MS-MQMQ] 2.2.18.1.6; null when undefined."
+)
 _VIOLATIONS = Column(
     "violations",
     STRINGS,
-    "Codes of the rules that the packet breaks though it decodes; see schemas/violations.py.",
+    "Codes of the rules that the packet breaks; see the violations in wire-format.md.",
     nullable=False,
 )
 
@@ -84,7 +86,7 @@ def _sequence_id(comment: str) -> Column:
 
 MESSAGES = Table(
     "messages",
-    "One row per UserMessage-shaped packet that decodes and is no OrderAck or FinalAck.",
+    "One row per decodable UserMessage-shaped packet that is neither an OrderAck nor a FinalAck.",
     _KEY,
     (
         *COPIED_COLUMNS,
@@ -98,8 +100,8 @@ MESSAGES = Table(
         Column("provider_type", U32, "SecurityHeader.ProviderInfo.ProviderType, [MS-MQMQ] 2.2.20.6."),
         *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
         _MESSAGE_CLASS_NAME,
-        Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12, if any."),
-        Column("body_offset", LONG, "Where in the packet the body begins."),
+        Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12; null when undefined."),
+        Column("body_offset", LONG, "Offset in the packet at which the body begins."),
         *header_columns(wire.DEBUG_HEADER),
         *header_columns(wire.SOAP_HEADER),
         *header_columns(wire.SOAP_BODY),
@@ -118,9 +120,9 @@ ACKS = Table(
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("ack_type", STRING, "Which acknowledgment it is.", nullable=False, values=tuple(AckType)),
+        Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=tuple(AckType)),
         _MESSAGE_ID,
-        _sequence_id("Sequence acknowledged"),
+        _sequence_id("Acknowledged sequence"),
         *header_columns(wire.FINAL_ACK_BODY),
         Column("acknowledged_message_id", STRING, r"FinalAck: <source_guid>\<ordinal> of the message."),
         *header_columns(wire.BASE_HEADER),
@@ -139,7 +141,7 @@ HANDSHAKES = Table(
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("handshake_type", STRING, "Which packet it is.", nullable=False, values=tuple(HandshakeType)),
+        Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=tuple(HandshakeType)),
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.INTERNAL_HEADER),
         *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
@@ -151,7 +153,7 @@ HANDSHAKES = Table(
 
 SESSION_ACKS = Table(
     "session_acks",
-    "One row per SessionAck: what one side of a connection says it has received, and how it wants to be sent more.",
+    "One row per SessionAck, with which one side of a connection acknowledges packets and announces its window.",
     _KEY,
     (
         *COPIED_COLUMNS,
@@ -176,7 +178,7 @@ NAME_COLUMNS: tuple[str, ...] = (
     "soap_header",
     "soap_body",
 )
-"""Columns that name people, machines, queues or business, and can be hidden. GUIDs and addresses name only hosts."""
+"""Columns that may name people, machines, queues or business and can be pseudonymized; GUIDs name only hosts."""
 
 TABLE_OF: dict[PacketType, Table] = {
     PacketType.USER_MESSAGE: MESSAGES,
@@ -187,6 +189,6 @@ TABLE_OF: dict[PacketType, Table] = {
     PacketType.CONNECTION_PARAMETERS: HANDSHAKES,
     PacketType.SESSION_ACK: SESSION_ACKS,
 }
-"""The table a packet becomes a row of; an unknown packet is quarantined."""
+"""The table for each packet type; packets of an unknown type are quarantined."""
 DECODED_TABLES: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
-"""The tables that hold what packets say."""
+"""The tables of decoded packets."""

@@ -1,4 +1,4 @@
-"""How a table is declared: columns with types, comments and allowed values, in one place.
+"""Declares a table: its columns with types, comments and allowed values.
 
 The Spark schema, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
 """
@@ -36,7 +36,7 @@ U64 = DecimalType(20, 0)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: name, Spark type, the sentence an analyst reads, and, where enumerated, its values."""
+    """A column: name, Spark type, comment for analysts, and the values if they are enumerated."""
 
     name: str
     type: DataType
@@ -47,10 +47,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: `<warehouse>/<name>`, one row per `key`; rows alike in `clustered` are kept together in files.
+    """A Delta table: `<warehouse>/<name>`, one row per `key`, with liquid clustering by `clustered_by`.
 
-    Where `sought` names the columns that rows are looked for by besides these, files tell least and greatest values of
-    them all, and of no others; otherwise of the first 32, as is Delta's way.
+    If `statistics` names further columns that queries filter by, Delta collects minimum and maximum of these, of the
+    key and of `clustered_by` only; otherwise of the first 32 columns, its default.
     """
 
     name: str
@@ -61,28 +61,28 @@ class Table:
     statistics: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Column]:
-        """Go through the columns in their order."""
+        """Iterates over the columns in their order."""
         return iter(self.columns)
 
     @property
     def names(self) -> list[str]:
-        """The columns' names in their order."""
+        """Names of the columns, in their order."""
         return [column.name for column in self.columns]
 
     @property
     def spark(self) -> StructType:
-        """The Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
+        """Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
         return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
 
     @property
     def fingerprint(self) -> str:
-        """Tells this declaration from any other: a table that bears it was made by it."""
-        told = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        """Hash of this declaration, which is stored with the table that was created from it."""
+        declared = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
+        return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
 
     @property
     def statistics_columns(self) -> tuple[str, ...]:
-        """Columns of which each file tells the least and the greatest value; none where that is left to Delta."""
+        """Columns for which Delta collects file statistics; empty for Delta's default."""
         return tuple(dict.fromkeys((*self.key, *self.clustered_by, *self.statistics))) if self.statistics else ()
 
     @property

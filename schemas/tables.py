@@ -1,4 +1,4 @@
-"""Every table of a warehouse, in the order the data goes through them."""
+"""All tables of a warehouse, in the order of the data flow."""
 
 from schemas.ingest import (
     BOOKS,

@@ -1,17 +1,17 @@
-"""What can be wrong with a packet: faults that stop its decoding, and rules it breaks though it decodes."""
+"""Declares faults, which prevent decoding a packet, and violations, which are rules that a decodable packet breaks."""
 
 from enum import StrEnum
 from typing import Self
 
 
 class Fault(StrEnum):
-    """Why a packet cannot be decoded: the reason code of a `decode` quarantine row, what says so, and its sentence."""
+    """Why a packet cannot be decoded: reason code in `quarantine` (stage `decode`), section, and sentence."""
 
     section: str
     sentence: str
 
     def __new__(cls, code: str, section: str, sentence: str) -> Self:
-        """Attach section and sentence to the code."""
+        """Attaches section and sentence to the code."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.section = section
@@ -23,7 +23,7 @@ class Fault(StrEnum):
         "[MS-MQQB] 3.1.5.1.2",
         "The packet does not begin with version 0x10 and the signature LIOR",
     )
-    SIZE_MISMATCH = "size_mismatch", "[MS-MQMQ] 2.2.19.1", "PacketSize and the bytes of the frame disagree"
+    SIZE_MISMATCH = "size_mismatch", "[MS-MQMQ] 2.2.19.1", "PacketSize does not fit the bytes of the frame"
     BYTES_MISSING = "bytes_missing", "[MS-MQMQ] 2.2.19.1", "The stored bytes end before the packet does"
     HEADER_BEYOND_PACKET = "header_beyond_packet", "[MS-MQQB] 3.1.5.1.3", "A header does not fit in its packet"
     UNKNOWN_INTERNAL_TYPE = "unknown_internal_type", "[MS-MQQB] 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
@@ -47,11 +47,15 @@ class Fault(StrEnum):
         "[MS-MQMQ] 2.2.19.3",
         "Label, extension and body do not fit in their packet",
     )
-    BAD_SECTION = "bad_section", "[MS-MQMQ] 2.2.20", "A part of an optional header does not begin with its identifier"
+    BAD_SECTION = (
+        "bad_section",
+        "[MS-MQMQ] 2.2.20",
+        "A section of an optional header does not begin with its identifier",
+    )
     SECTION_BEYOND_PACKET = (
         "section_beyond_packet",
         "[MS-MQMQ] 2.2.20",
-        "A part of an optional header does not fit in its packet",
+        "A section of an optional header does not fit in its packet",
     )
     UNKNOWN_FORMAT_TYPE = (
         "unknown_format_type",
@@ -61,13 +65,13 @@ class Fault(StrEnum):
 
 
 class Violation(StrEnum):
-    """A rule of the documents that a decodable packet breaks: code, section, and what the packet does."""
+    """A rule of the documents that a decodable packet breaks: code, section, and sentence about the packet."""
 
     section: str
     sentence: str
 
     def __new__(cls, code: str, section: str, sentence: str) -> Self:
-        """Attach section and sentence to the code."""
+        """Attaches section and sentence to the code."""
         member = str.__new__(cls, code)
         member._value_ = code
         member.section = section
@@ -79,22 +83,22 @@ class Violation(StrEnum):
     TIME_LIMIT_ON_NO_MESSAGE = (
         "time_limit_on_no_message",
         "[MS-MQMQ] 2.2.19.1",
-        "Is no message and has a TimeToReachQueue.",
+        "Is not a message but has a TimeToReachQueue.",
     )
-    DEBUG_ON_NO_MESSAGE = "debug_on_no_message", "[MS-MQMQ] 2.2.19.1", "Is no message and sets DH."
+    DEBUG_ON_NO_MESSAGE = "debug_on_no_message", "[MS-MQMQ] 2.2.19.1", "Is not a message but sets DH."
     PRIORITY_ON_TRANSACTIONAL = (
         "priority_on_transactional",
         "[MS-MQMQ] 2.2.19.1",
-        "Is transactional and has a priority.",
+        "Is transactional but has a priority.",
     )
     TRANSACTIONAL_NOT_RECOVERABLE = (
         "transactional_not_recoverable",
         "[MS-MQMQ] 2.2.19.2",
-        "Is transactional and not recoverable.",
+        "Is transactional but not recoverable.",
     )
     DELIVERY_MODE_UNDEFINED = "delivery_mode_undefined", "[MS-MQMQ] 2.2.19.2", "DM is neither 0 nor 1."
     HOP_COUNT_OUT_OF_RANGE = "hop_count_out_of_range", "[MS-MQMQ] 2.2.19.2", "RC is above 29."
-    OVER_HTTP = "over_http", "[MS-MQMQ] 2.2.19.2", "Sets AH, which no sender may."
+    OVER_HTTP = "over_http", "[MS-MQMQ] 2.2.19.2", "Sets AH, which senders must not set."
     QUEUE_MANAGER_ADDRESS_MISSING = (
         "queue_manager_address_missing",
         "[MS-MQMQ] 2.2.19.2",
@@ -103,22 +107,22 @@ class Violation(StrEnum):
     QUEUE_MANAGER_ADDRESS_NOT_NULL = (
         "queue_manager_address_not_null",
         "[MS-MQMQ] 2.2.19.2",
-        "Goes to a direct format name and names a queue manager.",
+        "Goes to a direct format name but names a queue manager.",
     )
     ACK_WITHOUT_ADMIN_QUEUE = (
         "ack_without_admin_queue",
         "[MS-MQMQ] 2.2.19.2",
-        "Asks for acknowledgments and names no administration queue.",
+        "Asks for acknowledgments but names no administration queue.",
     )
     ADMIN_QUEUE_WITHOUT_ACK = (
         "admin_queue_without_ack",
         "[MS-MQMQ] 2.2.19.2",
-        "Names an administration queue and asks for no acknowledgment.",
+        "Names an administration queue but asks for no acknowledgment.",
     )
     RESPONSE_HOST_UNKNOWN = (
         "response_host_unknown",
         "[MS-MQMQ] 2.2.19.2",
-        "Puts the response queue on the administration queue's host, which no GUID names.",
+        "Puts the response queue on the administration queue's host, whose GUID is unknown.",
     )
     SEQUENCE_NUMBER_ZERO = "sequence_number_zero", "[MS-MQMQ] 2.2.20.5", "TxSequenceNumber is 0."
     PREVIOUS_NOT_BELOW_NUMBER = (
@@ -130,12 +134,12 @@ class Violation(StrEnum):
     SENDER_ID_TYPE = (
         "sender_id_type",
         "[MS-MQMQ] 2.2.20.6",
-        "ST is above 2, or says there is no sender id where there is one.",
+        "ST is above 2, or is 0 although the packet has a sender id.",
     )
     SENDER_CERT_TOO_LARGE = "sender_cert_too_large", "[MS-MQMQ] 2.2.20.6", "SenderCertSize is above 0xFFFF."
-    RECEIVER_BITS_SET = "receiver_bits_set", "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers fill in."
+    RECEIVER_BITS_SET = "receiver_bits_set", "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers set."
     LABEL_TOO_LONG = "label_too_long", "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
-    MESSAGE_CLASS_ILLEGAL = "message_class_illegal", "[MS-MQMQ] 2.2.18.1.6", "MessageClass is outside 0xE1FF."
+    MESSAGE_CLASS_ILLEGAL = "message_class_illegal", "[MS-MQMQ] 2.2.18.1.6", "MessageClass sets bits outside 0xE1FF."
     ALLOCATION_BELOW_BODY = (
         "allocation_below_body",
         "[MS-MQMQ] 2.2.19.3",
@@ -152,26 +156,26 @@ class Violation(StrEnum):
     ORDER_ACK_UNRECOGNIZED = (
         "order_ack_unrecognized",
         "[MS-MQQB] 2.2.4",
-        "Has the class of an OrderAck, and not its queue, label and size.",
+        "Has the class of an OrderAck but not its queue, label and body size.",
     )
     ACK_NOT_BARE = (
         "ack_not_bare",
         "[MS-MQQB] 2.2.4",
-        "Is an OrderAck or FinalAck and sets flags, names queues or has a body type that none has.",
+        "Is an OrderAck or FinalAck but sets flags, names queues or has a body type that these must not have.",
     )
-    FINAL_ACK_NOT_RECOVERABLE = "final_ack_not_recoverable", "[MS-MQQB] 2.2.5", "Is a FinalAck and not recoverable."
+    FINAL_ACK_NOT_RECOVERABLE = "final_ack_not_recoverable", "[MS-MQQB] 2.2.5", "Is a FinalAck but not recoverable."
     ORDER_ACK_PREVIOUS = (
         "order_ack_previous",
         "[MS-MQQB] 2.2.4.1",
         "TxPreviousSequenceNumber is not one less than TxSequenceNumber.",
     )
-    FINAL_ACK_CLASS_UNKNOWN = "final_ack_class_unknown", "[MS-MQQB] 2.2.5", "MessageClass has no meaning."
+    FINAL_ACK_CLASS_UNKNOWN = "final_ack_class_unknown", "[MS-MQQB] 2.2.5", "MessageClass is undefined."
     SESSION_HEADER_NOT_ANNOUNCED = (
         "session_header_not_announced",
         "[MS-MQQB] 2.2.6",
-        "Is a SessionAck and does not set SH.",
+        "Is a SessionAck but does not set SH.",
     )
-    REFUSED_SESSION_ACK = "refused_session_ack", "[MS-MQQB] 2.2.1", "Is a SessionAck and sets CS."
+    REFUSED_SESSION_ACK = "refused_session_ack", "[MS-MQQB] 2.2.1", "Is a SessionAck but sets CS."
     OPERATING_SYSTEM_RESERVED = "operating_system_reserved", "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
     RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = (
         "recoverable_ack_timeout_out_of_range",

@@ -1,8 +1,8 @@
-"""The headers of the protocol, each declared once, as data.
+"""Declares the headers of the protocol, each once, as data.
 
-The `dpkt` classes and the numpy dtypes of `udfs.msmq.header_types`, the columns of `schemas.messages` and the
-documentation all derive from these declarations. Names are the documents' own; `column` is the same thing in
-snake case, unique within a packet. Every number is little-endian ([MS-MQMQ] 2.2.18).
+The dpkt classes and numpy dtypes of `udfs.msmq.header_types`, the columns of `schemas.messages` and the documentation
+derive from these declarations. Names are those of the documents; `column` is the name in snake case, unique within a
+packet. Every number is little-endian ([MS-MQMQ] 2.2.18).
 """
 
 import re
@@ -16,7 +16,7 @@ SIGNATURE = 0x524F494C  # the bytes "LIOR"
 PING_SIGNATURE = 0x5548  # the bytes "HU"
 PING_PORT = 3527
 MAX_PACKET_SIZE = 0x400000
-UNLIMITED = 0xFFFFFFFF  # a time that never runs out
+UNLIMITED = 0xFFFFFFFF  # a time without limit
 ORDER_QUEUE_ID = 4
 ORDER_QUEUE_SUFFIX = "\\private$\\order_queue$"
 ORDER_ACK_LABEL = "QM Ordering Ack"
@@ -25,7 +25,7 @@ GUID_SIZE = 16
 
 
 class Kind(Enum):
-    """How the bytes of a field read as a value."""
+    """How the bytes of a field become a value."""
 
     NUMBER = auto()  # unsigned
     TIME = auto()  # u32 seconds since 1970, UTC
@@ -33,12 +33,12 @@ class Kind(Enum):
     MESSAGE_ID = auto()  # GUID and u32 ordinal, as text: <guid>\<ordinal>
     TEXT = auto()
     TEXTS = auto()
-    OPAQUE = auto()  # bytes, no column: they stay in packets.raw
+    OPAQUE = auto()  # bytes without a column; they stay in packets.raw
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Some bits of a flag word, under the document's name and their column's."""
+    """Some bits of a flag word: name in the document, mask, column and comment."""
 
     name: str
     mask: int
@@ -48,7 +48,7 @@ class Bits:
 
     @cached_property
     def shift(self) -> int:
-        """Distance of the lowest bit from bit 0."""
+        """Position of the lowest bit."""
         return (self.mask & -self.mask).bit_length() - 1
 
     @cached_property
@@ -59,7 +59,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class Field:
-    """One field: an empty struct code means variable length, `when` is the flag an optional one hangs on."""
+    """A field: an empty struct code means variable length; an optional field is present only if flag `when` is set."""
 
     name: str
     code: str
@@ -73,18 +73,18 @@ class Field:
 
     @cached_property
     def attribute(self) -> str:
-        """Name in dpkt class and numpy dtype: the column's or, without one, the document's in snake case."""
+        """Name in the dpkt class and numpy dtype: the column, or the document's name in snake case."""
         return self.column or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
 
     @cached_property
     def size(self) -> int:
-        """Bytes of the field, 0 when variable."""
+        """Bytes of the field, 0 if its length varies."""
         return struct.calcsize(f"<{self.code}")
 
 
 @dataclass(frozen=True)
 class Header:
-    """A header: document name, section, when it is there, fields in wire order."""
+    """A header: name in the document, section, condition of its presence, fields in wire order."""
 
     name: str
     section: str
@@ -93,12 +93,12 @@ class Header:
 
     @cached_property
     def fixed(self) -> tuple[Field, ...]:
-        """The fields that are always there, at fixed offsets."""
+        """The fields that are always present, at fixed offsets."""
         return tuple(field for field in self.fields if field.code and field.when is None)
 
     @cached_property
     def variable(self) -> tuple[Field, ...]:
-        """The other fields: of variable length, or there only when a flag says so."""
+        """The other fields: those of variable length, and those that depend on a flag."""
         return tuple(field for field in self.fields if field not in self.fixed)
 
     @cached_property
@@ -121,7 +121,7 @@ class InternalType(IntEnum):
 
 
 class QueueType(IntEnum):
-    """UserHeader.Flags.DQ, AQ and RQ: which bytes name the queue, [MS-MQMQ] 2.2.19.2."""
+    """UserHeader.Flags.DQ, AQ and RQ: how a queue name is encoded, [MS-MQMQ] 2.2.19.2."""
 
     NONE = 0
     SAME_AS_ADMIN = 1
@@ -137,7 +137,7 @@ LEGAL_DESTINATION_TYPES = frozenset(
     {QueueType.NONE, QueueType.PRIVATE_ON_DESTINATION, QueueType.PUBLIC, QueueType.DIRECT}
 )
 LEGAL_ADMIN_TYPES = LEGAL_DESTINATION_TYPES | {QueueType.PRIVATE_ON_SOURCE, QueueType.PRIVATE}
-QUEUE_NAME_SIZES = (0, 0, 4, 4, 4, 16, 20)  # bytes by QueueType; a direct name says its own length
+QUEUE_NAME_SIZES = (0, 0, 4, 4, 4, 16, 20)  # bytes by QueueType; a direct name contains its length
 
 
 class DeliveryMode(IntEnum):
@@ -165,7 +165,7 @@ class FormatType(IntEnum):
 
 
 class SectionId(IntEnum):
-    """What opens a part of a SoapHeader or MultiQueueFormatHeader, [MS-MQMQ] 2.2.20.2, 2.2.20.3, 2.2.20.7."""
+    """Identifier of a section of a SoapHeader or MultiQueueFormatHeader, [MS-MQMQ] 2.2.20.2, 2.2.20.3, 2.2.20.7."""
 
     DESTINATION = 0x0064
     ADMINISTRATION = 0x00C8
@@ -204,7 +204,7 @@ class MessageClass(IntEnum):
 
 
 class BodyType(IntEnum):
-    """MessagePropertiesHeader.BodyType, [MS-MQMQ] 2.2.12, and what [MC-MQAC] 3.17.4.1.22 also produces."""
+    """MessagePropertiesHeader.BodyType, [MS-MQMQ] 2.2.12 and [MC-MQAC] 3.17.4.1.22."""
 
     VT_EMPTY = 0
     VT_NULL = 1
@@ -272,7 +272,7 @@ DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in
 
 
 def name_of(names: type[IntEnum] | None, number: int) -> str | None:
-    """The name of a number among those declared for its field; a VARTYPE may carry a flag."""
+    """Returns the declared name of a number, if any; a VARTYPE may include a flag."""
     if names is BodyType:
         return BODY_TYPE_NAMES.get(number)
     return names(number).name if names and number in names.__members__.values() else None
@@ -289,7 +289,7 @@ BASE_HEADER = Header(
             "Flags",
             "H",
             "base_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(
                 Bits("PR", 0x0007, "priority", "0 to 7, 7 highest; 0 for a transactional message."),
                 Bits("IN", 0x0008, "internal", "An internal packet of the session."),
@@ -299,7 +299,7 @@ BASE_HEADER = Header(
             ),
         ),
         Field("Signature", "I", "signature", "Always 0x524F494C, the bytes LIOR.", default=SIGNATURE),
-        Field("PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader that follows it."),
+        Field("PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader after it."),
         Field(
             "TimeToReachQueue",
             "I",
@@ -320,7 +320,7 @@ INTERNAL_HEADER = Header(
             "Flags",
             "H",
             "internal_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(
                 Bits(
                     "PT",
@@ -345,20 +345,20 @@ ESTABLISH_CONNECTION_HEADER = Header(
             "ServerGuid",
             "16s",
             "server_guid",
-            "Queue manager of the acceptor; zeros in a request made for a direct format name.",
+            "Queue manager of the acceptor; zeros in a request for a direct format name.",
             Kind.GUID,
             bytes(16),
         ),
-        Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted, echoed."),
+        Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted; echoed."),
         Field(
             "OperatingSystem",
             "H",
             "operating_system",
-            "The word as sent, reserved bits included.",
+            "The word, including reserved bits.",
             default=0x0310,
             bits=(
                 Bits("RE", 0x00FF, "operating_system_reserved", "Always 0x10."),
-                Bits("SE", 0x0100, "sent_without_ping", "No ping went before; echoed, and not reliable."),
+                Bits("SE", 0x0100, "sent_without_ping", "No ping was sent before; echoed, not reliable."),
                 Bits("OS", 0x0200, "server_class", "The initiator is a server-class system."),
                 Bits("QS", 0x0400, "guaranteed_qos", "Quality of service is guaranteed; informational."),
             ),
@@ -386,7 +386,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
             "WindowSize",
             "H",
             "window_size",
-            "Unacknowledged packets the sender of this packet allows.",
+            "Unacknowledged packets that the sender of this packet allows.",
             default=64,
         ),
     ),
@@ -420,21 +420,21 @@ USER_HEADER = Header(
             "Seconds until the message expires in its queue; 4294967295 is no limit.",
             default=UNLIMITED,
         ),
-        Field("SentTime", "I", "sent_at", "When the sender says it sent the message, UTC.", Kind.TIME),
+        Field("SentTime", "I", "sent_at", "Send time by the sender's clock, UTC.", Kind.TIME),
         Field("MessageID", "I", "message_id_ordinal", "The message's number at its source queue manager."),
         Field(
             "Flags",
             "I",
             "user_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(
                 Bits("RC", 0x0000001F, "hop_count", "Routing servers passed so far, 0 to 29."),
                 Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable.", DeliveryMode),
                 Bits("JN", 0x00000100, "negative_source_journal", "The source keeps it if delivery fails."),
                 Bits("JP", 0x00000200, "positive_source_journal", "The source keeps it when delivered."),
-                Bits("DQ", 0x00001C00, "destination_queue_type", "How DestinationQueue is written.", QueueType),
-                Bits("AQ", 0x0000E000, "admin_queue_type", "How AdminQueue is written.", QueueType),
-                Bits("RQ", 0x00070000, "response_queue_type", "How ResponseQueue is written.", QueueType),
+                Bits("DQ", 0x00001C00, "destination_queue_type", "Encoding of DestinationQueue.", QueueType),
+                Bits("AQ", 0x0000E000, "admin_queue_type", "Encoding of AdminQueue.", QueueType),
+                Bits("RQ", 0x00070000, "response_queue_type", "Encoding of ResponseQueue.", QueueType),
                 Bits("SH", 0x00080000, "has_security_header", "A SecurityHeader is present."),
                 Bits("TH", 0x00100000, "transactional", "A TransactionHeader is present."),
                 Bits(
@@ -445,7 +445,12 @@ USER_HEADER = Header(
                 ),
                 Bits("CQ", 0x00400000, "has_connector_type", "ConnectorType is present."),
                 Bits("MQ", 0x00800000, "has_multi_queue_format", "A MultiQueueFormatHeader is present."),
-                Bits("AH", 0x02000000, "over_http", "The message came over HTTP; never set by a sender here."),
+                Bits(
+                    "AH",
+                    0x02000000,
+                    "over_http",
+                    "The message came over HTTP; a sender of this protocol never sets it.",
+                ),
                 Bits("HH", 0x10000000, "has_soap_header", "A SoapHeader is present."),
             ),
         ),
@@ -465,7 +470,7 @@ TRANSACTION_HEADER = Header(
             "Flags",
             "I",
             "transaction_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(
                 Bits("CG", 0x00000001, "has_connector_qm_guid", "ConnectorQMGuid is present."),
                 Bits("FA", 0x00000002, "tx_final_ack_required", "The sender asks for a FinalAck."),
@@ -475,7 +480,7 @@ TRANSACTION_HEADER = Header(
                     "ID",
                     0x00FFFFF0,
                     "tx_transaction_id",
-                    "The transaction, unique at its source for a while.",
+                    "The transaction; its source may reuse the number later.",
                 ),
             ),
         ),
@@ -486,7 +491,7 @@ TRANSACTION_HEADER = Header(
             "PreviousTxSequenceNumber",
             "I",
             "previous_tx_sequence_number",
-            "Number of the message before it in the sequence, 0 when there is none.",
+            "Number of the previous message in the sequence, 0 when there is none.",
         ),
         Field("ConnectorQMGuid", "16s", "connector_qm_guid", "Application-defined.", Kind.GUID, when="CG"),
     ),
@@ -501,14 +506,14 @@ SECURITY_HEADER = Header(
             "Flags",
             "H",
             "security_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(
                 Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID.", SenderIdType),
                 Bits("AU", 0x0010, "authenticated", "0 on the wire."),
                 Bits("EB", 0x0020, "body_encrypted", "The body is encrypted."),
                 Bits("DE", 0x0040, "default_provider", "The default cryptographic provider was used."),
                 Bits("AI", 0x0080, "security_data_announced", "SecurityData is present; not reliable."),
-                Bits("AS", 0x0F00, "authentication_level", "0 on the wire; filled in by a receiver."),
+                Bits("AS", 0x0F00, "authentication_level", "0 on the wire; set by a receiver."),
             ),
         ),
         Field("SenderIdSize", "H", "sender_id_size", "Bytes of SecurityID."),
@@ -533,7 +538,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
             "Flags",
             "B",
             "ack_flags",
-            "The flags as sent, reserved bits included.",
+            "The flags, including reserved bits.",
             bits=(
                 Bits("PA", 0x01, "positive_arrival_ack", "Acknowledge arrival in the queue."),
                 Bits("PR", 0x02, "positive_receive_ack", "Acknowledge receipt by an application."),
@@ -546,27 +551,32 @@ MESSAGE_PROPERTIES_HEADER = Header(
             "MessageClass",
             "H",
             "message_class",
-            "What the message is: application, acknowledgment, report.",
+            "Class of the message: normal, acknowledgment or report.",
             names=MessageClass,
         ),
         Field(
             "CorrelationID",
             "20s",
             "correlation_id",
-            "Application-defined; in an acknowledgment the message it is about.",
+            "Application-defined; in an acknowledgment, the acknowledged message.",
             Kind.MESSAGE_ID,
             bytes(20),
         ),
         Field("BodyType", "I", "body_type", "VARTYPE of the body; informative.", names=BodyType),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
-        Field("AllocationBodySize", "I", "allocation_body_size", "Bytes the body takes; more when encrypted."),
+        Field(
+            "AllocationBodySize",
+            "I",
+            "allocation_body_size",
+            "Bytes allocated to the body; more than MessageSize when encrypted.",
+        ),
         Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
         Field(
             "HashAlgorithm",
             "I",
             "hash_algorithm",
-            "Hash behind the signature; filled in even when nothing is signed.",
+            "Hash of the signature; set even when nothing is signed.",
             default=0x800E,
             names=HashAlgorithm,
         ),
@@ -574,7 +584,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
             "EncryptionAlgorithm",
             "I",
             "encryption_algorithm",
-            "Cipher of an encrypted body; filled in even when nothing is encrypted.",
+            "Cipher of an encrypted body; set even when nothing is encrypted.",
             default=0x6610,
             names=EncryptionAlgorithm,
         ),
@@ -594,7 +604,7 @@ DEBUG_HEADER = Header(
             "Flags",
             "H",
             "debug_flags",
-            "The flag word as sent, reserved bits included.",
+            "The flag word, including reserved bits.",
             bits=(Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue."),),
         ),
         Field("Reserved", "H", None, "Ignored."),
@@ -638,7 +648,7 @@ MQF_ADDRESS_HEADER = Header(
     "[MS-MQMQ] 2.2.20.2",
     "UserHeader.Flags.MQ, three times",
     (
-        Field("HeaderSize", "I", "header_size", "Bytes of this header with its list.", default=12),
+        Field("HeaderSize", "I", "header_size", "Bytes of this header, including its list.", default=12),
         Field("HeaderID", "H", "header_id", "0x0064 destination, 0x00C8 administration, 0x012C response."),
         Field("Reserved", "H", None, "Ignored."),
         Field("ElementCount", "I", "element_count", "Number of elements."),
@@ -651,7 +661,7 @@ MQF_ELEMENT = Header(
     "[MS-MQMQ] 2.2.18.1.4",
     "in a FormatNameList",
     (
-        Field("FormatType", "H", None, "How the queue is named.", names=FormatType),
+        Field("FormatType", "H", None, "Encoding of the name.", names=FormatType),
         Field("Content", "", None, "The name: a GUID or GUID and identifier on a multiple of 4, or text.", Kind.TEXT),
     ),
 )
@@ -668,13 +678,13 @@ MQF_SIGNATURE_HEADER = Header(
     ),
 )
 
-# What the messages table keeps of a MultiQueueFormatHeader: the lists of its three address headers.
+# For the messages table: the lists of the three address headers.
 MULTI_QUEUE_FORMAT_HEADER = Header(
     "MultiQueueFormatHeader",
     "[MS-MQMQ] 2.2.20.1",
     "UserHeader.Flags.MQ",
     (
-        Field("Destination", "", "multi_destination_queues", "Format names the message went to.", Kind.TEXTS),
+        Field("Destination", "", "multi_destination_queues", "Format names of the destinations.", Kind.TEXTS),
         Field("Administration", "", "multi_admin_queues", "Format names of administration queues.", Kind.TEXTS),
         Field("Response", "", "multi_response_queues", "Format names of response queues.", Kind.TEXTS),
         MQF_SIGNATURE_HEADER.fields[2],
@@ -686,21 +696,25 @@ SESSION_HEADER = Header(
     "[MS-MQMQ] 2.2.20.4",
     "BaseHeader.Flags.SH",
     (
-        Field("AckSequenceNumber", "H", "ack_sequence_number", "Packets received on this session so far."),
+        Field("AckSequenceNumber", "H", "ack_sequence_number", "Number of packets received on this session so far."),
         Field(
             "RecoverableMsgAckSeqNumber",
             "H",
             "recoverable_msg_ack_seq_number",
-            "Lowest recoverable number that is newly on disk, 0 for none.",
+            "Lowest number of a recoverable message that is newly on disk, 0 for none.",
         ),
         Field("RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."),
-        Field("UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."),
-        Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable ones among them."),
+        Field(
+            "UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Number of packets sent on this session so far."
+        ),
+        Field(
+            "RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Number of recoverable messages among them."
+        ),
         Field(
             "WindowSize",
             "H",
             "window_size",
-            "Unacknowledged packets the sender of this header allows.",
+            "Unacknowledged packets that the sender of this header allows.",
             default=64,
         ),
         Field("Reserved", "H", None, "Ignored."),
@@ -712,12 +726,12 @@ ORDER_ACK_BODY = Header(
     "[MS-MQQB] 2.2.4.1",
     "the body of an OrderAck",
     (
-        Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID acknowledged."),
+        Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the acknowledged TxSequenceID."),
         Field(
             "TxSequenceID.TimeStamp",
             "I",
             "tx_sequence_timestamp",
-            "High half of the TxSequenceID acknowledged.",
+            "High half of the acknowledged TxSequenceID.",
         ),
         Field(
             "TxSequenceNumber",
@@ -754,16 +768,16 @@ FINAL_ACK_BODY = Header(
 PING = Header(
     "Ping",
     "[MS-MQQB] 2.2.7",
-    "alone in a datagram of UDP port 3527",
+    "alone in a datagram from or to UDP port 3527",
     (
         Field(
             "Flags",
             "H",
             "ping_flags",
-            "The flag word as sent, garbage bits included.",
+            "The flag word, including garbage bits.",
             bits=(
-                Bits("RC", 0x0001, "client_class", "The initiator is no server-class system; echoed."),
-                Bits("RF", 0x0002, "refused", "Response only: the acceptor would refuse a session."),
+                Bits("RC", 0x0001, "client_class", "The initiator is not a server-class system; echoed."),
+                Bits("RF", 0x0002, "refused", "Only in a response: the acceptor would refuse a session."),
             ),
         ),
         Field("Signature", "H", None, "Always 0x5548, the bytes HU.", default=PING_SIGNATURE),
@@ -797,8 +811,8 @@ HEADERS: tuple[Header, ...] = (
 BITS: dict[str, tuple[Header, Field, Bits]] = {
     bits.column: (header, field, bits) for header in HEADERS for field in header.fields for bits in field.bits
 }
-"""Every run of bits by its column, with its header and flag word."""
+"""All `Bits` by column, with header and flag word."""
 SECURITY_SIZES: tuple[str, ...] = tuple(
     field.attribute for field in SECURITY_HEADER.fixed if field.attribute.endswith("_size")
 )
-"""The sizes in a SecurityHeader, in the order of what they measure."""
+"""The attributes of the sizes in a SecurityHeader, in the order of the fields that they measure."""

@@ -54,7 +54,7 @@ def test_the_tree_names_sections_offsets_bytes_values_and_bits() -> None:
     for line in (
         "TransactionHeader, [MS-MQMQ] 2.2.20.5",
         f"  0x0008  C4 00 00 00               PacketSize: 196 (0xc4) - {size}",
-        "    .... .... .... .... ...1 11.. .... ....  DQ: 7 DIRECT - How DestinationQueue is written.",
+        "    .... .... .... .... ...1 11.. .... ....  DQ: 7 DIRECT - Encoding of DestinationQueue.",
         "  0x006A  CD CD                     padding: 2 bytes",
     ):
         assert line in shown

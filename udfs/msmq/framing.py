@@ -41,6 +41,12 @@ class FramedPackets(NamedTuple):
         """Returns no packets yet, over the bytes of a window."""
         return cls(window.data, window.base, [], [], [])
 
+    def add(self, at: int, size: int) -> int:
+        """Adds the packet at stream offset `at`; returns its end."""
+        self.starts.append(at - self.base)
+        self.sizes.append(size)
+        return at + size
+
 
 class _Lost(NamedTuple):
     """Since which stream offset the framer is not synchronized, why, and the first bytes from there on."""
@@ -120,10 +126,10 @@ class Framer:
             elif (reason := window.fault(at)) is not None:
                 self._lost = _Lost(at, reason, b"")
                 at += 1
-            elif at + window.extent(at) > begin:
+            elif at + (size := window.extent(at)) > begin:
                 raise NeedsPayload
             else:
-                at = self._accept(window, at, found)
+                at = found.add(at, size)
         yield found
         self._window = Window(begin + length, run=window.start)
 
@@ -178,13 +184,6 @@ class Framer:
         window.advance(at)
         return found
 
-    def _accept(self, window: Window, at: int, found: FramedPackets) -> int:
-        """Adds the packet at `at`; returns its end."""
-        size = window.extent(at)
-        found.starts.append(at - window.base)
-        found.sizes.append(size)
-        return at + size
-
     def _frame(self, window: Window, at: int, found: FramedPackets) -> int:
         """Frames from `at` as far as the window allows; returns where to continue."""
         while at < window.end:
@@ -201,12 +200,13 @@ class Framer:
             if not window.is_final(at):
                 break
             reason = window.fault(at)
-            if reason is None and at + window.extent(at) <= window.end:
-                at = self._accept(window, at, found)
-                continue
             if reason is None:
+                size = window.extent(at)
+                if at + size <= window.end:
+                    at = found.add(at, size)
+                    continue
                 reason = FramingReason.INCOMPLETE_FRAME
-                self._due = at + window.extent(at)
+                self._due = at + size
             self._lost = _Lost(at, reason, b"")
             at += 1
         return at
