@@ -189,7 +189,7 @@ def growth(nights: list[tuple[Night, float]]) -> list[str]:
 def model(small: Night, middle: Night, large: Night) -> list[str]:
     """Markdown: each stage's cost as a fixed part and one for each GB, of two nights, and how it fits the third."""
     lines = [
-        f"| stage | fixed, CPU s | CPU s per GB | foretold for {middle.capture.megabytes:.0f} MB | measured | off by |",
+        f"| stage | fixed, CPU s | CPU s per GB | predicted for {middle.capture.megabytes:.0f} MB | measured | error |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in _STAGES:
