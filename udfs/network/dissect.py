@@ -1,8 +1,8 @@
-"""TCP segments out of captured frames, a block of frames at a time.
+"""Finds TCP segments, IP fragments and UDP datagrams in a block of captured frames.
 
 Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
-headers [RFC 8200], TCP [RFC 9293]. The arrays hold one element per frame; nothing here makes a Python object per frame.
-Fragments of IP datagrams are found here and put together by `udfs.passes.defragment`.
+headers [RFC 8200], TCP [RFC 9293], UDP [RFC 768]. Arrays hold one element per frame, so that no Python object is made
+per frame. `udfs.passes.defragment` reassembles the fragments.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _PAD = 128
-"""Bytes of padding behind a block, so that a header cut by its end can be looked at before it is judged."""
+"""Bytes of padding behind a block, so that a header that goes on behind it can be read before its length is checked."""
 _ETHERNET, _NULL, _LOOP, _SLL, _SLL2 = 1, 0, 108, 113, 276
 _RAW = (12, 14, 101, 228, 229)
 SUPPORTED_LINK_TYPES = (_NULL, _ETHERNET, *_RAW, _LOOP, _SLL, _SLL2)
@@ -35,18 +35,18 @@ _TCP = 6
 _UDP, _UDP_HEADER = 17, 8
 _CHECK_SEQUENCE = 4  # bytes at the end of an Ethernet frame, where they are captured
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
-_FRAGMENT = -1  # stands for TCP in an IP fragment
+_FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram
 _KEY_BYTES = 37
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
 
 class Segments(NamedTuple):
-    """TCP segments of one block, one element each. `payload` is an index in the block's buffer.
+    """TCP segments of one block, one element each.
 
-    `frame`: record number, from 1. `captured`: payload bytes in the capture. `length`: payload bytes on the wire, more
-    than `captured` where the snap length cut the frame. `endpoints`: 36 bytes, the sending address (IPv4 mapped into
-    IPv6) and port, then the receiving ones, in network order. `header_sum`: see `udfs.network.checksum.header_sums`, or
-    `NO_SUM`.
+    `frame`: record number, from 1. `endpoints`: 36 bytes, the sending address (IPv4 mapped into IPv6) and port, then
+    the receiving ones, in network order. `payload`: index in the block's buffer. `captured`: payload bytes in the
+    capture. `length`: payload bytes on the wire, more than `captured` when the snap length cut the frame.
+    `header_sum`: as `udfs.network.checksum.header_sums` returns it, or `NO_SUM`.
     """
 
     frame: Ints
@@ -61,17 +61,17 @@ class Segments(NamedTuple):
     header_sum: Ints
 
     def take(self, index: Ints | Bools) -> "Segments":
-        """Some of the segments."""
+        """Returns the segments at an index or mask."""
         return Segments(*(column[index] for column in self))  # type: ignore[arg-type] # each of its own type
 
 
 class Fragments(NamedTuple):
     """IP fragments of one block that may belong to TCP datagrams, one element each.
 
-    `key`: 37 bytes, what the fragments of a datagram have in common ([RFC 791] 3.2, [RFC 8200] 4.5): source and
+    `key`: 37 bytes that are the same in all fragments of a datagram ([RFC 791] 3.2, [RFC 8200] 4.5): source and
     destination address (IPv4 mapped into IPv6), identification in 4 bytes, and the protocol, which may be an IPv6
-    extension header. `offset`: bytes from the start of the datagram's payload. `more`: it is not the last one.
-    `payload`, `captured`, `length`: as for `Segments`, of what follows the IP and fragment headers.
+    extension header. `offset`: bytes from the start of the datagram's payload. `more`: other fragments follow this one.
+    `payload`, `captured`, `length`: as in `Segments`, for the bytes behind the IP and fragment headers.
     """
 
     frame: Ints
@@ -85,7 +85,7 @@ class Fragments(NamedTuple):
 
 
 class Datagrams(NamedTuple):
-    """UDP datagrams, one element each; `endpoints` as for `Segments`, `payload` the bytes of each."""
+    """UDP datagrams, one element each; `endpoints` as in `Segments`, `payload`: the bytes of each."""
 
     frame: Ints
     time_ns: Ints
@@ -94,7 +94,7 @@ class Datagrams(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """Frames that may have carried MSMQ and cannot be read: number, position and length in the buffer, why."""
+    """Frames that may have carried MSMQ and cannot be read: record number, place and length in the buffer, reason."""
 
     frame: Ints
     start: Ints
@@ -103,9 +103,9 @@ class Rejected(NamedTuple):
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
-    """The TCP segments from or to one of `ports`, the frames that cannot be read, and what may be TCP in fragments.
+    """Returns the TCP segments from or to one of `ports`, the frames that cannot be read, and the IP fragments.
 
-    Every other frame is other traffic: its number is the rest.
+    All other frames are other traffic.
     """
     data = np.concatenate([records.buffer, np.zeros(_PAD, np.uint8)])
     count = len(records.start)
@@ -150,10 +150,10 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
 
 
 def find_datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
-    """The UDP datagrams with a payload of `size` bytes, whole, that has `mark` at `at`.
+    """Returns the complete UDP datagrams whose payload has `size` bytes, with `mark` from byte `at` on.
 
-    Only frames are looked at that end with such a payload, or with one and a frame check sequence: others are passed by
-    for the price of a comparison.
+    Only frames that end with such a payload, or with one and a frame check sequence, are dissected: of all others, only
+    the bytes at the place of the mark are compared.
     """
     end = records.start + records.captured
     likely = np.zeros(len(end), np.bool_)
@@ -172,21 +172,21 @@ def find_datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagra
     transport, protocol, datagram_end, bad = _transport_layer(data, ether_type, network, start + captured)
     whole = ~bad & (protocol == _UDP) & (datagram_end - transport == _UDP_HEADER + size)
     rows = np.flatnonzero(whole & (datagram_end <= start + captured))
-    payload = [data[p : p + size].tobytes() for p in (transport[rows] + _UDP_HEADER).tolist()]
-    marked = np.array([each[at : at + len(mark)] == mark for each in payload], np.bool_)
-    rows = rows[marked]
+    payload = transport + _UDP_HEADER
+    marks = data[payload[rows, None] + at + np.arange(len(mark))]
+    rows = rows[(marks == np.frombuffer(mark, np.uint8)).all(axis=1)]
     return Datagrams(
         frame=records.first_frame + pick[rows],
         time_ns=records.time_ns[pick[rows]],
         endpoints=_endpoints(data, network[rows], transport[rows], (ether_type == _IPV4)[rows]),
-        payload=[each for each, keep in zip(payload, marked.tolist(), strict=True) if keep],
+        payload=[data[p : p + size].tobytes() for p in payload[rows].tolist()],
     )
 
 
 def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bools]:
-    """What both directions of a connection have in common, 36 bytes each, and whether the higher endpoint sent.
+    """Returns a key of 36 bytes that both directions of a connection share, and whether the higher endpoint sent.
 
-    `endpoints` are those of `Segments`; the key has the lower one first.
+    `endpoints` are those of `Segments`; the key has the lower endpoint first.
     """
     source, target = endpoints[:, :18], endpoints[:, 18:]
     differ = (source != target).argmax(axis=1)
@@ -204,7 +204,7 @@ def _be32(data: NDArray[np.uint8], at: Ints) -> Ints:
 
 
 def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Ints]:
-    """EtherType (0 when the frame holds no IP) and where the network layer begins."""
+    """Returns the EtherType (0 when the frame ends before the network layer) and where the network layer begins."""
     start, end = records.start, records.start + records.captured
     link = records.link_type
     header = np.select([link == _ETHERNET, link == _SLL, link == _SLL2], [14, 16, 20], 0)
@@ -219,7 +219,7 @@ def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Int
             break
         ether_type = np.where(tagged, _be16(data, np.where(tagged, network + 2, 0)), ether_type)
         network = np.where(tagged, network + 4, network)
-    # Without an EtherType the IP version speaks for itself; the address family of a loopback header does not matter.
+    # Without an EtherType, the IP version counts; the address family of a loopback header is not used.
     version = data[np.minimum(network, end)] >> 4
     by_version = np.select([version == 4, version == 6], [_IPV4, _IPV6], 0)  # noqa: PLR2004
     ether_type = np.where(loopback | np.isin(link, _RAW), by_version, ether_type)
@@ -229,7 +229,11 @@ def _network_layer(data: NDArray[np.uint8], records: Records) -> tuple[Ints, Int
 def _transport_layer(
     data: NDArray[np.uint8], ether_type: Ints, network: Ints, end: Ints
 ) -> tuple[Ints, Ints, Ints, Bools]:
-    """Where the transport layer begins, its protocol (0: none), where the datagram ends on the wire, bad headers."""
+    """Returns where the transport layer begins, its protocol, where the datagram ends on the wire, and bad headers.
+
+    `ether_type`, `network`: as `_network_layer` returns them. `end`: where the frame ends. Protocol 0: no IP datagram,
+    or a fragment that cannot belong to TCP.
+    """
     v4, v6 = ether_type == _IPV4, ether_type == _IPV6
     at = np.where((v4 & (network + 20 <= end)) | (v6 & (network + 40 <= end)), network, 0)
     version, low = data[at] >> 4, (data[at] & 15).astype(np.int64) * 4
@@ -240,7 +244,7 @@ def _transport_layer(
     )
     transport = np.where(v4, network + low, network + 40)
     protocol = np.where(v4, data[at + 9], np.where(v6, data[at + 6], 0)).astype(np.int64)
-    # Segmentation offload writes a total length of 0: then the datagram is what was captured.
+    # Segmentation offload writes a total length of 0: the datagram then ends with the frame.
     datagram_end = np.where(
         v4, np.where(total == 0, end, network + total), np.where(v6_length == 0, end, network + 40 + v6_length)
     )
@@ -248,7 +252,7 @@ def _transport_layer(
         more = v6 & ~bad & np.isin(protocol, (*_EXTENSION_HEADERS, _AUTHENTICATION_HEADER, _FRAGMENT_HEADER))
         more &= transport + np.where(protocol == _FRAGMENT_HEADER, 8, 2) <= end
         here = np.where(more, transport, 0)
-        more &= (protocol != _FRAGMENT_HEADER) | ((_be16(data, here + 2) & 0xFFF9) == 0)  # [RFC 6946]: all in one
+        more &= (protocol != _FRAGMENT_HEADER) | ((_be16(data, here + 2) & 0xFFF9) == 0)  # atomic fragment [RFC 6946]
         if not more.any():
             break
         units = np.where(protocol == _FRAGMENT_HEADER, 0, data[here + 1]).astype(np.int64)
@@ -267,7 +271,7 @@ def _transport_layer(
 def _fragments(
     data: NDArray[np.uint8], records: Records, part: Ints, network: Ints, transport: Ints, datagram_end: Ints
 ) -> Fragments:
-    """The fragments in the records `part`; the layers are those of these records."""
+    """Returns the fragments in the records `part`; the other arrays have one element for each of these."""
     v4 = data[network] >> 4 == 4  # noqa: PLR2004
     end = (records.start + records.captured)[part]
     word = np.where(v4, _be16(data, network + 6), _be16(data, transport + 2))
@@ -290,7 +294,7 @@ def _fragments(
 
 
 def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.uint8]:
-    """The 32 bytes of source and destination address of each datagram, IPv4 mapped into IPv6."""
+    """Returns source and destination address of each datagram, 32 bytes, IPv4 mapped into IPv6."""
     out = np.zeros((len(network), 2, 16), np.uint8)
     four, six = np.flatnonzero(v4), np.flatnonzero(~v4)
     out[six] = read_at(data, "V32", network[six] + 8).view(np.uint8).reshape(-1, 2, 16)
@@ -300,7 +304,7 @@ def _addresses(data: NDArray[np.uint8], network: Ints, v4: Bools) -> NDArray[np.
 
 
 def _endpoints(data: NDArray[np.uint8], network: Ints, transport: Ints, v4: Bools) -> NDArray[np.uint8]:
-    """The 36 bytes of source address and port, destination address and port, of each segment."""
+    """Returns source address and port, destination address and port of each datagram, 36 bytes."""
     addresses = _addresses(data, network, v4)
     ports = read_at(data, "V4", transport).view(np.uint8).reshape(-1, 4)
     return np.concatenate([addresses[:, :16], ports[:, :2], addresses[:, 16:], ports[:, 2:]], axis=1)
