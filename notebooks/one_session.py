@@ -35,7 +35,9 @@ display(worst)
 
 # COMMAND ----------
 
-display(report.of_sessions(findings, [session]).select("severity", "kind", "at", "messages", "explanation", "witness"))
+display(
+    report.of_sessions(findings, [session]).select("severity", "kind", "found_at", "messages", "explanation", "witness")
+)
 
 # COMMAND ----------
 

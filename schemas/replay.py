@@ -88,6 +88,8 @@ class FindingKind(StrEnum):
     TWO_ADDRESSES = "two_addresses"
     TORN_TRANSACTION = "torn_transaction"
     INTERLEAVED_TRANSACTION = "interleaved_transaction"
+    TRANSACTION_PARTLY_DELIVERED = "transaction_partly_delivered"
+    NOT_RECEIVED_BY_APPLICATION = "not_received_by_application"
 
 
 class Severity(StrEnum):
@@ -112,6 +114,9 @@ _SCOPE_KEY = Column(
     "scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False
 )
 _SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
+_TX_SEQUENCE = Column(
+    "tx_sequence", STRING, "TxSequenceID as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3."
+)
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
 _LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
 _COUNTS = tuple(
@@ -155,6 +160,7 @@ VERDICTS = Table(
         Column("destination_queue", STRING, "Format name of the destination queue."),
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
         Column("label", STRING, "The message's label."),
+        Column("sent_at", TIMESTAMP, "SentTime, by the sender's clock, UTC."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
         Column("tx_sequence_ordinal", U32, "Low half of TxSequenceID."),
         Column("tx_sequence_timestamp", U32, "High half of TxSequenceID, s since 1970."),
@@ -217,6 +223,7 @@ SEQUENCES = Table(
     (
         _SCOPE_KEY,
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        replace(_TX_SEQUENCE, nullable=False),
         _SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *_COUNTS,
@@ -239,6 +246,7 @@ STATES = Table(
         _SOURCE,
         Column("session_id", STRING, "Session of its last message.", nullable=False),
         Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
+        replace(_TX_SEQUENCE, nullable=False),
         Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
         Column("messages", LONG, "Messages judged in this warehouse; 0: all were in an earlier one.", nullable=False),
@@ -313,7 +321,7 @@ SESSIONS = Table(
 
 TRANSACTIONS = Table(
     "transactions",
-    "One row per transaction of a sender: the messages from FM to LM under one ID.",
+    "One row per transaction of a sender: the messages from FM to LM under one ID, in the order of their numbers.",
     ("source_queue_manager", "tx_transaction_id", "instance"),
     (
         _SOURCE,
@@ -321,6 +329,14 @@ TRANSACTIONS = Table(
         Column("instance", LONG, "1, 2, … for the k-th transaction seen under the ID.", nullable=False),
         Column("messages", LONG, "Messages, resends not counted.", nullable=False),
         Column("accepted", LONG, "Those that were accepted.", nullable=False),
+        Column(
+            "lost",
+            LONG,
+            "Those that will not be accepted: another message has the number, or it was passed by.",
+            nullable=False,
+        ),
+        Column("pending", LONG, "Those that the receiver refused and may still accept.", nullable=False),
+        Column("partly_delivered", BOOL, "Some were delivered, others are lost or pending.", nullable=False),
         Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
         Column(
             "torn_by_sender",
@@ -340,6 +356,7 @@ TRANSACTIONS = Table(
         _SCOPE_KEY,
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
+        replace(_TX_SEQUENCE, nullable=False),
         Column(
             "witness",
             ArrayType(STRING, containsNull=False),
@@ -354,16 +371,18 @@ TRANSACTIONS = Table(
 
 FINDINGS = Table(
     "findings",
-    "One row per thing an analyst should look at: per kind, session, scope, queue and sequence, as far as it has one.",
-    ("kind", "session_id", "scope_key", "destination_queue", "tx_sequence_id", "at"),
+    "One row per thing an analyst should look at: per kind, severity, session, scope, queue and sequence, as far as it "
+    "has one.",
+    ("kind", "severity", "session_id", "scope_key", "destination_queue", "tx_sequence_id", "found_at"),
     (
         Column("kind", STRING, "What was found.", nullable=False, values=tuple(FindingKind)),
         Column("severity", STRING, "How soon to look.", nullable=False, values=tuple(Severity)),
-        Column("at", TIMESTAMP, "Time of the first message concerned, UTC."),
+        Column("found_at", TIMESTAMP, "Time of the first message concerned, UTC."),
         replace(_SESSION_ID, nullable=True),
         replace(_SCOPE_KEY, nullable=True),
         Column("destination_queue", STRING, "Queue of the first message concerned."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
+        _TX_SEQUENCE,
         Column(
             "messages",
             LONG,

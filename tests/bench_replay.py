@@ -20,13 +20,15 @@ from replay_tables import T0, TABLES
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps.replay import _settled as checkpoint
-from jobs.transforms.findings.engine import findings
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import NULL_GUID, with_peers
 from jobs.transforms.replay.verdicts import judge_messages
-from jobs.transforms.summaries import summaries
+from jobs.transforms.summaries.sequences import summarize_sequences
+from jobs.transforms.summaries.sessions import summarize_sessions
+from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.wire import UNLIMITED
 
 _ROUND = 500  # messages of a scope, in which one comes twice, two are swapped and one number expires
@@ -248,8 +250,9 @@ class Bench:
         def found() -> DataFrame:
             answers = pair_acks(tables["acks"], ends, result["verdicts"])
             runs = unread_ranges(gaps, quarantine)
-            read = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            return findings(tables["messages"], ends, runs, answers, *read, settle=self.checkpoint)
+            concerned = self.checkpoint(concerned_messages(result["verdicts"], watched_sessions(ends, runs, answers)))
+            verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
+            return collect_findings(tables["messages"], ends, answers, verdicts, sequences, transactions, concerned)
 
         lines = [
             f"| table | wall s | CPU s | messages per core-second | {' | '.join(_OPERATORS)} |",
@@ -260,12 +263,12 @@ class Bench:
                 [
                     write("senders", senders),
                     write("verdicts", lambda: judge_messages(given[0], settle=self.checkpoint)),
-                    write("sequences", lambda: summaries.sequences(result["verdicts"])),
+                    write("sequences", lambda: summarize_sequences(result["verdicts"])),
                     write(
                         "sessions",
-                        lambda: summaries.sessions(tables["messages"], ends, gaps, quarantine, result["verdicts"]),
+                        lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, result["verdicts"]),
                     ),
-                    write("transactions", lambda: summaries.transactions(result["verdicts"])),
+                    write("transactions", lambda: assemble_transactions(result["verdicts"])),
                     write("findings", found),
                 ]
             )

@@ -247,9 +247,9 @@ def _findings(rows: Rows, common: Row, verdicts: list[Row], counts: Row) -> None
             | {
                 "kind": kind,
                 "severity": severity,
-                "at": verdicts[place]["captured_at"],
+                "found_at": verdicts[place]["captured_at"],
                 "messages": counts[verdict],
-                "explanation": f"{counts[verdict]} message(s) of queue {common['destination_queue']} {what}.",
+                "explanation": f"{counts[verdict]} of queue {common['destination_queue']} {what}.",
                 "witness": [f"{common['stream_id']}@{row['stream_offset']}" for row in verdicts[place - 1 : place + 1]],
             }
         )

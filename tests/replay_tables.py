@@ -10,13 +10,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from jobs.transforms.findings.engine import findings
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.verdicts import judge_messages
-from jobs.transforms.summaries.summaries import sequences, sessions, states, transactions
+from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
+from jobs.transforms.summaries.sessions import summarize_sessions
+from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
@@ -138,7 +140,7 @@ def states_after(
     result: DataFrame, earlier: DataFrame | None, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
     """By scope: ID, number, reject count, messages, latest time; and the rows of STATES that say so."""
-    rows = checkpoint(states(result, earlier, reading=reading))
+    rows = checkpoint(summarize_states(result, earlier, reading=reading))
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
     found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
     return found, rows
@@ -147,15 +149,16 @@ def states_after(
 def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
     """The sessions of a replay."""
     tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
-    return sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
+    return summarize_sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
 
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """The findings of a replay."""
     answers = pair_acks(inputs["acks"], inputs["ends"], result)
     runs = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-    summaries = checkpoint(sequences(result)), checkpoint(transactions(result))
-    return findings(inputs["messages"], inputs["ends"], runs, answers, result, *summaries, settle=checkpoint)
+    summaries = checkpoint(summarize_sequences(result)), checkpoint(assemble_transactions(result))
+    concerned = checkpoint(concerned_messages(result, watched_sessions(inputs["ends"], runs, answers)))
+    return collect_findings(inputs["messages"], inputs["ends"], answers, result, *summaries, concerned)
 
 
 FATE = (

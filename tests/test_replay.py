@@ -15,7 +15,8 @@ from replay_tables import NULL, T0, Tables, fates, replay, summarised
 
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
-from jobs.transforms.summaries.summaries import sequences, transactions
+from jobs.transforms.summaries.sequences import summarize_sequences
+from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 
@@ -381,7 +382,7 @@ def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     rows = ((S1, 1, 0), (S1, 1, 0), (S1, 3, 2), (S1, 4, 3), (S2, 2, 0))
     stream = Stream([(T0 + i, *row) for i, row in enumerate(rows)])
     result = replay(tables_of([History([stream])]).on(spark, tmp_path))
-    first, second = sequences(result).orderBy("tx_sequence_id").collect()
+    first, second = summarize_sequences(result).orderBy("tx_sequence_id").collect()
     assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
     assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)
 
@@ -393,7 +394,7 @@ def test_a_transaction_id_is_used_again_and_a_torn_one_flagged(spark: SparkSessi
     for i, (first, last) in enumerate(marks):
         tables.message(("0>", 2 * i), T0 + i, (S1, i + 1, i), tx_first=first, tx_last=last, tx_transaction_id=7)
     tables.message(("0>", 3), T0, (S1, 2, 1), tx_first=False, tx_last=True, tx_transaction_id=7)  # a resend
-    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("instance").collect()
+    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("instance").collect()
     assert [(row.instance, row.messages, row.accepted, row.torn) for row in rows] == [
         (1, 2, 2, False),
         (2, 2, 2, True),  # its LM was not seen
@@ -416,7 +417,7 @@ def test_a_transaction_torn_between_connections_names_its_neighbours_there(spark
             tables.stream(stream, "a", "b")
         columns = {"tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
         tables.message((stream, i), T0 + i, (S1, i + 1, i), **columns)
-    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
+    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.torn_by_sender, row.witness) for row in rows] == [
         (True, ["0>@0", "1>@1"]),
         (False, ["1>@1"]),
@@ -431,7 +432,7 @@ def test_an_interleaved_transaction_of_two_queues_names_what_is_between(spark: S
     for i, (queue, number, transaction, first, last) in enumerate((*marks, ("b", 2, 7, False, True))):
         columns = {"destination_queue": queue, "tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
         tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
-    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
+    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.interleaved, row.witness) for row in rows] == [
         (True, ["0>@0", "0>@4", "0>@1"]),
         (False, ["0>@1"]),

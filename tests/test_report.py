@@ -42,11 +42,13 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     findings = DeltaTable(str(warehouse / FINDINGS.name)).to_pyarrow_table()
     rows = findings.to_pylist()
     last_night = (row for row in rows if row["kind"] == "stuck_sequence" and "#1@" in row["witness"][0])
-    stuck = min(last_night, key=lambda row: row["at"])
+    stuck = min(last_night, key=lambda row: row["found_at"])
     forth, _, back = stuck["witness"][0].split("@")[0].removesuffix("#1").partition(">")
     stuck["witness"] += [f"{back}>{forth}#1@1000", "10.9.9.9:1>10.9.9.8:2#0@77"]
     holed = next(row for row in rows if row["kind"] == "capture_gap" and "#1@" in row["witness"][0])
     holed["witness"].insert(1, holed["witness"][0].partition("@")[0] + "@15500")
+    refused = next(row for row in rows if row["kind"] == "out_of_order" and "#1@" in row["witness"][0])
+    rows += [refused | {"severity": "error"}, refused | {"kind": "resend_schedule", "severity": "info"}]
     write_deltalake(
         str(warehouse / FINDINGS.name), findings.from_pylist(rows, schema=findings.schema), mode="overwrite"
     )
@@ -65,7 +67,7 @@ def limited(spark: SparkSession, nights: Path) -> Path:
 def one_session(spark: SparkSession, nights: Path) -> Path:
     """The report of one stuck session of the first night."""
     found = DeltaTable(str(nights / FINDINGS.name)).to_pyarrow_table().to_pylist()
-    first = min((row for row in found if row["kind"] == "stuck_sequence"), key=lambda row: row["at"])
+    first = min((row for row in found if row["kind"] == "stuck_sequence"), key=lambda row: row["found_at"])
     file = nights / "one" / "session.html"
     report.run(spark, config(nights, out=str(file), session=[first["session_id"]], since="all"))
     return file
@@ -91,16 +93,16 @@ def test_the_five_numbers_are_those_of_the_last_night(limited: Path, nights: Pat
     assert f"<dt>Messages judged</dt><dd>{render.number(len(last))}</dd><dd>in 50 sessions, from 1 capture</dd>" in page
     assert f"<dt>Accepted</dt><dd>{render.number(sum(row['accepted'] is True for row in last))}</dd>" in page
     assert f"<dt>Refused, never accepted</dt><dd>{refused}</dd>" in page
-    assert "<dt>Expired before sent</dt><dd>1</dd>" in page
-    assert "<dt>Cannot be known</dt><dd>1</dd><dd>and 5\u202f000 bytes missing from the captures</dd>" in page
+    assert "<dt>Skipped numbers</dt><dd>1</dd>" in page
+    assert "<dt>Cannot be judged</dt><dd>1</dd><dd>and 5\u202f000 bytes missing from the captures</dd>" in page
 
 
 def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
     page = text_of(limited)
-    assert "Traffic before 2026-03-03 18:00:00 UTC is left out, and with it 7 earlier findings" in page
-    assert "The 1 of 2 that concern the most messages." in page
-    assert "The 10 worst of 50." in page
-    assert "The 3 worst of 50 sessions are drawn." in page
+    assert "Traffic before 2026-03-03 18:00:00 UTC is not shown, nor are 7 earlier findings" in page
+    assert "Listed are 1 of 2, those that concern the most messages." in page
+    assert "Listed are the worst 10 of 50." in page
+    assert "Drawn are the worst 3 of 50 sessions." in page
     assert page.count('<details class="session"') == 3
     assert "--session 'ID'" in page
 
@@ -108,7 +110,7 @@ def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
 def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(limited: Path, nights: Path) -> None:
     verdicts = DeltaTable(str(nights / VERDICTS.name)).to_pyarrow_table().to_pylist()
     page = text_of(limited)
-    found = page.partition('id="kind-stuck_sequence"')[2].partition("</section>")[0]
+    found = page.partition('id="error-stuck_sequence"')[2].partition("</section>")[0]
     assert found.count("<tbody> <tr>") == 1
     setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
     row = next(row for row in verdicts if row["stream_id"] in refused and f">{row['stream_offset']}<" in refused)
@@ -118,12 +120,24 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     assert f"wireshark -g {row['last_frame']} -r " in found
     assert "order ack" in ack
     assert "not found" in nowhere
-    assert '<th scope="row">5\u202f000 bytes missing</th>' in page.partition('id="kind-capture_gap"')[2]
+    assert '<th scope="row">5\u202f000 bytes missing</th>' in page.partition('id="warning-capture_gap"')[2]
+
+
+def test_a_kind_with_two_severities_has_a_part_for_each(limited: Path) -> None:
+    page = text_of(limited)
+    for severity in ("error", "warning"):
+        (part,) = re.findall(f'<section id="{severity}-out_of_order".*?</section>', page)
+        assert part.count('<details class="finding"') == 1
+        assert f'<a href="#{severity}-out_of_order">' in page
+
+
+def test_resend_schedules_are_not_shown(limited: Path) -> None:
+    assert "resend schedule" not in text_of(limited)
 
 
 def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -> None:
     page = text_of(one_session)
-    assert "Only 1 session that the report was asked for." in page
+    assert "This report shows only 1 session." in page
     assert "in 1 session, from 2 captures" in page
     assert "and 0 bytes missing from the captures" in page
     assert page.count('<details class="session"') == 1

@@ -1,4 +1,4 @@
-"""From rows, which are few, to what the page says: plain values only."""
+"""Arranges the few rows that the report collects as plain values for the template."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from schemas.replay import Reason, Severity, Verdict
 Row = dict[str, Any]
 Rows = list[Row]
 _STEPS = 120
-"""At most so many steps of time in the picture of the whole period, but for very long ones."""
+"""Most steps of time in the picture of the period, unless that is longer than 120 days."""
 _SECOND = 10**9
 _STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
 _DAY_NS = 86_400 * _SECOND
@@ -21,26 +21,26 @@ _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXP
 _MS = 10**6
 
 REASONS: Mapping[str, str] = {
-    Reason.NO_PRIOR_STATE: "The capture began too late: what the receiver had accepted before is not in it.",
-    Reason.CAPTURE_GAP: "Bytes are missing from the capture before them: the numbers skipped may have been in there.",
+    Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
+    Reason.CAPTURE_GAP: "Bytes are missing from the captures before them, and may hold the numbers skipped.",
 }
-"""Why a message cannot be judged, in words; a reason that is not here stands for itself."""
+"""Why a message cannot be judged."""
 
 
 def steps(extent: Row) -> tuple[int, int]:
-    """Where the picture of the period begins and how long a step of it is, in ns."""
+    """Returns where the picture of the period begins, and the length of its steps, in ns."""
     first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
     step = next((length for length in _STEP_NS if last - first < length * _STEPS), _DAY_NS)
     return first // step * step, step
 
 
 def witness_keys(findings: Rows) -> list[tuple[str, int]]:
-    """The distinct keys that the findings' witnesses name, as (stream_id, stream_offset)."""
+    """Returns the distinct keys in the findings' witnesses, as (stream_id, stream_offset)."""
     return sorted({key for row in findings for text in row["witness"] if (key := _key(text)) is not None})
 
 
 def unseen_keys(rows: Mapping[str, Rows]) -> list[tuple[str, int]]:
-    """The witnesses' keys that are none of verdicts."""
+    """Returns the witnesses' keys that no row of verdicts has."""
     seen = {(row["stream_id"], row["stream_offset"]) for row in rows["witnesses"]}
     return [key for key in witness_keys(rows["findings"]) if key not in seen]
 
@@ -51,14 +51,14 @@ def _key(text: str) -> tuple[str, int] | None:
 
 
 def pictures(rows: Mapping[str, Rows]) -> list[tuple[str, str, str, str]]:
-    """The drawn scopes as (session_id, scope_key, source_queue_manager, receiver), a session's worst first."""
+    """Returns the drawn scopes as (session_id, scope_key, source_queue_manager, receiver), a session's worst first."""
     receivers = {row["session_id"]: row["receiver"] for row in rows["sessions"]}
     keys = {(row["session_id"], row["place"], row["scope_key"], row["source_queue_manager"]) for row in rows["points"]}
     return [(session, scope, source, receivers[session]) for session, _, scope, source in sorted(keys)]
 
 
 def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, since: datetime | None) -> Row:
-    """Everything the template asks for."""
+    """Returns all values that the template uses."""
     sessions = _sessions(rows)
     kinds = sorted(rows["kinds"], key=lambda row: (_gravity(row["severity"]), -row["findings"], row["kind"]))
     return {
@@ -68,7 +68,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
         "numbers": _numbers(rows, only=bool(config.session)),
-        "kinds": [row | {"listed": _listed(rows, row["kind"], sessions)} for row in kinds],
+        "kinds": [row | {"listed": _listed(rows, row["severity"], row["kind"], sessions)} for row in kinds],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
         "sessions": list(sessions.values()),
@@ -158,8 +158,8 @@ def _short(queue_manager: str) -> str:
     return queue_manager.partition("-")[0]
 
 
-def _listed(rows: Mapping[str, Rows], kind: str, sessions: Mapping[str, Row]) -> Rows:
-    """The findings of a kind that are listed, the largest first, each with the rows that its witness names."""
+def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
+    """The listed findings of a severity and kind, the largest first, each with the rows that its witness names."""
     held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
     def witness(text: str) -> Row:
@@ -174,7 +174,7 @@ def _listed(rows: Mapping[str, Rows], kind: str, sessions: Mapping[str, Row]) ->
             "short": " → ".join(_short(name) for name in (row["session_id"] or "").split("->")),
         }
         for row in sorted(rows["findings"], key=lambda row: row["place"])
-        if row["kind"] == kind
+        if (row["severity"], row["kind"]) == (severity, kind)
     ]
 
 

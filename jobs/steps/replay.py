@@ -17,12 +17,14 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse
 from jobs.steps.summary import captured_bytes, replay_summary
-from jobs.transforms.findings.engine import findings
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.inputs import SENDER, ReplayInputs
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.verdicts import judge_messages
-from jobs.transforms.summaries import summaries
+from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
+from jobs.transforms.summaries.sessions import summarize_sessions
+from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
@@ -99,21 +101,22 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts), tag)
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
-        transactions = summaries.transactions(kept.others(verdicts)).unionByName(kept.transactions)
+        transactions = assemble_transactions(kept.others(verdicts)).unionByName(kept.transactions)
         run_in_parallel(
             partial(warehouse.replace, table, rows, tag)
             for table, rows in (
                 (ENDS, ends),
-                (SEQUENCES, summaries.sequences(verdicts)),
-                (STATES, summaries.states(verdicts, states, reading=reading)),
-                (SESSIONS, summaries.sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
+                (SEQUENCES, summarize_sequences(verdicts)),
+                (STATES, summarize_states(verdicts, states, reading=reading)),
+                (SESSIONS, summarize_sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
                 (TRANSACTIONS, transactions),
             )
         )
         progress("replay: wrote ends, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
-        rows = findings(messages, ends, grounds.runs, pair_acks(acks, ends, verdicts), *written, settle=_settled)
-        warehouse.replace(FINDINGS, rows, tag)
+        answers = pair_acks(acks, ends, verdicts)
+        concerned = _settled(concerned_messages(verdicts, watched_sessions(ends, grounds.runs, answers)))
+        warehouse.replace(FINDINGS, collect_findings(messages, ends, answers, *written, concerned), tag)
         warehouse.check_unmoved(SOURCES, tag)  # else the hashes may be of other rows than what was judged
         warehouse.replace(SENDERS, senders, tag)
         progress("replay: wrote findings, senders")

@@ -1,4 +1,4 @@
-"""Gold tables into one self-contained HTML file."""
+"""Writes the report: gold tables to one self-contained HTML file."""
 
 import hashlib
 import json
@@ -45,7 +45,11 @@ _PICTURES = "session_id STRING, scope_key STRING, source_queue_manager STRING, r
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Write the report; returns where it is."""
+    """Writes the report and returns its place.
+
+    Raises:
+        UsageError: registered tables have no folder, and `--out` is not given.
+    """
     warehouse = Warehouse.of(spark, config)
     place = destination(warehouse, config)
     if place is None:
@@ -56,7 +60,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 
 def step(warehouse: Warehouse, config: Config) -> None:
-    """Write the report, unless there is no place for it."""
+    """Writes the report, unless it has no place or is already there for the same tables and options."""
     place = destination(warehouse, config)
     if place is None:
         progress("report: not written, as registered tables have no folder for it: give --out FILE")
@@ -71,19 +75,19 @@ def step(warehouse: Warehouse, config: Config) -> None:
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
-    """What a report is made from, as a hash: the versions of the tables, the options, and this program's page."""
+    """Returns a hash of a report's inputs: table versions, options, and the page's template, style and scripts."""
     options = {name: getattr(config, name) for name in _OPTIONS}
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:
-    """Where the report goes: `--out`, else into the folder of the tables."""
+    """Returns `--out`, else the report's place in the folder of the tables; None for registered tables."""
     return config.out or (None if warehouse.catalog_schema else warehouse.location(NAME))
 
 
 def write(uri: str, text: str) -> None:
-    """Put the text there whole or not at all.
+    """Writes the text, whole or not at all.
 
     A local file is renamed into place. Object stores show a file when it is complete.
 
@@ -106,7 +110,7 @@ def write(uri: str, text: str) -> None:
 
 
 def head(uri: str) -> str:
-    """The first bytes of a report that is there already; nothing where none is.
+    """Returns the first bytes of an existing report; an empty text where there is none.
 
     Raises:
         JobError: the place cannot be read.
@@ -131,12 +135,13 @@ def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:
 
 
 def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
-    """What the page shows, as plain values; no part grows with the tables."""
+    """Returns the values that the page shows; no part grows with the tables."""
     tables = {table.name: warehouse.read(table) for table in _TABLES}
     since, only = _since(config, tables["captures"]), config.session
     all_sessions, all_verdicts, all_findings = (
         report.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
     )
+    all_findings = report.shown_findings(all_findings)
     extent = report.extent(all_sessions, since).collect()[0].asDict()
     since = since if extent["cut"] else None
     verdicts = report.of_period(all_verdicts, since)
@@ -184,7 +189,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
 def _witnesses(
     spark: SparkSession, keys: list[tuple[str, int]], tables: Mapping[str, DataFrame], names: Sequence[str]
 ) -> DataFrame | None:
-    """The rows with these keys in the first of the named tables that has them."""
+    """Returns the rows with these keys, each from the first of the named tables that has it."""
     if not keys:
         return None
     wanted = spark.createDataFrame(keys, _KEYS)
@@ -192,7 +197,7 @@ def _witnesses(
 
 
 def _collected(**bounded: DataFrame | None) -> dict[str, Rows]:
-    """The rows of DataFrames that are bounded, collected side by side, as most of it is planning; none for None."""
+    """Collects bounded DataFrames in parallel, as planning takes most of the time; no rows for None."""
     return dict(zip(bounded, run_in_parallel(partial(_rows, rows) for rows in bounded.values()), strict=True))
 
 
@@ -201,7 +206,7 @@ def _rows(bounded: DataFrame | None) -> Rows:
 
 
 def _since(config: Config, captures: DataFrame) -> datetime | None:
-    """Where the period begins; None when it is all that the tables hold."""
+    """Returns the beginning of the period; None for all that the tables hold."""
     if config.since == ALL:
         return None
     if config.since != LAST:

@@ -1,6 +1,6 @@
-"""What the report shows. Every DataFrame that is made to be collected is bounded by a limit it is given.
+"""Chooses what the report shows. Every DataFrame to be collected is bounded by a limit.
 
-Times leave as nanoseconds since 1970, so that no time zone of the driver touches them.
+Times are nanoseconds since 1970, so the driver's time zone has no influence.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,28 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from schemas.ingest import Stage
-from schemas.replay import FINDINGS, Severity, Verdict
+from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
 SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
 """The gravest first."""
+_HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
+"""Kinds that the report leaves out: registry settings choose the intervals."""
 
 
 def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
-    """The rows from `since` on; those without a time are kept, as nobody knows that they are older."""
+    """Returns the rows from `since` on, and the rows without a time, which may be as late."""
     return rows if since is None else rows.where(F.coalesce(F.col(column) >= F.lit(since), F.lit(True)))
 
 
 def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
-    """The rows of these sessions; all rows when none is named."""
+    """Returns the rows of these sessions; all rows when none is named."""
     return rows.where(F.col("session_id").isin(*sessions)) if sessions else rows
 
 
 def last_run(captures: DataFrame) -> DataFrame:
-    """One row with `since`, the earliest record of the captures that were read last; none in an empty warehouse."""
+    """Returns one row, `since`: the earliest record of the captures that the last run read; none without captures."""
     return (
         captures.groupBy("ingested_at")
         .agg(F.min("first_captured_at").alias("since"))
@@ -42,19 +44,24 @@ def last_run(captures: DataFrame) -> DataFrame:
     )
 
 
+def shown_findings(findings: DataFrame) -> DataFrame:
+    """Returns the findings of the kinds that the report shows."""
+    return findings.where(~F.col("kind").isin(*_HIDDEN))
+
+
 def findings_of_period(findings: DataFrame, sequences: DataFrame, since: datetime | None) -> DataFrame:
-    """Findings of sequences that were heard of from `since` on, however early they began."""
+    """Returns the findings of sequences that have a message from `since` on, however early they began."""
     if since is None:
         return findings
     heard = sequences.select("scope_key", "tx_sequence_id", F.col("last_captured_at").alias("heard"))
     joined = findings.join(heard, ["scope_key", "tx_sequence_id"], "left").withColumn(
-        "heard", F.coalesce("heard", "at")
+        "heard", F.coalesce("heard", "found_at")
     )
     return of_period(joined, since, "heard").drop("heard")
 
 
 def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
-    """One row: `sessions` of the period, `first_ns` and `last_ns` of their messages, whether any lie before (`cut`)."""
+    """Returns one row: `sessions` of the period, `first_ns` and `last_ns` of their messages, `cut`: some are older."""
     began, ended = F.col("first_captured_at"), F.col("last_captured_at")
     before = F.lit(since is not None) & F.coalesce(began < F.lit(since), F.lit(False))
     within = F.lit(since is None) | F.coalesce(ended >= F.lit(since), F.lit(True))
@@ -72,16 +79,16 @@ def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
 
 
 def outcomes(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
-    """Per `step` of `step_ns` from `first_ns` on (null: no time), verdict and reason: `messages`, numbers `expired`."""
+    """Returns `messages` and `expired` numbers per verdict, reason and `step` of `step_ns` from `first_ns` on."""
     return verdicts.groupBy(F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step"), "verdict", "reason").agg(
         F.count(F.lit(1)).alias("messages"), F.sum("gap_size").alias("expired")
     )
 
 
 def never_accepted(verdicts: DataFrame, sequences: DataFrame, since: datetime | None) -> DataFrame:
-    """One row: how many `numbers` were refused out of order and never accepted, in how many `sessions`.
+    """Returns one row: the `numbers` that were refused out of order and never accepted, and their `sessions`.
 
-    A message sent again counts once. Only sequences with such a message are looked at.
+    A resend does not count again. Sequences without a refused message are not read.
     """
     refused = sequences.where("out_of_order > 0").select("scope_key", "tx_sequence_id")
     return of_period(
@@ -99,7 +106,7 @@ def never_accepted(verdicts: DataFrame, sequences: DataFrame, since: datetime | 
 
 
 def findings_by_kind(findings: DataFrame) -> DataFrame:
-    """Per severity and kind: `findings`, `sessions`, `messages`; as many rows as there are kinds."""
+    """Returns `findings`, `sessions` and `messages` per severity and kind."""
     return findings.groupBy("severity", "kind").agg(
         F.count(F.lit(1)).alias("findings"),
         F.count_distinct("session_id").alias("sessions"),
@@ -108,18 +115,21 @@ def findings_by_kind(findings: DataFrame) -> DataFrame:
 
 
 def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
-    """Of each kind the `limit` findings that concern the most messages, with `at_ns` for `at`."""
-    of_kind = Window.partitionBy("kind").orderBy(F.desc("messages"), "at", *FINDINGS.key)
+    """Returns of each severity and kind the `limit` findings that concern the most messages.
+
+    `found_ns` stands for `found_at`, and `place` is 1, 2, … within severity and kind.
+    """
+    of_kind = Window.partitionBy("severity", "kind").orderBy(F.desc("messages"), "found_at", *FINDINGS.key)
     return (
         findings.withColumn("place", F.row_number().over(of_kind))
         .where(F.col("place") <= limit)
-        .select("*", nanoseconds("at").alias("at_ns"))
-        .drop("at")
+        .select("*", nanoseconds("found_at").alias("found_ns"))
+        .drop("found_at")
     )
 
 
 def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFrame) -> DataFrame:
-    """The rows with these keys (KEY, distinct, few), each of the first table that has it, with its capture's `uri`.
+    """Returns the rows with these distinct keys (KEY), each from the first table that has it, with its capture's `uri`.
 
     Columns that a table lacks are null.
     """
@@ -161,12 +171,12 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
 
 
 def uris(captures: DataFrame, wanted: Sequence[str]) -> DataFrame:
-    """`capture_id` and `uri` of these captures."""
+    """Returns `capture_id` and `uri` of these captures."""
     return captures.where(F.col("capture_id").isin(*wanted)).select("capture_id", "uri")
 
 
 def ranked_sessions(sessions: DataFrame, verdicts: DataFrame, findings: DataFrame, limit: int) -> DataFrame:
-    """The `limit` worst sessions: counts of verdicts of the period, and of findings under each severity's name."""
+    """Returns the `limit` worst sessions, with the period's verdicts counted, and its findings by severity."""
     judged = verdicts.groupBy("session_id").agg(
         *(F.count_if(F.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict)
     )
@@ -192,10 +202,10 @@ def ranked_sessions(sessions: DataFrame, verdicts: DataFrame, findings: DataFram
 
 
 def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
-    """Of each session the messages of its `scopes` worst scopes, at most about `limit` of each, in replay order.
+    """Returns the messages of each session's worst `scopes` scopes, about `limit` of each at most, in replay order.
 
-    The room is shared equally by the verdicts that occur in a scope, and each is thinned evenly to its share, so that a
-    few refused ones among many accepted ones all stay. `messages` counts the scope's, `scopes` the session's.
+    Each verdict of a scope gets an equal share of the limit and is thinned evenly to it, so a few refused messages
+    among many accepted ones all stay. `messages` counts those of the scope, `scopes` those of the session.
     """
     of_session, of_picture, alike = (
         Window.partitionBy(*keys) for keys in (["session_id"], PICTURE, [*PICTURE, "verdict"])
@@ -233,7 +243,7 @@ def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
 
 
 def _thinned(rows: DataFrame, within: WindowSpec, order: str, share: Column) -> DataFrame:
-    """Every k-th row and the last one, so that about `share` rows of each partition stay."""
+    """Returns every k-th row and the last one, about `share` rows of each partition."""
     return (
         rows.select(
             "*",
@@ -247,9 +257,9 @@ def _thinned(rows: DataFrame, within: WindowSpec, order: str, share: Column) -> 
 
 
 def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: DataFrame, limit: int) -> DataFrame:
-    """The OrderAcks for the scopes of these pictures, at most about `limit` of each: PICTURE, `ns`, `number`.
+    """Returns the OrderAcks for the scopes of these pictures, about `limit` of each at most: PICTURE, `ns`, `number`.
 
-    `pictures` also names `source_queue_manager` and `receiver`.
+    `pictures` has PICTURE, `source_queue_manager` and `receiver`.
     """
     within = Window.partitionBy(*PICTURE)
     asked = pictures.join(sequences.select("scope_key", signed(F.col("tx_sequence_id")).alias("sequence")), "scope_key")
@@ -262,9 +272,9 @@ def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: Dat
 
 
 def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends: DataFrame, limit: int) -> DataFrame:
-    """Missing bytes of the sessions of these verdicts, about `limit` steps of each: `ns`, `missing_bytes` so far.
+    """Returns the missing bytes of the sessions of these verdicts, about `limit` steps of each: `ns`, `missing_bytes`.
 
-    A hole has no time of its own; it gets that of the next message on its stream, else of the stream's end.
+    `missing_bytes` is a running sum. A gap has the time of the next message on its stream, else of the stream's end.
     """
     behind = Window.partitionBy("stream_id").orderBy(F.desc("stream_offset")).rowsBetween(*SO_FAR)
     in_session = Window.partitionBy("session_id")
@@ -289,7 +299,7 @@ def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends:
 
 
 def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, sessions: Sequence[str]) -> DataFrame:
-    """Per session of these: `recovered_bytes`, `unreadable_bytes` (quarantined), streams caught `mid_stream`."""
+    """Returns per session `recovered_bytes`, `unreadable_bytes` (in quarantine), and its `mid_stream` streams."""
     unreadable = (
         quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
         .groupBy("stream_id")
@@ -312,7 +322,7 @@ def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, session
 
 
 def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, books: DataFrame) -> DataFrame:
-    """What the captures cannot show, in few rows: `what`, `reason`, how `many`, and `bytes` where they are counted."""
+    """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
     files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
     unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")

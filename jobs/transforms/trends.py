@@ -1,6 +1,6 @@
-"""What many nights show: by day, by week, by sender.
+"""Sums over many nights: by day, by week, by sender.
 
-Days are those of `spark.sql.session.timeZone`, which our settings make UTC; a week begins on Monday.
+Days are days in `spark.sql.session.timeZone`, which our settings make UTC. A week begins on Monday.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -18,7 +18,7 @@ def _week(time: str) -> Column:
 
 
 def by_day(verdicts: DataFrame) -> DataFrame:
-    """One row per `day`: `sessions`, `messages`, one count per verdict, `refused_share` (out of order, 0 to 1)."""
+    """Returns one row per `day`: `sessions`, `messages`, a count per verdict, `refused_share` (0 to 1)."""
     return (
         verdicts.groupBy(F.to_date("captured_at").alias("day"))
         .agg(
@@ -32,9 +32,9 @@ def by_day(verdicts: DataFrame) -> DataFrame:
 
 
 def findings_by_week(findings: DataFrame) -> DataFrame:
-    """One row per `week`, severity and kind: `findings`, `sessions`, `messages`."""
+    """Returns one row per `week`, severity and kind: `findings`, `sessions`, `messages`."""
     return (
-        findings.groupBy(_week("at").alias("week"), "severity", "kind")
+        findings.groupBy(_week("found_at").alias("week"), "severity", "kind")
         .agg(
             F.count(F.lit(1)).alias("findings"),
             F.count_distinct("session_id").alias("sessions"),
@@ -45,10 +45,10 @@ def findings_by_week(findings: DataFrame) -> DataFrame:
 
 
 def worsening_senders(verdicts: DataFrame, limit: int) -> DataFrame:
-    """The `limit` senders whose share of messages out of order rose most in the last week of all.
+    """Returns the `limit` senders whose share of messages out of order rose most in the last week.
 
-    `source_queue_manager`, `messages`, and the shares (0 to 1) of the weeks `before` and of `last_week`; only senders
-    that were heard in both.
+    `source_queue_manager`, `messages`, and the shares (0 to 1) of the weeks `before` and of `last_week`. A sender has
+    messages in both.
     """
     newest = verdicts.agg(F.max(_week("captured_at")).alias("newest"))
     refused = (F.col("verdict") == Verdict.OUT_OF_ORDER.value).cast("int")
@@ -69,7 +69,7 @@ def worsening_senders(verdicts: DataFrame, limit: int) -> DataFrame:
 
 
 def latency_by_week(verdicts: DataFrame) -> DataFrame:
-    """One row per `week`: acknowledged `messages`, and the milliseconds within which half, 19 of 20 and all were."""
+    """Returns one row per `week`: acknowledged `messages`; median, 95th percentile and maximum latency in ms."""
     return (
         verdicts.where(F.col("ack_latency_ms").isNotNull())
         .groupBy(_week("captured_at").alias("week"))
@@ -84,7 +84,7 @@ def latency_by_week(verdicts: DataFrame) -> DataFrame:
 
 
 def coverage_by_day(streams: DataFrame) -> DataFrame:
-    """One row per `day` on which streams began: `streams`, their bytes recovered and missing, how many `mid_stream`."""
+    """Returns one row per `day` on which streams began: `streams`, their recovered and missing bytes, `mid_stream`."""
     return (
         streams.groupBy(F.to_date("first_captured_at").alias("day"))
         .agg(

@@ -21,6 +21,7 @@ _IN_FLIGHT_MS = 250  # an OrderAck that follows sooner may have left before the 
 _WAS_QUEUED = 0x4000  # bit of the classes that FinalAcks have of messages that left their queue, [MS-MQQB] 2.2.5
 REPEATED = (
     "message_id",
+    "sent_at",
     "tx_transaction_id",
     "tx_first",
     "tx_last",

@@ -1,1 +1,4 @@
-"""Adds verdicts up: per sequence, session and transaction, and how much of a session was captured."""
+"""Adds verdicts up per sequence, scope, session and transaction.
+
+What a single message means is decided in `replay`; what an analyst should look at is in `findings`.
+"""

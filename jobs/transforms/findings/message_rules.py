@@ -1,0 +1,351 @@
+"""The kinds of findings that one verdict and its neighbours in the scope show."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.findings.model import (
+    MessageRule,
+    class_name,
+    counted,
+    one_or_many,
+    receiver_state,
+    sentence,
+    sequence_name,
+)
+from jobs.transforms.replay.evidence import LATEST_ORDER_ACK_MS, was_queued
+from schemas.replay import Evidence, Explains, FindingKind, Reason, Severity, Verdict
+from schemas.wire import MessageClass
+
+NUMBER, PREVIOUS = "tx_sequence_number", "previous_tx_sequence_number"
+
+
+def message_rules() -> list[MessageRule]:
+    """Returns all rules; columns need an active Spark session."""
+    return [
+        *_repeats(),
+        *_refusals(),
+        *_gaps(),
+        *_disagreements(),
+        *_final_acks(),
+        *_acknowledgments(),
+    ]
+
+
+def _contradicted() -> Column:
+    return F.col("evidence") == Evidence.CONTRADICTED.value
+
+
+def _refused() -> Column:
+    return (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~_contradicted()
+
+
+def _first_arrival() -> Column:
+    return F.col("previous_arrival").isNull()
+
+
+def _messages(one: str, many: str) -> Column:
+    return counted("messages", one, many)
+
+
+def _repeats() -> list[MessageRule]:
+    same = F.coalesce(F.col("original.content_hash") == F.col("content_hash"), F.lit(True))
+    other_id = F.col("message_id") != F.col("original.message_id")
+    return [
+        MessageRule(
+            FindingKind.DUPLICATES,
+            Severity.INFO,
+            (F.col("verdict") == Verdict.DUPLICATE.value) & same,
+            sentence(
+                "{} of {} arrived after the receiver had the message, and it refused {}, as it should. "
+                "The first repeats number {}.",
+                _messages("repeat", "repeats"),
+                sequence_name(),
+                one_or_many("messages", "it", "them"),
+                NUMBER,
+            ),
+            (F.col("original.key"), F.col("key")),
+        ),
+        MessageRule(
+            FindingKind.DUPLICATES_DIFFER,
+            Severity.ERROR,
+            ~same,
+            sentence(
+                "{} of {} reused {} under which the receiver accepted a different message ({}). Two senders share one "
+                "identity, or a sender was restored from a backup. The first is number {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                one_or_many("messages", "a number", "numbers"),
+                F.when(other_id, F.lit("another message ID")).otherwise(F.lit("the same message ID, other content")),
+                NUMBER,
+            ),
+            (F.col("original.key"), F.col("key")),
+        ),
+        MessageRule(
+            FindingKind.RESEND_SCHEDULE,
+            Severity.INFO,
+            F.col("interval_s").isNotNull() & (F.struct(NUMBER, "content_hash") == F.col("resent")),
+            sentence(
+                "No OrderAck came in time for {}, so the sender sent number {} again on the same connection",
+                sequence_name(),
+                NUMBER,
+            ),
+            (F.col("previous_arrival.key"), F.col("key")),
+        ),
+    ]
+
+
+def _refusals() -> list[MessageRule]:
+    reason, fate, key, setter = (F.col(name) for name in ("reason", "fate", "key", "setter"))
+    old_sequence = reason == Reason.STALE_SEQUENCE.value
+    sent_later = F.coalesce(F.col("sent") >= F.col("highest_sent"), F.lit(False))
+    waiting = F.col("messages") - F.col("repaired") - F.col("lost")
+    return [
+        MessageRule(
+            FindingKind.OUT_OF_ORDER,
+            F.when(fate == "lost", Severity.ERROR.value)
+            .when(fate == "repaired", Severity.INFO.value)
+            .otherwise(Severity.WARNING.value),
+            _refused() & _first_arrival(),
+            sentence(
+                "{} of {} arrived out of order and {} refused; {}. The first is number {}, which needs number {}; the "
+                "receiver stood at: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                one_or_many("messages", "was", "were"),
+                F.concat_ws(
+                    ", ",
+                    *(
+                        F.when(count > 0, counted(count, one, many))
+                        for count, one, many in (
+                            (F.col("repaired"), "was accepted later", "were accepted later"),
+                            (F.col("lost"), "was never accepted and is lost", "were never accepted and are lost"),
+                            (waiting, "was not accepted so far", "were not accepted so far"),
+                        )
+                    ),
+                ),
+                NUMBER,
+                PREVIOUS,
+                receiver_state(),
+            ),
+            (setter, key),
+        ),
+        MessageRule(
+            FindingKind.STUCK_SEQUENCE,
+            Severity.WARNING,
+            _refused() & (reason == Reason.PREDECESSOR_MISSING.value) & ~_first_arrival() & (fate == "pending"),
+            sentence(
+                "The sender resends and the receiver refuses: {} of {} refused again, and the receiver still waits for "
+                "a message before {}. The first is number {}, which needs number {}; the receiver stood at: {}.",
+                _messages("resend", "resends"),
+                F.concat(sequence_name(), one_or_many("messages", " was", " were")),
+                one_or_many("messages", "it", "them"),
+                NUMBER,
+                PREVIOUS,
+                receiver_state(),
+            ),
+            (setter, F.col("previous_arrival.key"), key),
+        ),
+        MessageRule(
+            FindingKind.SEQUENCE_REGRESSED,
+            Severity.ERROR,
+            _refused()
+            & _first_arrival()
+            & (F.col("highest") > F.struct("sequence", NUMBER))
+            & (old_sequence | sent_later),
+            sentence(
+                "{} of {} {} below what the receiver had accepted: {}. The first is number {}; the receiver stood at: "
+                "{}.",
+                _messages("new message", "new messages"),
+                sequence_name(),
+                one_or_many("messages", "lies", "lie"),
+                F.when(
+                    sent_later,
+                    F.lit("the sender was restored from a backup, or another machine uses its identity"),
+                ).otherwise(
+                    F.lit(
+                        "a new sequence began before these were acknowledged, so the sender was restored from a "
+                        "backup, or another machine uses its identity"
+                    )
+                ),
+                NUMBER,
+                receiver_state(),
+            ),
+            (setter, key),
+        ),
+    ]
+
+
+def _gaps() -> list[MessageRule]:
+    gap, key, setter = F.col("reason") == Reason.CAPTURE_GAP.value, F.col("key"), F.col("setter")
+    acknowledged, size = F.col("acknowledged"), F.col("gap_size")
+    return [
+        MessageRule(
+            FindingKind.GAP_EXPIRED,
+            Severity.WARNING,
+            F.col("verdict") == Verdict.GAP_EXPIRED.value,
+            sentence(
+                "{} of {} accepted although the sender skipped numbers, which it does when messages expire. "
+                "Before the first, number {}, {} expired.",
+                _messages("message", "messages"),
+                F.concat(sequence_name(), one_or_many("messages", " was", " were")),
+                NUMBER,
+                F.when(size == 1, sentence("number {}", F.col(NUMBER) - 1)).otherwise(
+                    sentence("numbers {} to {}", F.col(NUMBER) - size, F.col(NUMBER) - 1)
+                ),
+            ),
+            (setter, key),
+        ),
+        MessageRule(
+            FindingKind.CAPTURE_GAP,
+            Severity.WARNING,
+            gap & ~acknowledged,
+            sentence(
+                "{} of {} cannot be judged: bytes are missing from the captures before {}, and the numbers skipped may "
+                "have been in these bytes. The first is number {}, which needs number {}; before the missing bytes the "
+                "receiver stood at: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                one_or_many("messages", "it", "them"),
+                NUMBER,
+                PREVIOUS,
+                receiver_state(),
+            ),
+            (setter, key),
+        ),
+        MessageRule(
+            FindingKind.MISSED_BY_CAPTURE,
+            Severity.INFO,
+            gap & acknowledged,
+            sentence(
+                "Bytes are missing from the captures before {} of {}, but the receiver acknowledged {}: it had what "
+                "the captures miss. The first is number {}; before the missing bytes the receiver stood at: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                one_or_many("messages", "it", "them"),
+                NUMBER,
+                receiver_state(),
+            ),
+            (setter, key),
+        ),
+    ]
+
+
+def _disagreements() -> list[MessageRule]:
+    key = F.col("key")
+    literal = F.col("explained_by") == Explains.LITERAL.value
+    return [
+        MessageRule(
+            FindingKind.CONTRADICTED,
+            Severity.ERROR,
+            _contradicted(),
+            F.when(
+                F.col("accepted"),
+                sentence(
+                    "The receiver's OrderAcks contradict the replay: {} of {} in order, but an OrderAck at least {} ms "
+                    "later names a lower number. The first is number {}.",
+                    _messages("message", "messages"),
+                    F.concat(sequence_name(), one_or_many("messages", " is", " are")),
+                    F.lit(LATEST_ORDER_ACK_MS),
+                    NUMBER,
+                ),
+            ).otherwise(
+                sentence(
+                    "The receiver's acknowledgments contradict the replay: {} of {} out of order, but the receiver "
+                    "acknowledged {}. It breaks the rule, or it had messages that no capture holds. The first is "
+                    "number {}, which needs number {}; the receiver stood at: {}.",
+                    _messages("message", "messages"),
+                    F.concat(sequence_name(), one_or_many("messages", " is", " are")),
+                    one_or_many("messages", "it", "them"),
+                    NUMBER,
+                    PREVIOUS,
+                    receiver_state(),
+                )
+            ),
+            (key,),
+        ),
+        MessageRule(
+            FindingKind.STATE_FELL,
+            Severity.ERROR,
+            literal & (F.col(NUMBER) < F.col("incoming_tx_sequence_number")),
+            sentence(
+                "The receiver's state fell: it answered {} of {} with an OrderAck for the repeated, lower number. It "
+                "follows the letter of [MS-MQQB] 3.1.5.8.6 and may accept messages twice. The first is number {}; the "
+                "receiver stood at: {}.",
+                _messages("repeat", "repeats"),
+                sequence_name(),
+                NUMBER,
+                receiver_state(),
+            ),
+            (F.col("setter"), key),
+        ),
+    ]
+
+
+def _final_acks() -> list[MessageRule]:
+    final = F.col("final_ack_class")
+    unread = final >= int(MessageClass.MQMSG_CLASS_NACK_Q_DELETED)
+    return [
+        MessageRule(
+            FindingKind.REFUSED_FOR_CAUSE,
+            Severity.ERROR,
+            final.isNotNull() & ~was_queued(final) & _first_arrival(),
+            sentence(
+                "The receiver refused {} of {}, as a FinalAck says. The first is number {}: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                NUMBER,
+                class_name(final),
+            ),
+            (F.col("key"),),
+        ),
+        MessageRule(
+            FindingKind.NOT_RECEIVED_BY_APPLICATION,
+            Severity.WARNING,
+            unread & _first_arrival(),
+            sentence(
+                "{} of {} reached the queue and left it unread, as a FinalAck says. The first is number {}: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                NUMBER,
+                class_name(final),
+            ),
+            (F.col("key"),),
+        ),
+    ]
+
+
+def _acknowledgments() -> list[MessageRule]:
+    answered = F.col("accepted") & F.coalesce("answers_whole", F.lit(False))
+    waited_ms = (F.col("session_watched_ns") - F.col("captured_ns")) / 1e6
+    return [
+        MessageRule(
+            FindingKind.UNACKNOWLEDGED,
+            Severity.WARNING,
+            answered & ~_contradicted() & ~F.col("acknowledged") & (waited_ms > LATEST_ORDER_ACK_MS),
+            sentence(
+                "{} of {} accepted, but the captures hold no OrderAck for {}, although they show the session for {} s "
+                "after the first of them, number {}.",
+                _messages("message", "messages"),
+                F.concat(sequence_name(), one_or_many("messages", " was", " were")),
+                one_or_many("messages", "it", "them"),
+                F.round(waited_ms / 1e3, 1),
+                NUMBER,
+            ),
+            (F.col("key"),),
+        ),
+        MessageRule(
+            FindingKind.SLOW_ACKNOWLEDGMENT,
+            Severity.WARNING,
+            answered & (F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS),
+            sentence(
+                "{} of {} acknowledged after more than the {} ms that the timers allow. The first is number {}: after "
+                "{} ms.",
+                _messages("message", "messages"),
+                F.concat(sequence_name(), one_or_many("messages", " was", " were")),
+                F.lit(LATEST_ORDER_ACK_MS),
+                NUMBER,
+                F.round("ack_latency_ms", 0).cast("long"),
+            ),
+            (F.col("key"),),
+        ),
+    ]

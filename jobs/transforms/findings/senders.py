@@ -1,0 +1,198 @@
+"""The kinds of findings that a sender's messages show, whatever their verdicts: clocks, message IDs, addresses."""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import null, row_key, signed
+from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
+from schemas.replay import FindingKind, Reason, Severity
+from schemas.wire import UNLIMITED
+
+_HALF = 1 << 31  # of the 32 bits of a MessageID
+_LIMITS = (("time_to_reach_queue", "TimeToReachQueue"), ("time_to_be_received", "TimeToBeReceived"))
+
+
+def expired_on_arrival(messages: DataFrame, ends: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """Returns the findings on messages that outlived TimeToReachQueue or TimeToBeReceived and were not accepted.
+
+    [MS-MQMQ] 2.2.19.1: a receiver drops them. The age of a message is by two clocks; the least age of a sender's
+    messages, which is their difference at most, is subtracted.
+    """
+    age = F.expr(f"captured_ns div {NS}") - F.unix_seconds("sent_at")
+    least = messages.groupBy("source_queue_manager").agg(F.min(age).alias("least_s"))
+    late = (
+        messages.join(least, "source_queue_manager")
+        .withColumn("age_s", age - F.col("least_s"))
+        .where(reduce(Column.__or__, (_outlived(name) for name, _ in _LIMITS)))
+    )
+    accepted = verdicts.where("accepted").join(late.select("message_id").distinct(), "message_id", "left_semi")
+    limit = choose((_outlived(name), sentence("{} ({} s)", F.lit(title), name)) for name, title in _LIMITS)
+    first = F.struct("captured_at", "key", "age_s", "limit")
+    return (
+        late.join(accepted.select("message_id").distinct(), "message_id", "left_anti")
+        .select(
+            *("stream_id", "destination_queue", "captured_ns", "captured_at", "age_s"),
+            row_key().alias("key"),
+            limit.alias("limit"),
+        )
+        .join(ends, "stream_id")
+        .groupBy("session_id", "destination_queue")
+        .agg(F.count(F.lit(1)).alias("messages"), F.min_by(first, F.struct("captured_ns", "key")).alias("first"))
+        .select(
+            F.lit(FindingKind.EXPIRED_ON_ARRIVAL.value).alias("kind"),
+            F.lit(Severity.WARNING.value).alias("severity"),
+            F.col("first.captured_at").alias("found_at"),
+            "session_id",
+            null("string").alias("scope_key"),
+            "destination_queue",
+            null("decimal(20,0)").alias("tx_sequence_id"),
+            "messages",
+            sentence(
+                "{} expired, so the receiver drops {}. The first was at least {} s old, and its {} had run out.",
+                counted("messages", "message arrived after it had", "messages arrived after they had"),
+                one_or_many("messages", "it", "them"),
+                "first.age_s",
+                "first.limit",
+            ).alias("explanation"),
+            F.array("first.key").alias("witness"),
+        )
+    )
+
+
+def _outlived(limit: str) -> Column:
+    return F.coalesce((F.col(limit) != UNLIMITED) & (F.col("age_s") > F.col(limit)), F.lit(False))
+
+
+def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns the findings on senders whose MessageID falls while SentTime rises ([MS-MQQB] 3.1.1.3 MessageIdOrdinal).
+
+    Both are given when a message is sent, so resends and the order of commits have no influence. A wrap does not count.
+    """
+    ordinal = F.col("message_id_ordinal")
+    in_time = Window.partitionBy("source_queue_manager").orderBy("sent_s")
+    fallen = (
+        messages.where("sent_at is not null")
+        .groupBy("source_queue_manager", F.unix_seconds("sent_at").alias("sent_s"))
+        .agg(F.min(ordinal).alias("least"), F.max(ordinal).alias("most"))
+        .select(
+            "*", F.lag("most").over(in_time).alias("most_before"), F.lag("sent_s").over(in_time).alias("sent_s_before")
+        )
+        .where((F.col("most_before") > F.col("least")) & (F.col("most_before") - F.col("least") < _HALF))
+    )
+    high = F.struct(F.lit(0).alias("side"), F.col("sent_s_before").alias("sent_s"), F.col("most_before").alias("n"))
+    low = F.struct(F.lit(1).alias("side"), F.col("sent_s"), F.col("least").alias("n"))
+    sides = fallen.select(
+        "source_queue_manager", F.col("sent_s").alias("fallen_s"), F.explode(F.array(high, low)).alias("p")
+    ).select("source_queue_manager", "fallen_s", "p.*")
+    same = (
+        (F.col("m.source_queue_manager") == F.col("p.source_queue_manager"))
+        & (F.unix_seconds("m.sent_at") == F.col("p.sent_s"))
+        & (F.col("m.message_id_ordinal") == F.col("p.n"))
+    )
+    row = F.struct("captured_at", "session_id", "destination_queue", "key")
+    pairs = (
+        messages.alias("m")
+        .join(F.broadcast(sides).alias("p"), same)
+        .select("p.*", "m.stream_id", "m.captured_at", "m.captured_ns", "m.destination_queue", row_key().alias("key"))
+        .join(ends.select("stream_id", "session_id"), "stream_id")
+        .groupBy("source_queue_manager", "fallen_s", "side", "n")
+        .agg(F.min_by(row, F.struct("captured_ns", "key")).alias("row"))
+        .groupBy("source_queue_manager", "fallen_s")
+        .agg(*(F.max(F.when(F.col("side") == i, F.struct("n", "row"))).alias(f"side_{i}") for i in (0, 1)))
+        .groupBy("source_queue_manager")
+        .agg(F.count(F.lit(1)).alias("messages"), F.min(F.struct("fallen_s", "side_0", "side_1")).alias("first"))
+    )
+    before, after = F.col("first.side_0"), F.col("first.side_1")
+    return pairs.select(
+        F.lit(FindingKind.ORDINAL_REGRESSED.value).alias("kind"),
+        F.lit(Severity.WARNING.value).alias("severity"),
+        after["row"]["captured_at"].alias("found_at"),
+        after["row"]["session_id"].alias("session_id"),
+        null("string").alias("scope_key"),
+        after["row"]["destination_queue"].alias("destination_queue"),
+        null("decimal(20,0)").alias("tx_sequence_id"),
+        "messages",
+        sentence(
+            "The message IDs of sender {} fell {} while its clock went on, the first time from {} to {}: the sender "
+            "was restored from a backup, another machine uses its identity, or its clock was set back.",
+            "source_queue_manager",
+            counted("messages", "time", "times"),
+            before["n"],
+            after["n"],
+        ).alias("explanation"),
+        F.array(before["row"]["key"], after["row"]["key"]).alias("witness"),
+    )
+
+
+def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """Returns the findings on queue managers, by GUID, that have several addresses.
+
+    A host may have several networks, so this is information; two machines with one identity are an error. They send
+    different messages under one number, or one machine's messages are refused because the other's sequence is greater.
+    """
+    seen = (
+        ends.where(F.col("sender_guid").isNotNull())
+        .groupBy("sender_guid", "address")
+        .agg(
+            F.min("first_ns").alias("first_ns"),
+            F.min_by(F.struct("session_id", "stream_id"), F.struct("first_ns", "stream_id")).alias("first"),
+        )
+        .groupBy("sender_guid")
+        .agg(F.sort_array(F.collect_list(F.struct("first_ns", "address", "first"))).alias("places"))
+        .where(F.size("places") > 1)
+    )
+    places, two_machines = F.col("places"), F.col("conflict").isNotNull()
+    return seen.join(_conflicts(ends, verdicts, seen), "sender_guid", "left").select(
+        F.lit(FindingKind.TWO_ADDRESSES.value).alias("kind"),
+        F.when(two_machines, Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
+        F.expr("timestamp_micros(places[1].first_ns div 1000)").alias("found_at"),
+        places[1]["first"]["session_id"].alias("session_id"),
+        null("string").alias("scope_key"),
+        null("string").alias("destination_queue"),
+        null("decimal(20,0)").alias("tx_sequence_id"),
+        F.size(places).alias("messages"),
+        sentence(
+            "Queue manager {} has {} addresses ({}){}",
+            "sender_guid",
+            F.size(places),
+            F.array_join("places.address", ", "),
+            F.when(
+                two_machines,
+                F.lit(", and what they send conflicts: two machines use one identity."),
+            ).otherwise(F.lit(": it has several networks, or it moved.")),
+        ).alias("explanation"),
+        F.coalesce(
+            F.col("conflict"),
+            F.transform(F.slice(places, 1, 2), lambda place: F.concat(place["first"]["stream_id"], F.lit("@0"))),
+        ).alias("witness"),
+    )
+
+
+def _conflicts(ends: DataFrame, verdicts: DataFrame, several: DataFrame) -> DataFrame:
+    """Returns `sender_guid` and `conflict`, the keys of two messages that cannot be of one machine."""
+    streams = ends.join(several.select("sender_guid"), "sender_guid", "left_semi")
+    sent = verdicts.join(F.broadcast(streams.select("stream_id", "sender_guid", "address")), "stream_id").select(
+        *("sender_guid", "address", "scope_key", "tx_sequence_number", "accepted", "reason", "content_hash"),
+        signed(F.col("tx_sequence_id")).alias("sequence"),
+        row_key().alias("key"),
+    )
+    one_number = (
+        sent.groupBy("sender_guid", "scope_key", "sequence", "tx_sequence_number")
+        .agg(
+            F.min(F.struct("address", "content_hash", "key")).alias("one"),
+            F.max(F.struct("address", "content_hash", "key")).alias("other"),
+        )
+        .where("one.address < other.address AND one.content_hash <> other.content_hash")
+        .select("sender_guid", F.array("one.key", "other.key").alias("conflict"))
+    )
+    accepted = sent.where("accepted").groupBy("sender_guid", "scope_key", "address")
+    highest = accepted.agg(F.max(F.struct("sequence", "key")).alias("highest"))
+    stale = sent.where(F.col("reason") == Reason.STALE_SEQUENCE.value)
+    two_states = (
+        stale.join(highest.withColumnRenamed("address", "elsewhere"), ["sender_guid", "scope_key"])
+        .where("elsewhere <> address AND highest.sequence > sequence")
+        .select("sender_guid", F.array("highest.key", "key").alias("conflict"))
+    )
+    return one_number.unionByName(two_states).groupBy("sender_guid").agg(F.min("conflict").alias("conflict"))

@@ -1,0 +1,70 @@
+"""Sums per session, with its coverage and the reading that its receiver follows."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import columns_of
+from jobs.transforms.replay.coverage import session_coverage
+from jobs.transforms.replay.peers import passes_through
+from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
+from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
+
+
+def summarize_sessions(
+    messages: DataFrame,
+    ends: DataFrame,
+    stream_gaps: DataFrame,
+    quarantine: DataFrame,
+    verdicts: DataFrame,
+    *,
+    scope: Scope = Scope.AUTO,
+) -> DataFrame:
+    """Returns one row of SESSIONS per pair of queue managers and direction that carried messages."""
+    transactional = F.coalesce("transactional", F.lit(False))
+    carried = (
+        messages.groupBy("stream_id", "queue_manager_address")
+        .agg(
+            F.count(F.lit(1)).alias("messages"),
+            F.count_if(transactional).alias("transactional"),
+            *first_and_last_time(),
+        )
+        .join(ends, "stream_id")
+        .groupBy("session_id", "sender", "receiver")
+        .agg(
+            F.count_distinct("connection_id").alias("connections"),
+            F.sum("messages").alias("messages"),
+            F.sum("transactional").alias("transactional"),
+            F.sum(F.when(passes_through(), F.col("transactional")).otherwise(0)).alias("passing_through"),
+            F.min("first_captured_at").alias("first_captured_at"),
+            F.max("last_captured_at").alias("last_captured_at"),
+        )
+    )
+    explained = F.col("explained_by")
+    judged = verdicts.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
+        *verdict_counts(),
+        F.count("explained_by").alias("answers"),
+        F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
+        F.count_if(explained.isin(Explains.LITERAL.value, Explains.BOTH.value)).alias("answers_literal"),
+    )
+    counts = (*(verdict.value for verdict in Verdict), "answers", "answers_conformant", "answers_literal")
+    unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
+    return (
+        carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")
+        .join(judged, "session_id", "left")
+        .fillna(unjudged.value, subset=["replay_scope"])
+        .fillna(0, subset=list(counts))
+        .withColumn("reading_explained", _reading_explained())
+        .select(columns_of(SESSIONS))
+    )
+
+
+def _reading_explained() -> Column:
+    """The reading that predicts all OrderAcks that distinguish readings."""
+    conformant, literal = (F.col(name) == F.col("answers") for name in ("answers_conformant", "answers_literal"))
+    return (
+        F.when(F.col("answers") == 0, UNKNOWN_READING)
+        .when(conformant & literal, Explains.BOTH.value)
+        .when(conformant, Explains.CONFORMANT.value)
+        .when(literal, Explains.LITERAL.value)
+        .otherwise(Explains.NEITHER.value)
+    )

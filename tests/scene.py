@@ -1,0 +1,161 @@
+"""A scene: a small session made of packets, the findings it must give, and what else is expected of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from replay_tables import T0, Tables
+
+from jobs.simulator import build
+from schemas.replay import FindingKind, Severity
+from schemas.wire import MessageClass
+from udfs.msmq.reference_rows import decode_packet
+
+S = (1 << 63) - 1  # the next sequence no signed number holds
+NAME = "2038-01-19T03:14:07Z#4294967295"  # what people call it
+NS = 1_000_000_000
+DAYS = 3 * 86_400
+
+
+def guid(name: str) -> UUID:
+    """The GUID of a queue manager."""
+    return uuid5(NAMESPACE_OID, name)
+
+
+@dataclass
+class Scene:
+    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s.
+
+    What they send are packets, as `jobs.simulator.build` builds and `udfs.msmq.reference_rows` decodes them.
+    """
+
+    tables: Tables
+    name: str
+    guids: bool = False
+    offset: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sender(self) -> UUID:
+        """The sender's GUID."""
+        return guid(f"{self.name}.a")
+
+    @property
+    def session(self) -> str:
+        """The session's ID."""
+        ends = (self.sender, guid(f"{self.name}.b")) if self.guids else (f"ip.{self.name}.a", f"ip.{self.name}.b")
+        return "->".join(map(str, ends))
+
+    def connection(self, number: int = 0, lasting: float = 0, answers: bool = True, **columns: Any) -> None:
+        """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
+        ends = f"ip.{self.name}.a", f"ip.{self.name}.b"
+        times = {"last_captured_at": T0 // 1000 + int(lasting * 1_000_000)}
+        back = {name.removeprefix("back_"): columns.pop(name) for name in list(columns) if name.startswith("back_")}
+        self.tables.stream(f"{self.name}.{number}>", *ends, **(times | columns))
+        if answers:
+            self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
+        if self.guids:
+            self.handshake(f"{self.name}.{number}", self.sender, guid(f"{self.name}.b"))
+
+    def handshake(self, connection: str, client: UUID, server: UUID) -> None:
+        """EstablishConnection and its answer, which names the server."""
+        self.packet("handshakes", (f"{connection}>", 0), 0, build.establish_connection(client))
+        self.packet("handshakes", (f"{connection}<", 0), 0, build.establish_connection(client, server))
+
+    def key(self, number: int = 0) -> tuple[str, int]:
+        """The next place on a stream."""
+        stream = f"{self.name}.{number}>"
+        self.offset[stream] = self.offset.get(stream, -10) + 10
+        return stream, self.offset[stream]
+
+    def packet(self, table: str, key: tuple[str, int], at: float, packet: bytes) -> None:
+        """A packet as the table shows it."""
+        decoded = decode_packet(packet, None, len(packet))
+        assert isinstance(decoded, dict)
+        ns = T0 + int(at * NS)
+        place = {"stream_id": key[0], "stream_offset": key[1], "captured_ns": ns, "captured_at": ns // 1000}
+        record = {"capture_id": "c", "first_frame": 1, "last_frame": 1}
+        self.tables.rows[table].append(decoded | place | record)
+
+    def message(
+        self, at: float, number: int, previous: int, sequence: int | None = S, on: int = 0, **fields: Any
+    ) -> None:
+        """A message, transactional unless it has no sequence; its message ID is its number unless told otherwise."""
+        given: dict[str, Any] = {"message_id": number, "body": bytes(10)} | fields
+        if sequence is not None:
+            given["sequence"] = sequence, number, previous
+        self.packet("messages", self.key(on), at, build.user_message(self.sender, **given))
+
+    def messages(self, *numbers: int, at: float = 0) -> None:
+        """Messages that follow one another, a ms apart."""
+        for i, number in enumerate(numbers):
+            self.message(at + i / 1000, number, number - 1)
+
+    def ack(self, at: float, number: int) -> None:
+        """An OrderAck, on the first connection's way back."""
+        by = guid(f"{self.name}.b")
+        packet = build.order_ack(by, sender=self.sender, message_id=1, sequence_id=S, number=number)
+        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
+
+    def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
+        """A FinalAck for a number, and for the message ID that goes with it or another one."""
+        packet = build.final_ack(
+            guid(f"{self.name}.b"),
+            sender=self.sender,
+            message_id=1,
+            sequence_id=S,
+            number=number,
+            previous=number - 1,
+            acknowledged_message_id=number if named is None else named,
+            message_class=message_class,
+        )
+        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
+
+    def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0) -> None:
+        """Bytes that no capture holds, or that are in quarantine."""
+        place = dict(zip(("stream_id", "stream_offset"), self.key(on), strict=True))
+        self.tables.rows[table].append(place | {"length": length, "stage": stage})
+
+
+SCENES: dict[str, tuple[Callable[[Scene], None], dict[FindingKind, Severity]]] = {}
+
+
+def scene(**kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene, by its function's name, and the findings it must give: these and no others."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        SCENES[play.__name__] = play, {FindingKind(kind): severity for kind, severity in kinds.items()}
+        return play
+
+    return named
+
+
+INFO, WARNING, ERROR = Severity
+
+
+READINGS: dict[str, str] = {}
+
+
+def reads(reading: str, **kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene whose OrderAcks this reading explains."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        READINGS[play.__name__] = reading
+        return scene(**kinds)(play)
+
+    return named
+
+
+COVERED: dict[str, tuple[float | None, float | None, int]] = {}
+
+
+def covered(
+    byte_coverage: float | None, time_coverage: float | None, mid_stream: int = 0, **kinds: Severity
+) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
+    """A scene with this coverage."""
+
+    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        COVERED[play.__name__] = byte_coverage, time_coverage, mid_stream
+        return scene(**kinds)(play)
+
+    return named
