@@ -8,17 +8,17 @@ from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
 INDEX = Table(
     "index",
-    "One row per capture file: what it is, and where tasks may begin to read.",
+    "One row per capture file: identity, format, record count, and the places where tasks start to read.",
     ("uri",),
     (
         Column("uri", STRING, "Where the file lies.", nullable=False),
         Column("capture_id", STRING, "SHA-256 of the file, as in `captures`.", nullable=False),
         Column("size_bytes", LONG, "Size of the file.", nullable=False),
         Column("format", STRING, "File format."),
-        Column("compression", STRING, "How the file is packed.", nullable=False),
-        Column("status", STRING, "How much could be read.", nullable=False),
+        Column("compression", STRING, "Compression of the file.", nullable=False),
+        Column("status", STRING, "ok, partial or unreadable, as in `captures`.", nullable=False),
         Column("reason", STRING, "Code of the first fault."),
-        Column("detail", STRING, "The first fault in words."),
+        Column("detail", STRING, "Sentence about the first fault."),
         Column("raw", BINARY, "The first bytes of an unreadable file."),
         Column("packet_count", LONG, "Records.", nullable=False),
         Column("first_ns", LONG, "Earliest record time."),

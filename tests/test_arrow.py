@@ -1,4 +1,4 @@
-"""Binary arrays out of numpy buffers."""
+"""Arrow arrays from numpy buffers."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from udfs.arrow.buffers import read_at, slices
 BUFFER = np.frombuffer(b"abcdefgh", np.uint8)
 
 
-def test_slices_come_in_the_order_they_were_asked_for() -> None:
+def test_slices_keep_the_order_of_their_starts() -> None:
     found = slices(BUFFER, np.array([5, 0, 8, 2, 3]), np.array([3, 2, 0, 1, 0]))
     assert found.to_pylist() == [b"fgh", b"ab", b"", b"c", b""]
 

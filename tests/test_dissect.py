@@ -1,4 +1,4 @@
-"""TCP segments in frames of every kind, cut and damaged anywhere."""
+"""TCP segments and IP fragments in frames of every kind, whole, cut and damaged."""
 
 import random
 import struct
@@ -32,7 +32,7 @@ from udfs.network.dissect import Fragments, connection_keys, find_segments
 
 
 class Seen(NamedTuple):
-    """A segment as it was found."""
+    """A segment that was found."""
 
     frame: int
     source: tuple[str, int]
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 
 
 def records(frames: Sequence[bytes], links: Sequence[int], *, before: bytes = b"\x45" * 16) -> Records:
-    """The frames in one buffer, with bytes between them that are no one's."""
+    """Returns the frames in one buffer, with bytes between them that belong to no frame."""
     buffer = b"".join(before + frame for frame in frames)
     sizes = np.array([len(frame) for frame in frames], np.int64)
     starts = np.cumsum(sizes + len(before)) - sizes
@@ -56,7 +56,7 @@ def records(frames: Sequence[bytes], links: Sequence[int], *, before: bytes = b"
 def look(
     frames: Sequence[bytes], link: int = wiretap.ETHERNET, *, ports: Sequence[int] = (1801,)
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
-    """The segments, and the frames that cannot be read."""
+    """Returns the segments, and the frames that cannot be read."""
     held = records(frames, [link] * len(frames))
     found, rejected, _ = find_segments(held, ports)
     seen = []
@@ -79,7 +79,7 @@ def look(
 
 
 def one(frame: bytes, link: int = wiretap.ETHERNET) -> Seen:
-    """The segment in a frame, wherever the frame lies among others."""
+    """Returns the only segment of a frame, which is the same wherever the frame lies among others."""
     seen, rejected = look([frame], link)
     assert (len(seen), rejected) == (1, [])
     among, _ = look([b"", frame, b"\xff" * 7], link)
@@ -88,12 +88,12 @@ def one(frame: bytes, link: int = wiretap.ETHERNET) -> Seen:
 
 
 def nothing(frame: bytes, link: int = wiretap.ETHERNET) -> None:
-    """Other traffic: no segment and no fault."""
+    """Asserts that a frame is other traffic: no segment and no fault."""
     assert look([frame], link) == ([], [])
 
 
 def bad(frame: bytes, reason: FrameReason, link: int = wiretap.ETHERNET) -> None:
-    """A frame that is quarantined."""
+    """Asserts that a frame is quarantined for this reason."""
     assert look([frame], link) == ([], [(1, reason)])
 
 
@@ -127,7 +127,7 @@ def test_fault_17_link_types_in_one_block() -> None:
 
 
 @pytest.mark.parametrize("link", [105, 127, 147, 195, 65_535, -1])
-def test_fault_18_link_type_not_read(link: int) -> None:
+def test_fault_18_link_type_not_supported(link: int) -> None:
     for frame in (ethernet(ipv4(SEGMENT)), b"", b"x"):
         bad(frame, FrameReason.UNSUPPORTED_LINK_TYPE, link)
 
@@ -153,7 +153,7 @@ def test_fault_20_extension_headers(extensions: list[tuple[int, bytes]]) -> None
 
 @pytest.mark.parametrize("extensions", EXTENSIONS)
 def test_fault_20_extension_headers_cut(extensions: list[tuple[int, bytes]]) -> None:
-    """At every byte, as the last frame of a block and before others: never an exception, never another's bytes."""
+    """A cut at any byte, in the last frame of a block or before others, gives no exception and no bytes of another."""
     whole = ethernet(ipv6(SEGMENT, extensions=extensions))
     for size in range(len(whole)):
         alone = look([whole[:size]])
@@ -180,7 +180,7 @@ ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do no
 
 
 def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
-    """The fragments and their payloads; nothing else is there."""
+    """Returns the fragments and their payloads; the frames hold nothing else."""
     held = records(frames, [link] * len(frames))
     found, rejected, parts = find_segments(held, (1801,))
     assert (len(found.frame), rejected.reason) == (0, [])
@@ -240,7 +240,7 @@ def test_fault_21_a_fragment_that_is_the_whole(before: list[tuple[int, bytes]]) 
 
 @pytest.mark.parametrize("header", [FRAGMENT, ATOMIC])
 def test_fault_21_fragments_cut(header: tuple[int, bytes]) -> None:
-    """At every byte, before bytes that look like a fragment header."""
+    """Fragments are cut at every byte, before bytes that look like a fragment header."""
     whole = ethernet(ipv6(SEGMENT, extensions=[header]))
     for size in range(14 + 40, 14 + 48):
         bad(whole[:size], FrameReason.BAD_IP_HEADER)
@@ -257,7 +257,7 @@ def test_fault_21_fragments_cut(header: tuple[int, bytes]) -> None:
 
 
 def header_sums(frames: Sequence[bytes]) -> list[tuple[int, bool]]:
-    """Of each segment the sum of its headers, and whether its checksum is right."""
+    """Returns the header sum of each segment, and whether its checksum is right."""
     held = records(frames, [wiretap.ETHERNET] * len(frames))
     found, _, _ = find_segments(held, (1801,))
     data = held.buffer.tobytes()
@@ -296,7 +296,7 @@ HOSTS = [("10.0.0.1", "10.0.0.2"), ("255.255.255.255", "0.0.0.1"), ("fd00::1", "
 
 @pytest.mark.parametrize("packet", [ipv4(SEGMENT, sums=True), ipv6(SEGMENT, sums=True)])
 def test_fault_32_checksums_and_damage_to_any_byte(packet: bytes) -> None:
-    """Every bit of the segment and of both addresses counts."""
+    """A wrong byte anywhere in the segment or in the addresses makes the checksum wrong."""
     start = len(packet) - len(SEGMENT)
     addresses = range(12, 20) if start == 20 else range(8, 40)
     assert [right for _, right in header_sums([ethernet(packet)])] == [True]
@@ -340,7 +340,7 @@ def test_fault_23_padding_and_check_sequence(trailer: bytes) -> None:
 
 
 def test_fault_10_snaplen() -> None:
-    """The length is what IP says; the bytes are those that were captured."""
+    """`length` is the length in the IP header, `captured` the bytes in the file."""
     whole = ethernet(ipv4(tcp(bytes(1000), options=bytes(12))))
     for size in (14 + 20 + 20, 14 + 20 + 31, 14 + 20 + 32, 14 + 20 + 33, 500):
         seen = one(whole[:size])
@@ -389,7 +389,7 @@ def test_headers_that_lie() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_fault_69_any_damage_to_frames(seed: int) -> None:
-    """No exception; each frame is a segment, or rejected, or other traffic, whatever lies around it."""
+    """There is no exception; each frame is a segment, rejected or other traffic, independent of its neighbours."""
     rng = random.Random(seed)
     frames: list[bytes] = []
     links: list[int] = []

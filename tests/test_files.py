@@ -1,4 +1,4 @@
-"""Packed captures: what expands is kept, whatever comes after it, and however much is asked for at once."""
+"""Compressed captures: every byte that expands before a fault is kept, in reads of any size."""
 
 import gzip
 import random
@@ -15,7 +15,7 @@ from udfs.capture.files import detect_compression, open_source
 
 
 def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
-    """What a packed file expands to, read in odd sizes; the same in every size."""
+    """Returns content, fault and compression of a compressed file, which are the same in reads of any size."""
     path.write_bytes(data)
     kind, size = detect_compression(str(path))
     assert size == len(data)
@@ -50,7 +50,7 @@ def test_fault_24_packed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0.999, 0.5, 0.1])
 def test_fault_24_packed_and_cut(kept: float, tmp_path: Path) -> None:
-    """What expands is kept: nearly all that the kept bytes held."""
+    """Nearly all content of the remaining bytes is kept."""
     for data in (gzip.compress(CONTENT), zstd(CONTENT)):
         content, fault, _ = packed(tmp_path / "cut", data[: int(len(data) * kept)])
         assert fault in {CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION}
@@ -77,7 +77,7 @@ def test_fault_24_packed_and_more_behind(tmp_path: Path) -> None:
 
 
 def test_fault_24_member_across_a_chunk(tmp_path: Path) -> None:
-    """A second member is found wherever its first byte lies in what is read at once."""
+    """A second member is found when its first byte is the last of the bytes that are read together."""
     first = random.Random(3).randbytes((1 << 20) - 200)
     for shift in range(400):
         size = len(gzip.compress(first + bytes(shift), compresslevel=0))

@@ -1,4 +1,4 @@
-"""What ingest and replay need of Spark: the rows of a key come to one task, also above a union."""
+"""Ingest and replay rely on Spark to bring all rows of a key to one task, also behind a union."""
 
 from collections.abc import Iterable, Iterator
 

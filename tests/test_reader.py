@@ -1,4 +1,4 @@
-"""Reading captures: every format by itself, then any damage, at any block size and any split."""
+"""The capture reader: each format, then any damage, with any block size and any splits."""
 
 import random
 import struct
@@ -35,7 +35,7 @@ DAY = NEW_YEAR * BILLION
 
 
 class Bytes:
-    """Bytes as a source."""
+    """A source of bytes in memory."""
 
     def __init__(self, data: bytes, offset: int = 0) -> None:
         """Stand at the offset."""
@@ -50,7 +50,7 @@ class Bytes:
 
 
 class Read(NamedTuple):
-    """A record as it was read; `at` is the byte of the file where its data begins."""
+    """A record that was read; `at` is the byte of the file where its data begins."""
 
     at: int
     data: bytes
@@ -86,7 +86,7 @@ def steps(
 def read(
     data: bytes, *, cursor: Cursor | None = None, stop: int | None = None, size: int = SIZES[-1]
 ) -> tuple[list[Read], list[Fault]]:
-    """All records and all faults."""
+    """Returns all records and all faults."""
     records: list[Read] = []
     found: list[Fault] = []
     for rows, fault, _ in steps(data, cursor=cursor, stop=stop, size=size):
@@ -107,7 +107,7 @@ def unreadable(data: bytes) -> CaptureReason:
 
 
 def passed_over(data: bytes, low: int, high: int) -> bool:
-    """Whether the bytes are pcapng blocks one after another, in either byte order."""
+    """Returns whether the bytes are consecutive pcapng blocks, in either byte order."""
     while low < high:
         orders: tuple[Literal["little", "big"], ...] = ("little", "big")
         lengths = {int.from_bytes(data[low + 4 : low + 8], order): order for order in orders}
@@ -123,7 +123,7 @@ def passed_over(data: bytes, low: int, high: int) -> bool:
 
 
 def check(data: bytes, *, every_split: bool = False) -> tuple[list[Read], list[Fault]]:
-    """What is read, after holding it to the laws: whatever the block size, however split, no byte forgotten."""
+    """Returns records and faults: the same for any block size and any splits, and every byte is in one of them."""
     records, found = read(data)
     first = start(data)
     for size in SIZES[:-1]:
@@ -240,7 +240,7 @@ def test_fault_10_snaplen_cut() -> None:
 
 @pytest.mark.parametrize("offset", [0, 1_000_000_000])
 def test_fault_26_clocks(offset: int) -> None:
-    """Steps back, stands still, and passes 2^31 s: file order is kept."""
+    """The clock steps back, stands still and passes 2^31 s: records stay in file order."""
     seconds = [5, 4, 4, 4, 2**31, 2**31 + 1, 2**32 - 1 - offset, 0, 7]
     content = [Record(record.data, (second + offset) * BILLION) for record, second in zip(SOME, seconds, strict=False)]
     records, found = check(pcap(content, ns=True))
@@ -287,7 +287,7 @@ def test_empty_records() -> None:
 
 
 def test_tail_of_zeros() -> None:
-    """A file that its file system had allocated further than was written."""
+    """The file system allocated more bytes than were written."""
     data = pcap(SOME)
     records, found = check(data + bytes(10_000))
     assert [r.data for r in records] == BODIES
@@ -295,7 +295,7 @@ def test_tail_of_zeros() -> None:
 
 
 def test_capture_inside_a_capture() -> None:
-    """A file transfer of a capture: the records in the packets' bodies are no records."""
+    """A capture holds the transfer of another capture, whose records are not records of this file."""
     inner = pcap(SOME[:4])
     outer = wiretap.records(
         [BODIES[0], inner, *(inner[at : at + 1000] for at in range(0, len(inner), 1000)), BODIES[1]]
@@ -387,7 +387,7 @@ def test_fault_15_unknown_interface() -> None:
 
 
 def test_fault_15_damaged_interface_keeps_its_number() -> None:
-    """Records of the one behind it are not given to it, nor its own to another."""
+    """Records keep their interface when the description of an earlier interface is damaged."""
     bad = interface(link=wiretap.SLL)[:-4] + bytes(4)
     data = section() + bad + interface() + enhanced(BODIES[0]) + enhanced(BODIES[1], number=1)
     records, found = check(data, every_split=True)
@@ -395,8 +395,8 @@ def test_fault_15_damaged_interface_keeps_its_number() -> None:
     assert places(found) == [(CaptureReason.BAD_BLOCK, len(section()), len(bad))]
 
 
-def test_fault_15_faults_of_many_blocks_are_told_once() -> None:
-    """However the file is split: a fault belongs to the split that holds it."""
+def test_fault_15_faults_of_many_blocks_are_reported_once() -> None:
+    """Each fault is reported by the one split that holds it, however the file is split."""
     content = b"".join(enhanced(body, number=i % 2) for i, body in enumerate(BODIES * 5))
     records, found = check(section() + interface() + content, every_split=True)
     assert (len(records), len(found)) == (30, 30)
@@ -410,7 +410,7 @@ def test_fault_15_captured_length_beyond_its_block() -> None:
 
 
 def test_fault_15_numbers_like_the_ends_of_a_block() -> None:
-    """Behind a damaged block, in two payloads: what lies between them is not swallowed."""
+    """Two payloads behind a damaged block hold the ends of a false block: the records between them are still read."""
     between = enhanced(BODIES[1]) + enhanced(BODIES[2])
     length = 8 + 20 + 4 + len(between) + 28 + 40
     first = enhanced(bytes(12) + struct.pack("<II", 4, length) + bytes(20))
@@ -449,7 +449,7 @@ def test_fault_17_check_sequence_in_the_link_type() -> None:
 
 
 def damaged(rng: random.Random, parts: list[bytes], *, header: int) -> tuple[bytes, set[int]]:
-    """The parts with some of them damaged, far enough apart; and which."""
+    """Returns the parts with some of them damaged, far enough apart, and the indices of these."""
     hurt: set[int] = set()
     at = rng.randrange(1, 6)
     while at < len(parts) - 4:
@@ -482,7 +482,7 @@ def damaged(rng: random.Random, parts: list[bytes], *, header: int) -> tuple[byt
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
 def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
-    """No record is lost that was not damaged, and no byte is forgotten."""
+    """Only damaged records are lost, and every byte is in a record or a fault."""
     rng = random.Random(seed)
     content = frames(rng, 60, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
     order = rng.choice("<>")
@@ -505,7 +505,7 @@ def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_fault_69_random_bytes_wrong(seed: int) -> None:
-    """At any density: no exception, and the laws hold."""
+    """Wrong bytes at any density cause no exception, and every byte is in a record or a fault."""
     rng = random.Random(seed)
     content = frames(rng, 150, smallest=14, largest=rng.choice([60, 400, 1514]))
     data = bytearray(rng.choice([pcap(content), pcap(content, modified=True, order=">"), pcapng(content)]))
@@ -566,7 +566,7 @@ def test_time_is_linear_pcapng(what: str, size: int) -> None:
 
 
 class Endless:
-    """Many records, of which some are damaged, made as they are read."""
+    """A source that makes many records as they are read, some of them damaged."""
 
     def __init__(self, size: int) -> None:
         """Give so many bytes."""
@@ -582,7 +582,7 @@ class Endless:
 
 
 def test_fault_25_memory_is_bounded() -> None:
-    """Far behind 2 GiB, whatever the size of the file and however often it is damaged."""
+    """Memory is bounded far behind 2 GiB, in a file with damage everywhere."""
     first = replace(start(pcap_header()), offset=5 << 30)
     tracemalloc.start()
     last = first
