@@ -1,7 +1,7 @@
-"""Measure everything that is promised of speed, beside what a user would do today: `python -m jobs.bench.benchmark`.
+"""Measures the whole pipeline beside tshark with a dissector: `python -m jobs.bench.benchmark`.
 
-All in one run, on simulated traffic. CPU time is that of all processes: it says what a stage costs, not how long it
-takes on so many cores. Start-up counts apart: what a capture a quarter as large costs is taken off both sides.
+Everything runs on simulated traffic, in one go. CPU time is that of all processes: the cost of a stage, not how long it
+takes on so many cores. Start-up counts separately: the cost of a capture a quarter as large is subtracted on both sides.
 """
 
 import argparse
@@ -62,14 +62,14 @@ _EVENTS = {"enabled": "true", "compress": "false", "rolling.enabled": "false"}
 
 
 class Capture(NamedTuple):
-    """A capture and its size in MB."""
+    """Holds a capture and its size in MB."""
 
     path: Path
     megabytes: float
 
 
 class Night(NamedTuple):
-    """What each stage cost on a capture."""
+    """Holds the cost of each stage on a capture."""
 
     capture: Capture
     warehouse: Path
@@ -77,22 +77,22 @@ class Night(NamedTuple):
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all stages."""
+        """Returns the CPU seconds of all stages."""
         return sum(cost.cpu_s for cost in self.stages.values())
 
     @property
     def wall_s(self) -> float:
-        """Seconds of all stages."""
+        """Returns the wall seconds of all stages."""
         return sum(cost.wall_s for cost in self.stages.values())
 
     @property
     def wall_s_per_mb(self) -> float:
-        """Seconds of all stages for each MB of the capture."""
+        """Returns the wall seconds of all stages for each MB of the capture."""
         return self.wall_s / self.capture.megabytes
 
 
 def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
-    """A capture of about so many MB; one sender has the share `largest` of all messages, if that is not 0."""
+    """Simulates a capture of about so many MB; one sender has the share `largest` of all messages, unless that is 0."""
     messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
     simulate(
         str(folder),
@@ -108,21 +108,21 @@ def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Captur
 
 
 def night(spark: SparkSession, capture: Capture, *, bodies: str = "drop") -> Night:
-    """Run the stages on a capture, into a warehouse beside it."""
+    """Runs the stages on a capture, into a warehouse next to it."""
     warehouse = capture.path.with_name(f"warehouse-{bodies}")
     config = Config.load({"captures": [str(capture.path)], "warehouse": str(warehouse), "bodies": bodies}, None)
     return Night(capture, warehouse, {name: measured(run, spark, config) for name, run in _STAGES.items()})
 
 
 class Peer(NamedTuple):
-    """What tshark with a dissector cost, and how many transactional messages it found."""
+    """Holds the cost of tshark with a dissector, and the number of transactional messages it found."""
 
     cost: Cost
     messages: int
 
 
 def peer(tshark: str, capture: Capture) -> Peer:
-    """The capture's transactional messages as tab-separated values, by tshark with a dissector written in Lua."""
+    """Extracts the capture's transactional messages as tab-separated values, by tshark with a dissector in Lua."""
     table = capture.path.with_name("peer.tsv")
     options = [option for name in _PEER_FIELDS for option in ("-e", name)]
     command = [tshark, "-X", f"lua_script:{_PEER}", "-r", str(capture.path), "-Y", "msmq.number", "-T", "fields"]
@@ -136,7 +136,7 @@ def peer(tshark: str, capture: Capture) -> Peer:
 
 
 def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
-    """Markdown: from capture to verdicts beside the peer; of each pair the first is the base, a quarter as large."""
+    """Returns Markdown on capture to verdicts, beside tshark; of each pair the first is the base, a quarter as large."""
     base, large = (pair.capture.megabytes for pair in dropped)
     costs = {
         "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
@@ -160,7 +160,7 @@ def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tu
 
 
 def profile(large: Night, log: Path) -> list[str]:
-    """Markdown: where the time of each stage goes, and the bytes that it moves for each byte of capture."""
+    """Returns Markdown on the time of each stage, and the bytes it moves for each byte of the capture."""
     lines = [
         "| stage | wall s | CPU s, Python | CPU s, JVM | bytes shuffled | through Arrow | written, of the capture's |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -172,7 +172,7 @@ def profile(large: Night, log: Path) -> list[str]:
 
 
 def growth(nights: list[tuple[Night, float]]) -> list[str]:
-    """Markdown: what nights cost as captures grow, the base first, and the most that a worker had held by then."""
+    """Returns Markdown on how cost and memory grow with the capture; the base comes first."""
     base = nights[0][0]
     heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
     lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
@@ -187,7 +187,7 @@ def growth(nights: list[tuple[Night, float]]) -> list[str]:
 
 
 def model(small: Night, middle: Night, large: Night) -> list[str]:
-    """Markdown: each stage's cost as a fixed part and one for each GB, of two nights, and how it fits the third."""
+    """Returns Markdown on each stage's fixed cost and cost a GB, from two nights, and how well they predict a third."""
     lines = [
         f"| stage | fixed, CPU s | CPU s per GB | predicted for {middle.capture.megabytes:.0f} MB | measured | error |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -203,7 +203,7 @@ def model(small: Night, middle: Night, large: Night) -> list[str]:
 
 
 def small_nights(folder: Path) -> list[str]:
-    """Markdown: a night with one small capture and a second one with nothing new, each in a process of its own."""
+    """Returns Markdown on a night with one small capture and one with nothing new, each in its own process."""
     capture = simulated(folder, _SMALL_MB)
     command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
     lines = ["| a process of its own | wall s |", "| --- | ---: |"]
@@ -220,10 +220,9 @@ def small_nights(folder: Path) -> list[str]:
 
 
 def decoding(warehouse: Warehouse) -> list[str]:
-    """Markdown: messages per core-second of both decoding paths outside Spark, and how many take the slow one.
+    """Returns Markdown on the rates of both decoders outside Spark, and the share of packets that take the slow one.
 
-    The bodies of the packets are not among what is stored of them. Batches are as large as Spark's, and the process has
-    the environment that Spark gives its workers.
+    Bodies are not part of the stored packets. Batches are as large as Spark's, in the environment of Spark's workers.
     """
     of_messages = F.col("packet_type") == PacketType.USER_MESSAGE.value
     stored = warehouse.read(PACKETS).where(of_messages).limit(_SAMPLE).toArrow()
@@ -243,7 +242,7 @@ def decoding(warehouse: Warehouse) -> list[str]:
 
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
-    """Messages per core-second, in batches of so many rows and one by one."""
+    """Returns messages per core-second, in batches of so many rows and one by one."""
     schema = to_arrow_schema(MESSAGES.spark)
     batches = stored.combine_chunks().to_batches(rows)
     alone = [
@@ -256,7 +255,7 @@ def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
 
 
 def decoding_in_spark(warehouse: Warehouse) -> list[str]:
-    """Markdown: CPU time of a message to be read, to be handed to Python and decoded there, and to come back."""
+    """Returns Markdown on the CPU time of a message: read, handed to Python, decoded there, and returned."""
     packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
     count, schema = packets.count(), to_arrow_schema(MESSAGES.spark)
     ways = {
@@ -280,7 +279,7 @@ def decoding_in_spark(warehouse: Warehouse) -> list[str]:
 
 
 def _ending_here(work: Callable[[pa.RecordBatch], object]) -> Pass:
-    """A pass that does this to each batch, and hands nothing back."""
+    """Returns a pass that does this to each batch, and returns no rows."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
@@ -296,7 +295,7 @@ def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
 
 
 def _cpu(work: Callable[[], Any]) -> float:
-    """The least CPU time of this process for it, of several goes."""
+    """Returns the least CPU time of this process for the work, of several runs."""
     times = []
     for _ in range(_GOES):
         began = time.process_time()
@@ -306,7 +305,7 @@ def _cpu(work: Callable[[], Any]) -> float:
 
 
 def benchmark(folder: Path, megabytes: int, largest: int) -> str:
-    """Markdown: everything, on captures of about so many MB and up to `largest`, made in the folder."""
+    """Returns Markdown on everything, with captures of about `megabytes` and up to `largest` MB, made in the folder."""
     events = folder / "events"
     events.mkdir()
     settings = [f"--conf spark.eventLog.{name}={value}" for name, value in (_EVENTS | {"dir": events.as_uri()}).items()]
@@ -378,7 +377,7 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
 
 
 def main() -> int:
-    """Run the benchmark; returns the exit code."""
+    """Runs the benchmark and returns the exit code."""
     parser = argparse.ArgumentParser("python -m jobs.bench.benchmark", allow_abbrev=False)
     parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
     parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")

@@ -1,4 +1,4 @@
-"""What work costs: wall and CPU time of all processes of a run, memory of its workers, bytes that Spark moved."""
+"""Measures wall and CPU time of all processes of a run, memory of its workers, and bytes that Spark moved."""
 
 import json
 import os
@@ -14,7 +14,7 @@ _PYTHON_METRICS = ("data sent to Python workers", "data returned from Python wor
 
 
 class Cost(NamedTuple):
-    """What a piece of work took: when it began and ended (seconds since 1970), CPU seconds of Python and of the JVM."""
+    """Holds the cost of some work: begin and end (seconds since 1970), CPU seconds of Python and of the JVM."""
 
     began: float
     ended: float
@@ -23,17 +23,17 @@ class Cost(NamedTuple):
 
     @property
     def wall_s(self) -> float:
-        """Seconds from its beginning to its end."""
+        """Returns the seconds from begin to end."""
         return self.ended - self.began
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all processes."""
+        """Returns the CPU seconds of all processes."""
         return self.python_s + self.jvm_s
 
 
 class Moved(NamedTuple):
-    """Bytes that a piece of work wrote for a shuffle, sent through Arrow (both ways) and wrote to tables."""
+    """Holds the bytes that some work wrote for a shuffle, sent through Arrow (both ways) and wrote to tables."""
 
     shuffled: int
     through_arrow: int
@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
 
 def cpu_seconds() -> tuple[float, float]:
-    """User and system time of this process's family, of Python and of the JVM, those that have ended included."""
+    """Returns user and system time of this process and its descendants, ended ones included, for Python and the JVM."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, tuple[bool, int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -62,7 +62,7 @@ def cpu_seconds() -> tuple[float, float]:
 
 
 def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
-    """What it costs to do this."""
+    """Runs the work and returns its cost."""
     began, (python_s, jvm_s) = time.time(), cpu_seconds()
     work(*arguments)
     after_python_s, after_jvm_s = cpu_seconds()
@@ -70,9 +70,9 @@ def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
 
 
 def watched_workers(every_s: float = 1.0) -> Callable[[], float]:
-    """Watch Python workers from now on; what is returned tells the most memory, in MB, that one has held so far.
+    """Watches Python workers from now on; the returned function gives the most memory, in MB, that one has held.
 
-    They are looked at so often because Spark ends a worker that has rested for a minute.
+    It looks often, because Spark ends a worker that has been idle for a minute.
     """
     most = 0.0
 
@@ -87,7 +87,7 @@ def watched_workers(every_s: float = 1.0) -> Callable[[], float]:
 
 
 def _peak_worker_mb() -> float:
-    """Most memory, in MB, that a worker has held at once, of those that live."""
+    """Returns the most memory, in MB, that a living worker has held at once."""
     peaks = [0]
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -100,7 +100,7 @@ def _peak_worker_mb() -> float:
 
 
 def moved(log: Path, costs: Iterable[Cost]) -> list[Moved]:
-    """What Spark moved while each piece of work was done, from the event log of its session."""
+    """Returns what Spark moved during each piece of work, from the event log of its session."""
     tasks: list[tuple[float, Moved]] = []
     with log.open() as lines:
         for line in lines:
