@@ -1,7 +1,7 @@
 """Measures the whole pipeline beside tshark with a dissector: `python -m jobs.bench.benchmark`.
 
-Everything runs on simulated traffic, in one go. CPU time is that of all processes: the cost of a stage, not how long it
-takes on so many cores. Start-up counts separately: the cost of a capture a quarter as large is subtracted on both sides.
+Everything runs on simulated traffic, in one go. CPU time is that of all processes: the cost of a stage, not how long
+it takes on so many cores. Start-up counts separately: the cost of a capture a quarter as large is subtracted.
 """
 
 import argparse
@@ -42,10 +42,10 @@ from udfs.passes.options import Batches, Pass
 _APPLICATION = "msmq-replay benchmark"
 _SEED = 1
 _BODY = 1_000  # bytes of a message's body
-_BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body: some cross a router, and so the wire twice
+_BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
 _DISORDER = 0.001
 _HALF = 0.5
-_BASE = 0.25  # of the capture; queries on one of less than 64 MB are interpreted, and cost otherwise
+_BASE = 0.25  # of the capture; below 64 MB queries run without code generation, which costs differently
 _SMALL_MB = 1
 _SAMPLE = 100_000  # messages decoded outside Spark
 _SAMPLE_ALONE = 2_000
@@ -136,7 +136,7 @@ def peer(tshark: str, capture: Capture) -> Peer:
 
 
 def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
-    """Returns Markdown on capture to verdicts, beside tshark; of each pair the first is the base, a quarter as large."""
+    """Returns Markdown on capture to verdicts, beside tshark; the first of each pair is a quarter as large."""
     base, large = (pair.capture.megabytes for pair in dropped)
     costs = {
         "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
@@ -196,9 +196,9 @@ def model(small: Night, middle: Night, large: Night) -> list[str]:
         least, between, most = (found.stages[name].cpu_s for found in (small, middle, large))
         per_mb = (most - least) / (large.capture.megabytes - small.capture.megabytes)
         fixed = least - per_mb * small.capture.megabytes
-        foretold = fixed + per_mb * middle.capture.megabytes
-        off = foretold / between - 1
-        lines.append(f"| {name} | {fixed:.1f} | {per_mb * 1e3:.1f} | {foretold:.1f} | {between:.1f} | {off:+.0%} |")
+        predicted = fixed + per_mb * middle.capture.megabytes
+        off = predicted / between - 1
+        lines.append(f"| {name} | {fixed:.1f} | {per_mb * 1e3:.1f} | {predicted:.1f} | {between:.1f} | {off:+.0%} |")
     return lines
 
 
@@ -321,7 +321,7 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
         )
     )
     peak_mb = watched_workers()
-    # The JVM compiles for minutes, and what it compiled is cheap after.
+    # The JVM compiles for minutes, and runs faster afterwards.
     night(spark, simulated(folder / "warm", megabytes))
     steps = [(night(spark, capture), peak_mb()) for capture in (base, half, full)]
     dropped = steps[0][0], steps[-1][0]
@@ -332,7 +332,7 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
     decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
     ours = tables.read(MESSAGES).where("transactional").count()
-    spark.stop()  # its event log is whole now
+    spark.stop()  # completes the event log
     (log,) = events.iterdir()
     tshark = shutil.which("tshark")
     peers = (peer(tshark, base), peer(tshark, full)) if tshark else None
