@@ -1,8 +1,8 @@
-"""Coverage-guided fuzzing of the packet decoder with atheris, by hand: CONTRIBUTING.md says how.
+"""Fuzzes the packet decoder with atheris, guided by coverage; run by hand as CONTRIBUTING.md describes.
 
-The first byte of an input says how the rest becomes a packet and what is stored of it. It is decoded alone, with and
-without its body, and annotated; fifty at a time are decoded in one batch. A finding is an exception, or a value on
-which the ways do not agree; the message shows the packets.
+The first byte of an input selects how the rest becomes a packet and which of its bytes are stored. The packet is
+decoded alone, with and without its body, and annotated; batches of fifty go through the batch decoder. A finding is an
+exception or a difference between the decoders; the message shows the packets.
 """
 
 import random
@@ -33,7 +33,7 @@ _waiting: list[Stored] = []
 
 
 def packet_of(data: bytes) -> bytes:
-    """The packet that an input means: its version, signature and PacketSize set right unless it says otherwise."""
+    """Returns the packet of an input; its first byte may ask for correct version, signature and PacketSize."""
     how, packet = data[0], bytearray(data[1:])
     if how & _SIGNED:
         packet[0:1] = b"\x10"
@@ -44,7 +44,7 @@ def packet_of(data: bytes) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """Raise unless every way reads the packet, and alike."""
+    """Raises unless all decoders agree on the packet."""
     if not data:
         return
     packet = packet_of(data)
@@ -67,7 +67,7 @@ def check(data: bytes) -> None:
 
 
 def corpus(folder: Path) -> None:
-    """Write packets of every type to an empty folder, to begin from."""
+    """Writes packets of every type to an empty folder, as the initial corpus."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         return
@@ -79,7 +79,7 @@ def corpus(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # The first argument that is no option is the folder of the corpus, as libFuzzer has it.
+    # As in libFuzzer, the first argument that is not an option is the corpus folder.
     corpus(next(Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")))
     atheris.Setup(sys.argv, check)
     atheris.Fuzz()

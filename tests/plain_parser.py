@@ -1,4 +1,4 @@
-"""A third reader of packets, with `struct` alone and nothing of the project: the tables of the format, typed again.
+"""A third packet parser, with `struct` alone and no code of the project: the tables of the format, typed again.
 
 It reads sound packets only, whole ones, and raises on others. The order is that of the documents; numbers in the
 comments are sections of [MS-MQMQ] unless they say otherwise.
@@ -68,7 +68,7 @@ FLAGS = {0x1000: "VT_VECTOR | ", 0x2000: "VT_ARRAY | ", 0: ""}
 
 
 def parse(data: bytes) -> Row:
-    """The packet's type and every field by its column, but for `violations` and what says how it was stored."""
+    """Returns the packet's type and every field by column, without `violations` and the columns about storage."""
     version, _, flags, signature, size, reach = unpack_from("<BBHIII", data)  # 2.2.19.1
     assert (version, signature) == (0x10, 0x524F494C)
     row: Row = {
@@ -91,7 +91,7 @@ def parse(data: bytes) -> Row:
 
 
 def internal(data: bytes) -> Row:
-    """[MS-MQQB] 2.2.1 and what follows it."""
+    """Parses an InternalHeader, [MS-MQQB] 2.2.1, and the header after it."""
     _, flags = unpack_from("<HH", data, 16)
     row: Row = {"internal_flags": flags, "internal_type": flags & 15, "connection_refused": bool(flags & 16)}
     if flags & 15 == 1:  # [MS-MQQB] 2.2.6
@@ -122,7 +122,7 @@ def internal(data: bytes) -> Row:
 
 
 def session(data: bytes, at: int) -> Row:
-    """2.2.20.4."""
+    """Parses a SessionHeader, 2.2.20.4."""
     ack, lowest, on_disk, sent, recoverable, window, _ = unpack_from("<HHIHHHH", data, at)
     return {
         "ack_sequence_number": ack,
@@ -135,7 +135,7 @@ def session(data: bytes, at: int) -> Row:
 
 
 def user_shaped(data: bytes, base_flags: int) -> Row:
-    """A UserMessage, OrderAck or FinalAck without its SessionHeader."""
+    """Parses a UserMessage, OrderAck or FinalAck without its SessionHeader."""
     source, address, receive, sent, message_id, flags = unpack_from("<16s16sIIII", data, 16)  # 2.2.19.2
     dq, aq, rq = flags >> 10 & 7, flags >> 13 & 7, flags >> 16 & 7
     row: Row = {
@@ -199,7 +199,7 @@ def user_shaped(data: bytes, base_flags: int) -> Row:
 
 
 def queue(data: bytes, at: int, code: int, hosts: dict[int, bytes | None]) -> tuple[str | None, int]:
-    """A queue's format name, and where it ends; 2.2.19.2."""
+    """Returns a queue's format name and where it ends, 2.2.19.2."""
     if code in (0, 1):
         return None, at
     if code == 5:
@@ -214,7 +214,7 @@ def queue(data: bytes, at: int, code: int, hosts: dict[int, bytes | None]) -> tu
 
 
 def transaction(data: bytes, at: int) -> tuple[Row, int]:
-    """2.2.20.5."""
+    """Parses a TransactionHeader, 2.2.20.5."""
     flags, sequence, number, previous = unpack_from("<IQII", data, at)
     row: Row = {
         "transaction_flags": flags,
@@ -235,7 +235,7 @@ def transaction(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def security(data: bytes, at: int) -> tuple[Row, int]:
-    """2.2.20.6."""
+    """Parses a SecurityHeader, 2.2.20.6."""
     flags, *sizes = unpack_from("<HHHHII", data, at)
     row: Row = {
         "security_flags": flags,
@@ -263,7 +263,7 @@ def security(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def sender(code: int, data: bytes) -> str | None:
-    """A SID, [MS-DTYP] 2.4.2, or a queue manager."""
+    """Returns a SID, [MS-DTYP] 2.4.2, or a queue manager GUID as text."""
     if code == 2 and len(data) == 16:
         return guid(data)
     if code != 1 or len(data) < 8 or data[0] != 1 or len(data) != 8 + 4 * data[1]:
@@ -274,7 +274,7 @@ def sender(code: int, data: bytes) -> str | None:
 
 
 def properties(data: bytes, at: int) -> tuple[Row, int]:
-    """2.2.19.3."""
+    """Parses a MessagePropertiesHeader, 2.2.19.3."""
     flags, units, code, correlation, *numbers = unpack_from("<BBH20s8I", data, at)
     body_type, tag, size, allocated, privacy, digest, cipher, extension = numbers
     body = at + 56 + 2 * units + extension
@@ -307,7 +307,7 @@ def properties(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def soap(data: bytes, at: int) -> tuple[Row, int]:
-    """2.2.20.7."""
+    """Parses a SoapHeader, 2.2.20.7."""
     row: Row = {}
     for section, part in ((0x320, "header"), (0x384, "body")):
         identifier, _, units = unpack_from("<HHI", data, at)
@@ -319,7 +319,7 @@ def soap(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def multi_queue(data: bytes, at: int) -> tuple[Row, int]:
-    """2.2.20.1."""
+    """Parses a MultiQueueFormatHeader, 2.2.20.1."""
     row: Row = {}
     for section, part in ((0x64, "destination"), (0xC8, "admin"), (0x12C, "response")):
         size, identifier, _, count = unpack_from("<IHHI", data, at)
@@ -332,7 +332,7 @@ def multi_queue(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def elements(data: bytes, at: int, count: int, end: int) -> list[str]:
-    """2.2.18.1.4."""
+    """Parses MQFFormatNameElements, 2.2.18.1.4."""
     names = []
     for _ in range(count):
         (code,) = unpack_from("<H", data, at)
@@ -353,7 +353,7 @@ def elements(data: bytes, at: int, count: int, end: int) -> list[str]:
 
 
 def kind(data: bytes, row: Row, *, order_queue: bool) -> Row:
-    """Which packet it is, [MS-MQQB] 3.1.5.1.1, and what the body of an acknowledgment says."""
+    """Returns the packet type, [MS-MQQB] 3.1.5.1.1, and the fields of an acknowledgment's body."""
     code = row["message_class"]
     ordering = order_queue and row["label"] == "QM Ordering Ack" and row["body_size"] == 36
     if not ordering or (code != 0xFF and code < 0x4000):
@@ -380,21 +380,21 @@ def kind(data: bytes, row: Row, *, order_queue: bool) -> Row:
 
 
 def guid(data: bytes) -> str:
-    """[MS-DTYP] 2.3.4.2."""
+    """Returns a GUID as text, [MS-DTYP] 2.3.4.2."""
     return str(UUID(bytes_le=data))
 
 
 def text(data: bytes) -> str:
-    """UTF-16LE up to its NUL."""
+    """Returns UTF-16LE up to its NUL as text."""
     return data.decode("utf-16-le", "replace").split("\0")[0]
 
 
 def direct(data: bytes) -> str:
-    """A direct format name."""
+    """Returns a direct format name."""
     name = text(data)
     return f"DIRECT={name[7:] if name[:7].upper() == 'DIRECT=' else name}"
 
 
 def private(data: bytes) -> str:
-    """A private format name."""
+    """Returns a private format name."""
     return f"PRIVATE={guid(data[:16])}\\{int.from_bytes(data[16:], 'little'):08x}"

@@ -1,4 +1,4 @@
-"""Random packets with every combination of headers, damage to them, and the batches of `packets` they make."""
+"""Makes random packets with any combination of headers, damages them, and stores them in batches of `packets`."""
 
 import random
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def _security(rng: random.Random) -> build.Security:
 
 
 def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
-    """A UserMessage with exactly these optional parts, all else random."""
+    """Returns a UserMessage with exactly these optional parts; everything else is random."""
     number = rng.choice([0, 1, 2, (1 << 32) - 1, rng.randrange(1 << 32)])
     body = rng.randbytes(rng.randrange(50))
     elements = [build.private_on(GUIDS[0], 7), build.direct("OS:x\\y"), build.public(GUIDS[1])]
@@ -111,7 +111,7 @@ def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
 
 
 def any_packet(rng: random.Random) -> bytes:
-    """A packet of any type."""
+    """Returns a packet of any type."""
     names = [None, "TCP:10.0.0.5\\PRIVATE$\\order_queue$", "OS:other\\queue"]
     source, peer = rng.sample(GUIDS, 2)
     number = rng.randrange(1, 1 << 32)
@@ -158,7 +158,7 @@ def any_packet(rng: random.Random) -> bytes:
 
 
 def damaged(rng: random.Random, packet: bytes) -> bytes:
-    """The packet with a few bytes changed, its start more often than its end; its size is left alone."""
+    """Returns the packet with a few bytes changed, more often near its start; its size does not change."""
     data = bytearray(packet)
     for _ in range(rng.choice([1, 1, 2, 5])):
         place = rng.randrange(12, min(len(data), rng.choice([64, 200, 1 << 20])))
@@ -167,7 +167,7 @@ def damaged(rng: random.Random, packet: bytes) -> bytes:
 
 
 def stored(packet: bytes, size: int | None = None) -> Stored:
-    """The packet as it is stored when bodies are dropped."""
+    """Returns the packet as stored when bodies are dropped."""
     size = len(packet) if size is None else size
     parsed = ParsedPacket.parse(packet, None, size)
     trailer = None if parsed.trailer_offset < 0 else packet[parsed.trailer_offset :]
@@ -175,7 +175,7 @@ def stored(packet: bytes, size: int | None = None) -> Stored:
 
 
 def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
-    """The packets as a batch of the table `packets`, one stream, one after the other."""
+    """Returns the packets as a batch of the table `packets`, one after the other on one stream."""
     count = len(packets)
     sizes = [size for _, _, size in packets]
     offsets = [sum(sizes[:0])]
@@ -200,7 +200,7 @@ _BESIDE = {column.name for column in (*COPIED_COLUMNS, DECODED_ALONE)}
 
 
 def tables(packets: Sequence[Stored], both: DecodedBatch | None = None) -> list[Any]:
-    """What the batch decoder makes of each packet: its type with the row of its table, or reason and detail."""
+    """Returns the batch decoder's result for each packet: its type with its row, or reason and detail."""
     both = DecodedBatch(batch(packets)) if both is None else both
     found: list[Any] = [None] * len(packets)
     for row in both.undecodable().to_pylist():

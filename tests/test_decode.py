@@ -1,4 +1,4 @@
-"""Decoding: the worked packets, damage of every kind, and the batch decoder held to the one-packet decoder."""
+"""Decodes the worked packets and damaged ones, and compares the batch decoder with the one-packet decoder."""
 
 import pickle
 import random
@@ -60,7 +60,7 @@ def patched(packet: bytes, offset: int, code: str, value: int) -> bytes:
 
 
 def resized(packet: bytes) -> bytes:
-    """The packet with PacketSize set to its length."""
+    """Returns the packet with PacketSize set to its length."""
     return patched(packet, 8, "I", len(packet))
 
 
@@ -69,7 +69,7 @@ def rows_of(table: Table, decoded: DecodedBatch) -> pa.RecordBatch:
 
 
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
-    """What the one-packet decoder says, once the batch decoder has said the same."""
+    """Returns the results of the one-packet decoder, and asserts that the batch decoder has the same."""
     expected = [decode_packet(*packet) for packet in packets]
     both = DecodedBatch(batch(packets))
     for one, row, line in zip(expected, tables(packets, both), both.offsets, strict=True):
@@ -82,7 +82,7 @@ def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
 
 
 def agree_without_bodies(packets: Sequence[bytes]) -> list[dict[str, Any] | DecodeError]:
-    """What both decoders say of the packets, once they have said the same of them without their bodies."""
+    """Returns the results of both decoders, and asserts that they are the same without the bodies."""
     whole, cut = [kept(packet) for packet in packets], [stored(packet) for packet in packets]
     with_bodies, without = DecodedBatch(batch(whole)), DecodedBatch(batch(cut))
     for table in DECODED_TABLES:
@@ -338,7 +338,7 @@ def test_truncated_packets_decode_alike_in_batch_and_alone() -> None:
 
 
 def lengths(packet: bytes) -> dict[str, tuple[int, str]]:
-    """Where the packet's length fields are, and their struct codes; a direct name's Count among them."""
+    """Returns the offsets of the packet's length fields and their struct codes, including the Count of direct names."""
     found = {}
     for line in annotate(packet).lines:
         if line.header and line.mask is None:
@@ -467,7 +467,7 @@ def test_bytes_that_are_not_stored_are_an_error() -> None:
 
 @dataclass(frozen=True)
 class Broken:
-    """A packet that decodes and breaks exactly these rules."""
+    """A decodable packet that breaks exactly these rules."""
 
     packet: bytes
     violations: tuple[Violation, ...]

@@ -1,4 +1,4 @@
-"""`msmq-replay decode-packet`: what it takes, what it prints, how it ends."""
+"""`msmq-replay decode-packet`: its arguments, its output and its exit codes."""
 
 import io
 import json
@@ -23,7 +23,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def own(packet: bytes) -> list[Line]:
-    """The lines that hold bytes of their own: no bits, and the body of an acknowledgment once."""
+    """Returns the lines with bytes of their own: no bits, and the body of an acknowledgment once."""
     bodies = {wire.ORDER_ACK_BODY, wire.FINAL_ACK_BODY}
     lines = [line for line in annotate(packet).lines if line.mask is None]
     twice = any(line.header in bodies for line in lines)

@@ -1,4 +1,4 @@
-"""The generated pages, and the declarations they are made of."""
+"""Compares the committed pages with the generated ones, and checks the declarations behind them."""
 
 import re
 from pathlib import Path

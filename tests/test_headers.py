@@ -1,4 +1,4 @@
-"""The worked packets, one field to a line, in both directions, and the layouts that `schemas.wire` gives."""
+"""Parses and builds the headers of the worked packets, and checks the layouts derived from `schemas.wire`."""
 
 import struct
 

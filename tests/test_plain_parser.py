@@ -1,4 +1,4 @@
-"""Three readers of one format: the decoder of batches, the decoder of single packets, and a plain one of the tests.
+"""Compares the batch decoder and the one-packet decoder with a third parser, which only the tests use.
 
 By hand, over as many packets as you like: `python tests/test_plain_parser.py 100000`.
 """
@@ -31,7 +31,7 @@ def three_agree(packets: list[bytes]) -> None:
 
 
 def some(seed: int) -> list[bytes]:
-    """One packet of every combination of optional headers, and as many again of any type."""
+    """Returns one packet per combination of optional headers, and as many random packets of any type."""
     rng = random.Random(seed)
     packets = [user_message(rng, parts) for parts in COMBINATIONS]
     return packets + [any_packet(rng) for _ in COMBINATIONS]

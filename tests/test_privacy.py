@@ -1,4 +1,4 @@
-"""Labels and names hidden under a key, and nothing of a capture taken for what it is not."""
+"""Labels and names are pseudonymized under a key, and text of a capture is never taken for markup or commands."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_equal_names_stay_equal_and_unreadable() -> None:
 
 
 def test_the_hash_is_hmac_sha_256() -> None:
-    """Case 2 of [RFC 4231] 4.3."""
+    """Compares with test case 2 of [RFC 4231] 4.3."""
     assert pseudonymize("what do ya want for nothing?", b"Jefe") == "hmac:5bdcc146bf60754e6a042426089575c7"
 
 

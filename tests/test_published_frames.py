@@ -1,4 +1,4 @@
-"""The frames published in [MS-MQQB] 4.1, as far as their bytes are known here; what is not known of them is CD.
+"""The frames published in [MS-MQQB] 4.1; bytes that are not known here are CD.
 
 Their annotations are wrong in places, and the bytes count (A-24 to A-27 of the project's reading of the documents).
 """

@@ -1,4 +1,4 @@
-"""The worked packets in a capture, whole and cut at every byte, through ingest and decode."""
+"""Ingests and decodes a capture of the worked packets, complete and truncated at every byte."""
 
 import struct
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _SHORTEST = 16
 
 
 def cuts() -> Iterator[tuple[str, bytes]]:
-    """Each packet whole; the first five cut at every byte too, and cut with a PacketSize that agrees with the cut."""
+    """Returns every packet; also the first five truncated at every byte, with and without an adjusted PacketSize."""
     for name, packet in EXAMPLES.items():
         yield f"{name} whole", packet
         if name > "E":
@@ -34,7 +34,7 @@ def cuts() -> Iterator[tuple[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
-    """The tables' rows by what was on their stream: one stream for each packet or cut."""
+    """Returns the rows of the tables by the content of their stream: one stream per packet or truncated packet."""
     folder = tmp_path_factory.mktemp("worked")
     names: dict[int, str] = {}
     frames = []

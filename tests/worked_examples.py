@@ -1,4 +1,4 @@
-"""Worked packets of every kind, assembled by hand, one field to a line. Padding bytes are CD: they are arbitrary."""
+"""Worked packets of every kind, assembled by hand, one field to a line. Padding bytes are arbitrary, here CD."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""One packet, given as hexadecimal or in a file, as an annotated tree; needs no Spark."""
+"""Prints one packet, given as hexadecimal or in a file, as an annotated tree; needs no Spark."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the packet; returns the exit code: 0, also for a packet that cannot be decoded, and 2 for wrong use."""
+    """Prints the packet; returns exit code 0, also for a packet that cannot be decoded, and 2 for wrong usage."""
     parser = argparse.ArgumentParser("msmq-replay decode-packet", allow_abbrev=False)
     parser.add_argument(
         "packet",
@@ -34,10 +34,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_packet(words: Sequence[str]) -> bytes:
-    """The packet's bytes that the words of the command line mean.
+    """Returns the bytes of the packet that the command line names or spells out.
 
     Raises:
-        UsageError: they are neither a readable file nor hexadecimal, or there is no byte.
+        UsageError: the words are neither a readable file nor hexadecimal, or there is no byte.
     """
     text = " ".join(words)
     if text == "-":
@@ -45,12 +45,12 @@ def read_packet(words: Sequence[str]) -> bytes:
     else:
         try:
             content = Path(text).read_bytes() if Path(text).exists() else text.encode()
-        except OSError:  # also of a name that is too long: the hexadecimal of a large packet
+        except OSError:  # for example a name too long: the hexadecimal of a large packet
             content = text.encode()
         if content == text.encode() and parse_hex(content) is None:
             raise UsageError(f"{text!r} is neither a file nor hexadecimal.")
     data = parse_hex(content)
-    # A packet begins with 0x10 and its signature is no hexadecimal: bytes cannot be taken for digits.
+    # A binary packet cannot be mistaken for digits: it begins with 0x10, which is no digit.
     data = content if data is None else data
     if not data:
         raise UsageError("There is no packet: give at least one byte.")
@@ -58,7 +58,7 @@ def read_packet(words: Sequence[str]) -> bytes:
 
 
 def parse_hex(content: bytes) -> bytes | None:
-    """The bytes that hexadecimal digits mean, blanks, colons, commas and 0x left out; None when it is no such text."""
+    """Returns the bytes that hexadecimal spells, ignoring blanks, colons, commas and 0x; None for any other text."""
     digits = re.sub(rb"0[xX]|[\s:,]", b"", content)
     return bytes.fromhex(digits.decode()) if re.fullmatch(rb"(?:[0-9a-fA-F]{2})*", digits) else None
 

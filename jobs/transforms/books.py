@@ -1,4 +1,4 @@
-"""The conservation laws: what went into each step against what came out of it."""
+"""Checks the conservation laws: the input of each step equals its output, quarantine included."""
 
 from functools import reduce
 
@@ -9,7 +9,7 @@ from schemas.ingest import Law, Stage
 
 
 def balance_records(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """Records read = MSMQ segments + other traffic + quarantined records, for each capture."""
+    """Returns BOOKS rows: records read = MSMQ segments + other traffic + quarantined records, per capture."""
     rejected = (
         quarantine.where(F.col("stage") == Stage.FRAME.value).groupBy("capture_id").agg(F.count("*").alias("rejected"))
     )
@@ -20,14 +20,14 @@ def balance_records(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
 
 
 def balance_bytes(streams: DataFrame, packets: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """Bytes recovered = bytes in packets + bytes in quarantine of stage framing, for each stream."""
+    """Returns BOOKS rows: bytes recovered = bytes in packets + bytes quarantined by framing, per stream."""
     framing = quarantine.where(F.col("stage") == Stage.FRAMING.value)
     parts = packets.select("stream_id", F.col("size").alias("bytes")).unionByName(
         framing.select("stream_id", F.col("length").alias("bytes"))
     )
     sums = parts.groupBy("stream_id").agg(F.sum("bytes").alias("accounted"))
     recovered = streams.select("stream_id", F.col("recovered_bytes"))
-    # A stream on either side alone is a finding too: hence the outer join.
+    # A stream on only one side is unbalanced too, hence the outer join.
     return recovered.join(sums, "stream_id", "full").select(
         *_law(Law.BYTES, F.lit(None), F.col("stream_id")),
         *_sides(F.coalesce("recovered_bytes", F.lit(0)), F.coalesce("accounted", F.lit(0))),
@@ -35,7 +35,7 @@ def balance_bytes(streams: DataFrame, packets: DataFrame, quarantine: DataFrame)
 
 
 def balance_packets(packets: DataFrame, decoded: list[DataFrame], quarantine: DataFrame) -> DataFrame:
-    """Packets = messages + acks + handshakes + session acks + quarantine of stage decode, for each stream."""
+    """Returns BOOKS rows: packets = rows of the decoded tables + packets quarantined by decode, per stream."""
     undecodable = quarantine.where(F.col("stage") == Stage.DECODE.value)
     ends = [rows.select("stream_id") for rows in (*decoded, undecodable)]
     accounted = reduce(DataFrame.unionAll, ends).groupBy("stream_id").agg(F.count("*").alias("accounted"))

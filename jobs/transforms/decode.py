@@ -1,4 +1,4 @@
-"""From packets to what is in them."""
+"""Decodes packets into table rows, and quarantines those that cannot be decoded."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -10,13 +10,13 @@ from udfs import on_spark
 
 
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """Rows of `table`, one per packet of a type that belongs there; names hidden if there is a key."""
+    """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
     types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
     return on_spark.decode_packets(packets.where(F.col("packet_type").isin(types)), table, key)
 
 
 def quarantine_undecodable(packets: DataFrame, raw_kept: int) -> DataFrame:
-    """Rows of QUARANTINE, one per packet that the documents do not let us decode."""
+    """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
     unknown = on_spark.explain_undecodable(packets.where(F.col("packet_type") == PacketType.UNKNOWN.value))
     return unknown.select(
         F.lit(Stage.DECODE.value).alias("stage"),

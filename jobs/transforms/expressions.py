@@ -43,7 +43,7 @@ def row_key(of: str = "") -> Column:
 def name_hashes(*names: str, prefix: str) -> list[Column]:
     """Returns hashes `<prefix>_no` and `<prefix>_check` of names: windows partitioned by text cost far more.
 
-    96 bits: of a thousand million names, two are alike in one of a hundred thousand million warehouses.
+    The hashes have 96 bits: among 10^9 names, two collide with a probability of about 10^-11.
     """
     return [F.xxhash64(*names).alias(f"{prefix}_no"), F.hash(*names).alias(f"{prefix}_check")]
 
@@ -59,7 +59,7 @@ def unsigned(signed: Column) -> Column:
 
 
 def tx_sequence(tx_sequence_id: Column) -> Column:
-    """A TxSequenceID (U64) as text: its time stamp in UTC and its ordinal, such as `2026-03-02T07:59:41Z#3`.
+    """Returns a TxSequenceID (U64) as text: its time stamp in UTC and its ordinal, such as `2026-03-02T07:59:41Z#3`.
 
     The session's time zone has no influence. Null for null.
     """
