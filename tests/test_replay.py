@@ -16,7 +16,6 @@ from replay_tables import NULL, T0, Tables, fates, replay, summarised
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
 from jobs.transforms.summaries.sequences import summarize_sequences
-from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 
@@ -385,56 +384,3 @@ def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     first, second = summarize_sequences(result).orderBy("tx_sequence_id").collect()
     assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
     assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)
-
-
-def test_a_transaction_id_is_used_again_and_a_torn_one_flagged(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    tables.stream("0>", "a", "b")
-    marks = ((True, False), (False, True), (True, False), (False, False), (True, True))
-    for i, (first, last) in enumerate(marks):
-        tables.message(("0>", 2 * i), T0 + i, (S1, i + 1, i), tx_first=first, tx_last=last, tx_transaction_id=7)
-    tables.message(("0>", 3), T0, (S1, 2, 1), tx_first=False, tx_last=True, tx_transaction_id=7)  # a resend
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("instance").collect()
-    assert [(row.instance, row.messages, row.accepted, row.torn) for row in rows] == [
-        (1, 2, 2, False),
-        (2, 2, 2, True),  # its LM was not seen
-        (3, 1, 1, False),
-    ]
-    assert [(row.first_message_id, row.last_message_id, row.witness) for row in rows] == [
-        ("source\\1", "source\\2", ["0>@0", "0>@2"]),
-        ("source\\3", "source\\4", ["0>@4", "0>@6", "0>@8"]),  # the message behind is another transaction's
-        ("source\\5", "source\\5", ["0>@8"]),
-    ]
-    assert {row.scope_key for row in rows} == {"queue source queue"}
-    assert {int(row.tx_sequence_id) for row in rows} == {S1}
-
-
-def test_a_transaction_torn_between_connections_names_its_neighbours_there(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    marks = (("0>", 7, True, False), ("1>", 8, True, True), ("0>", 9, False, True))
-    for i, (stream, transaction, first, last) in enumerate(marks):
-        if i < 2:
-            tables.stream(stream, "a", "b")
-        columns = {"tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
-        tables.message((stream, i), T0 + i, (S1, i + 1, i), **columns)
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
-    assert [(row.torn_by_sender, row.witness) for row in rows] == [
-        (True, ["0>@0", "1>@1"]),
-        (False, ["1>@1"]),
-        (True, ["0>@2", "1>@1"]),
-    ]
-
-
-def test_an_interleaved_transaction_of_two_queues_names_what_is_between(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    tables.stream("0>", "a", "b")
-    marks = (("a", 1, 7, True, False), ("a", 2, 8, True, True), ("a", 3, 7, False, False), ("b", 1, 9, True, True))
-    for i, (queue, number, transaction, first, last) in enumerate((*marks, ("b", 2, 7, False, True))):
-        columns = {"destination_queue": queue, "tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
-        tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
-    assert [(row.interleaved, row.witness) for row in rows] == [
-        (True, ["0>@0", "0>@4", "0>@1"]),
-        (False, ["0>@1"]),
-        (False, ["0>@3"]),
-    ]

@@ -99,7 +99,7 @@ def _counts(outcomes: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
 
 
 def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
-    """The figures of the night."""
+    """Returns the figures of the period."""
     counts = _counts(rows["outcomes"], "verdict")
     of = {verdict: counts[(verdict,)] for verdict in _VERDICTS}
     files = [row for row in rows["caveats"] if row["what"].startswith("capture ")]
@@ -123,7 +123,7 @@ def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
 
 
 def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
-    """Listed sessions by `session_id`, the worst first, with their coverage and the numbers of their pictures."""
+    """Returns the listed sessions by `session_id`, the worst first, with their coverage and the numbers of their pictures."""
     covered = {row["session_id"]: row for row in rows["coverage"]}
     drawn: dict[str, Rows] = defaultdict(list)
     points = _grouped(rows["points"], _PICTURE)
@@ -146,7 +146,7 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
 
 
 def _covered(session: Row, covered: Row) -> float | None:
-    """The share of its bytes that can be read, as the table says or as bytes recovered and missing do."""
+    """Returns the share of a session's bytes that became packets: the column, else recovered of all bytes."""
     if session.get("byte_coverage") is not None:
         return float(session["byte_coverage"])
     sent = covered["recovered_bytes"] + session["missing_bytes"]
@@ -154,12 +154,12 @@ def _covered(session: Row, covered: Row) -> float | None:
 
 
 def _short(queue_manager: str) -> str:
-    """The first part of a GUID; an address whole."""
+    """Returns the first part of a GUID; a whole address."""
     return queue_manager.partition("-")[0]
 
 
 def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
-    """The listed findings of a severity and kind, the largest first, each with the rows that its witness names."""
+    """Returns the listed findings of a severity and kind, the largest first, each with the rows that its witness names."""
     held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
     def witness(text: str) -> Row:
@@ -179,14 +179,14 @@ def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mappin
 
 
 def _caveats(rows: Rows) -> dict[str, Any]:
-    """What captures cannot show: sums by name, and the damages as rows."""
+    """Returns sums by name, and damaged or unusable input as rows."""
     sums = {row["what"]: row for row in rows if row["reason"] is None and not row["what"].startswith("capture ")}
     damages = sorted((row for row in rows if row["reason"] is not None), key=lambda row: (row["what"], row["reason"]))
     return {"sums": sums, "damages": damages}
 
 
 def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
-    """What the pictures are drawn from. Times are ms since 1970, or ms after a picture's first."""
+    """Returns the data of the pictures. Times are ms since 1970, or ms after a picture's first."""
     uris = sorted({row["uri"] for row in rows["uris"]})
     capture = {row["capture_id"]: uris.index(row["uri"]) for row in rows["uris"]}
     points, stairs, holes = (_grouped(rows[name], keys) for name, keys in _GROUPS)
@@ -202,7 +202,7 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
 
 
 def _over_time(outcomes: Rows, first: int, step: int) -> Row:
-    """Accepted, refused and unknown messages of each step that has any."""
+    """Returns accepted, refused and unknown messages per step, for steps with messages."""
     counts = _counts(outcomes, "step", "verdict")
     places = sorted({row["step"] for row in outcomes if row["step"] is not None})
     sums = {
@@ -232,7 +232,7 @@ def _grouped(rows: Rows, keys: Sequence[str]) -> dict[tuple[str, ...], Rows]:
 
 
 def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]) -> Row:
-    """One scope: columns of its messages by time, its OrderAcks, and the missing bytes of its session so far."""
+    """Returns one picture: columns of a scope's messages by time, its OrderAcks, and its session's missing bytes."""
     timed = sorted((row for row in points if row["captured_ns"] is not None), key=lambda row: row["captured_ns"])
     start = timed[0]["captured_ns"] if timed else 0
     sequences = sorted({row["tx_sequence_id"] for row in timed})
