@@ -123,7 +123,7 @@ def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
 
 
 def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
-    """Returns the listed sessions by `session_id`, the worst first, with their coverage and the numbers of their pictures."""
+    """Returns the listed sessions by `session_id`, the worst first, with coverage and the numbers of their pictures."""
     covered = {row["session_id"]: row for row in rows["coverage"]}
     drawn: dict[str, Rows] = defaultdict(list)
     points = _grouped(rows["points"], _PICTURE)
@@ -159,7 +159,7 @@ def _short(queue_manager: str) -> str:
 
 
 def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
-    """Returns the listed findings of a severity and kind, the largest first, each with the rows that its witness names."""
+    """Returns the listed findings of a severity and kind, the largest first, with the rows that each witness names."""
     held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
     def witness(text: str) -> Row:
