@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from schemas.ingest import CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
@@ -144,3 +144,65 @@ ASSEMBLED = StructType(
 """One row per stream, gap, packet, quarantined run of bytes, confirmed framed run, connection state, or connection that
 needs its payload; the other columns are null. `needs_payload`: the connection has to be assembled again from all its
 bytes or, with `rewind`, from an earlier state; its other rows do not count."""
+
+_LONG = {name: StructField(name, LONG) for name in ("capture", "frame", "first_ns", "last_ns", "from_offset")}
+_TEXT = {name: StructField(name, STRING) for name in ("capture_id", "uri", "endpoints", "stream_id", "state")}
+_PACKED, _REWIND = StructField("packed", BINARY), StructField("rewind", BOOL)
+_PLACE = [_LONG["first_ns"], _LONG["last_ns"], _TEXT["capture_id"]]
+
+CAPTURE_ID = StructType([_LONG["capture"], _TEXT["capture_id"]])
+"""A capture's rank and identifier."""
+
+FILE = StructType([_TEXT["uri"]])
+"""A file to index."""
+
+SPLIT = StructType(
+    [
+        *CAPTURE_ID,
+        _TEXT["uri"],
+        StructField("compression", STRING),
+        StructField("cursor", STRING),
+        StructField("stop", LONG),
+    ]
+)
+"""A byte range of a capture."""
+
+COUNTED = StructType(
+    [f for f in CAPTURES.spark if f.name not in (*_DERIVED, "ingested_at")]
+    + [StructField(name, LONG) for name in ("first_ns", "last_ns", "ingested_ns")]
+)
+"""A row of `captures` before it is written: times in ns."""
+
+HISTORY = StructType(
+    [
+        _PACKED,
+        _LONG["capture"],
+        *(StructField(f.name, f.dataType) for f in CONNECTION_STATES.spark if f.name != "packed"),
+        _TEXT["stream_id"],
+        StructField("instance", LONG),
+        _REWIND,
+    ]
+)
+"""What is known of a connection before it is assembled; in each row one of these.
+
+`capture`: rank of a capture of this run that holds segments of it. `state`: a row of `connection_states`. `stream_id`
+and `instance`: a stream. `rewind`: it is assembled again. None of them: a row of `connection_captures`."""
+
+PLANNED = StructType(
+    [
+        StructField("last", StructType([_PACKED, *_PLACE])),
+        StructField("held", StructType([_PACKED, *_PLACE])),
+        StructField("overtaken", StructType([_TEXT["endpoints"], _TEXT["capture_id"]])),
+        StructField("late", StructType([_PACKED, _REWIND])),
+        StructField("lost", StructType([_PACKED])),
+        StructField("read", StructType([_PACKED, _TEXT["capture_id"]])),
+        StructField("state", StructType([f for f in SEGMENTS.spark if f.name in (*SEGMENTS.key, "state")])),
+        StructField("stale", StructType([_PACKED, _TEXT["stream_id"], _LONG["from_offset"]])),
+    ]
+)
+"""What is decided about a connection; in each row one of these, the others null.
+
+`last`: place of its last capture. `held`: place of a capture of this run that holds segments of it. `overtaken`: key of
+a state that lacks one of these. `late`: one of these comes before captures that were read already, so that it is
+assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: what it
+resumes from, as a row of SEGMENTS that comes before all its others. `stale`: rows of a stream that are replaced."""

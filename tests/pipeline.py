@@ -1,34 +1,22 @@
-"""Whole captures through the passes of ingest, without Spark: what the tests of captures and of damage share."""
+"""Ingests captures in this process: what the tests of captures and of damage share."""
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import CLIENT, SERVER, Sent, msmq
 
-from schemas import staging
-from udfs.capture.records import Cursor
+from jobs.ingestion import flow
+from jobs.ingestion.in_process import InProcess
+from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.passes import preframe
-from udfs.passes.assemble import assemble_connections
-from udfs.passes.defragment import defragment
-from udfs.passes.extract import extract_splits
-from udfs.passes.index import index_files
-from udfs.passes.options import CaptureFile, IngestOptions
+from udfs.passes.options import IngestOptions
 
-INDEX, FRAGMENTS, SEGMENTS = (
-    to_arrow_schema(table.spark) for table in (staging.INDEX, staging.FRAGMENTS, staging.SEGMENTS)
-)
-EXTRACTED, ASSEMBLED = to_arrow_schema(staging.EXTRACTED), to_arrow_schema(staging.ASSEMBLED)
-PACKET, FRAMED_PACKETS = to_arrow_schema(staging.PACKET), to_arrow_schema(staging.FRAMED_PACKETS)
+COUNTS = {"segments": "segment_count", "others": "other_count"}
 Row = dict[str, Any]
 
 
@@ -43,6 +31,8 @@ class Ingested(NamedTuple):
     counts: Counter[str]
     framed_runs: int
     needs_payload: int
+    rewinds: int
+    """Connections that were assembled again, and those of them from before their latest state."""
 
     def framed(self, source: str = "10.0.0.1") -> list[bytes]:
         """The packets that an address sent, in the order of the stream."""
@@ -55,141 +45,52 @@ class Ingested(NamedTuple):
 
 
 def index_captures(uris: Iterable[Path], options: IngestOptions) -> list[Row]:
-    """The rows of INDEX, in the order of the files."""
-    files = pa.RecordBatch.from_pydict({"uri": list(map(str, uris))})
-    return pa.Table.from_batches(index_files(options, INDEX)([files]), INDEX).to_pylist()  # type: ignore[no-any-return]
+    """Returns rows of INDEX in the order of the files."""
+    return flow.index_captures(InProcess(), [str(uri) for uri in uris], options)
 
 
 def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -> Ingested:
-    """All three passes; segments go to `assemble` in batches of so many rows."""
-    captures = index_captures(uris, options)
-    names = {rank: row["capture_id"] for rank, row in enumerate(captures)}
-    files = {rank: CaptureFile(row["capture_id"], row["uri"]) for rank, row in enumerate(captures)}
-    extracted = extract_captures(captures, options)
-    rows = assemble(extracted, files, options, batch=batch, final=False)
-    if needs_payload := [row["needs_payload"]["packed"] for row in rows if row["needs_payload"] is not None]:
-        bad = {row["endpoints"] for row in rows if row["needs_payload"] is not None}
-        rows = [row for row in rows if row["endpoints"] not in bad]
-        rows += assemble(
-            extract_captures(captures, options, only=needs_payload), files, options, batch=batch, final=True
-        )
-    runs = kind_of(rows, "framed_run")
-    packets = kind_of(rows, "packet") + unpack_runs(extracted, runs, files)
-    counts: Counter[str] = Counter({"segments": 0, "others": 0})
-    for row in reassemble_datagrams(extracted, options).to_pylist() + extracted.to_pylist():
-        counts.update({name: row[name] for name in ("segments", "others") if row[name]})
-    counts["segments"] += sum(row["seq"] is not None for row in reassemble_datagrams(extracted, options).to_pylist())
-    faults = [
-        {name: row[name] for name in ("stage", "reason", "detail", "length")}
-        | {"capture_id": names[row["capture"]], "frame_number": row["frame"] or None, "stream_id": None}
-        | {"stream_offset": row["offset"], "raw": row["payload"]}
-        for row in extracted.to_pylist() + reassemble_datagrams(extracted, options).to_pylist()
-        if row["stage"] is not None
-    ]
-    rank = {name: at for at, name in names.items()}
-    quarantine = kind_of(rows, "quarantine") + faults
-    for row in packets + quarantine:
-        row["capture"] = rank[row.pop("capture_id")]
+    """Ingests captures into new tables; rows name captures by their place in `uris`.
+
+    Sorted rows go to a pass in batches of so many.
+    """
+    given = [str(uri) for uri in uris]
+    found = ingest_more(InProcess(batch_rows=batch), given, options)
+    captures = sorted(found.captures, key=lambda row: given.index(row["uri"]))
+    ranks = {row["capture_id"]: at for at, row in enumerate(captures)}
 
     def order(row: Row) -> tuple[Any, ...]:
-        names = ("stage", "stream_id", "stream_offset", "frame_number")
-        return row.get("capture", 0), *((row.get(name) is not None, row.get(name)) for name in names)
+        names = ("capture", "stage", "stream_id", "stream_offset", "frame_number")
+        return tuple((row.get(name) is not None, row.get(name)) for name in names)
 
-    return Ingested(
-        captures,
-        sorted(kind_of(rows, "stream"), key=lambda row: str(row["stream_id"])),
-        sorted(kind_of(rows, "gap"), key=order),
-        sorted(packets, key=order),
-        sorted(quarantine, key=order),
-        counts,
-        len(runs),
-        len(needs_payload),
+    for row in found.packets + found.quarantine:
+        row["capture"] = ranks[row.pop("capture_id")]
+    return found._replace(
+        captures=captures,
+        streams=sorted(found.streams, key=lambda row: str(row["stream_id"])),
+        gaps=sorted(found.gaps, key=order),
+        packets=sorted(found.packets, key=order),
+        quarantine=sorted(found.quarantine, key=order),
     )
 
 
-SPLIT = pa.schema(
-    [
-        ("capture", pa.int64()),
-        ("uri", pa.string()),
-        ("compression", pa.string()),
-        ("cursor", pa.string()),
-        ("stop", pa.int64()),
-        ("only", pa.list_(pa.binary())),
-    ]
-)
-
-
-def extract_captures(
-    captures: list[Row], options: IngestOptions, only: list[bytes] | None = None, *, first: int = 0
-) -> pa.Table:
-    """What the splits of the captures hold, which are ranked from `first` on."""
-    splits = [
-        {"capture": rank, "cursor": cursor, "stop": stop, "only": only} | {n: row[n] for n in ("uri", "compression")}
-        for rank, row in enumerate(captures, first)
-        for cursor, stop in zip_longest(row["cursors"], map(offset, row["cursors"][1:]))
-    ]
-    rows = (
-        extract_splits(options, EXTRACTED, FRAMED_PACKETS)(iter([pa.RecordBatch.from_pylist(splits, SPLIT)]))
-        if splits
-        else []
-    )
-    return pa.Table.from_batches(rows, EXTRACTED)
-
-
-def reassemble_datagrams(extracted: pa.Table, options: IngestOptions) -> pa.Table:
-    """Segments out of IP fragments."""
-    found = [row["fragment"] for row in extracted.to_pylist() if row["fragment"] is not None]
-    found.sort(key=lambda row: (row["key"], row["capture"], row["frame"]))
-    fragments = pa.Table.from_pylist(found, FRAGMENTS).to_batches()
-    return pa.Table.from_batches(defragment(options, SEGMENTS)(iter(fragments)), SEGMENTS)
-
-
-def assemble(
-    extracted: pa.Table,
-    files: dict[int, CaptureFile],
-    options: IngestOptions,
-    *,
-    batch: int,
-    final: bool,
-    states: Mapping[bytes, str] = MappingProxyType({}),
-) -> list[Row]:
-    """The connections in what was extracted, put together from the states that some of them were in."""
-    segments = pa.concat_tables([extracted.select(SEGMENTS.names), reassemble_datagrams(extracted, options)])
-    segments = segments.filter(pc.field("seq").is_valid())
-    begun = [{"connection": packed, "capture": -1, "frame": 0, "state": state} for packed, state in states.items()]
-    segments = pa.concat_tables([segments, pa.Table.from_pylist(begun, SEGMENTS)])
-    keys = [("connection", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
-    ordered = segments.sort_by(keys).combine_chunks().to_batches(max_chunksize=batch)
-    passed = assemble_connections(options, files, ASSEMBLED, final=final)(iter(ordered))
-    rows: list[Row] = pa.Table.from_batches(passed, ASSEMBLED).to_pylist()
+def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) -> Ingested:
+    """Ingests the captures that are new into the engine's tables; returns the rows that were added."""
+    captures = flow.find_new_captures(engine, list(uris), options)
+    found = flow.extract(engine, captures, options)
+    assembled = flow.assemble(engine, found, options)
+    changes = flow.collect_changes(engine, found, assembled)
+    flow.write_rows(engine, changes)
+    flow.write_captures(engine, changes)
+    rows = assembled.rows.to_pylist()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
-    return rows
-
-
-def unpack_runs(extracted: pa.Table, places: list[Row], files: Mapping[int, CaptureFile]) -> list[Row]:
-    """The packets of these framed runs of what was extracted."""
-    held = extracted.filter(pc.field("packets").is_valid()).select(["capture", "frame", "packets"]).to_pylist()
-    packets = {(row["capture"], row["frame"]): row["packets"] for row in held}
-    rows = [
-        {"stream_id": place["stream_id"], "stream_offset": place["stream_offset"]}
-        | {"capture_id": files[place["capture"]].capture_id, "packets": packets[place["capture"], place["frame"]]}
-        for place in places
-    ]
-    batches = pa.Table.from_pylist(rows).to_batches() if rows else []
-    found: list[Row] = pa.Table.from_batches(preframe.unpack(PACKET)(batches), PACKET).to_pylist()
-    return found
-
-
-def kind_of(rows: list[Row], kind: str) -> list[Row]:
-    """The rows of one kind."""
-    return [row[kind] for row in rows if row[kind] is not None]
-
-
-def offset(cursor: str) -> int:
-    return Cursor.from_json(cursor).offset
-
-
-RUNS: list[tuple[int, int]] = []
+    streams, gaps, packets, quarantine = (
+        changes.added[table].to_pylist() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
+    )
+    counts = {kind: sum(changes.captures[name].to_pylist()) for kind, name in COUNTS.items()}
+    again = assembled.again["rewind"].to_pylist()
+    framed = sum(row["framed_run"] is not None for row in rows)
+    return Ingested(captures, streams, gaps, packets, quarantine, Counter(counts), framed, len(again), sum(again))
 
 
 WHOLE = IngestOptions(keep_bodies=True)
@@ -239,7 +140,6 @@ def look(tmp_path: Path, *captures: bytes, options: IngestOptions = WHOLE) -> In
                 assert again == found._replace(
                     captures=again.captures, framed_runs=again.framed_runs, needs_payload=again.needs_payload
                 )
-                RUNS.append((again.framed_runs, again.needs_payload))
     return found
 
 

@@ -75,14 +75,15 @@ def test_fault_26_times_do_not_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tags", [[], [0x8100]])
 def test_fault_27_28_seen_twice(tags: list[int], tmp_path: Path) -> None:
-    """By a mirror port, or from another place whose clock is two hours off: one stream, each packet once."""
+    """By a mirror port, or from another place whose clock is off: one stream, each packet once."""
     once = frames(TALK)
     copies = [f[:12] + b"\x81\x00\x00\x07" * len(tags) + f[12:22] + bytes([f[22] - 1]) + f[23:] for f in once]
-    both = [f for pair in zip(once, copies, strict=True) for f in pair]
-    for data in (
-        [pcap(wiretap.records(both))],
-        [pcap(wiretap.records(once)), pcap(wiretap.records(copies, start_ns=1))],
-    ):
+    there = wiretap.records(once)
+    early, late = (
+        wiretap.records(copies, start_ns=(wiretap.NEW_YEAR + seconds) * wiretap.BILLION) for seconds in (-7200, 120)
+    )
+    merged = [record for pair in zip(there, early, strict=True) for record in pair]
+    for data in ([pcap(merged)], [pcap(there), pcap(late)]):
         found = look(tmp_path, *data)
         assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
         assert (found.quarantine, found.gaps, len(found.streams)) == ([], [], 2)
@@ -130,7 +131,12 @@ def test_faults_of_files_side_by_side(tmp_path: Path) -> None:
         ("ok", None),
     ]
     assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
-    assert [(stage, reason) for stage, reason, _ in found.reasons()] == [("capture", "truncated_record_body")]
+    assert [(stage, reason) for stage, reason, _ in found.reasons()] == [
+        ("capture", "empty_file"),
+        ("capture", "bad_magic"),
+        ("capture", "truncated_file_header"),
+        ("capture", "truncated_record_body"),
+    ]
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:

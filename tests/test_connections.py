@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import wiretap
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from warehouses import all_rows, config
 from wiretap import ACK, PSH, Sent, goodbye, handshake, msmq, pcap
 
+from jobs.ingestion import connections
+from jobs.ingestion.captures import Place
 from jobs.steps import ingest
-from jobs.transforms.ingest.resume import bases_again, whole
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.staging import HISTORY
 
 ISN, SIZE, COUNT = 1000, 1000, 30
 FAR = 3 << 20
@@ -39,27 +40,31 @@ def state(*sides: dict[str, Any]) -> str:
         ({"isn": None, "done": 0, "fixed": None, "acked": None}, True),
     ],
 )
-def test_a_state_is_whole_when_nothing_before_it_can_still_come(
-    spark: SparkSession, side: dict[str, Any], *, is_whole: bool
-) -> None:
-    rows = spark.createDataFrame([(state({}, side),)], "state string")
-    assert rows.select(whole(F.col("state"))).collect()[0][0] is is_whole
+def test_a_state_is_whole_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_whole: bool) -> None:
+    assert connections.is_whole(state({}, side)) is is_whole
 
 
-def test_the_latest_whole_state_counts(spark: SparkSession) -> None:
-    open_gap = {"gaps": [[FAR - 1, 1]]}
-    states = [(b"a", 1, state(open_gap)), (b"a", 2, state({})), (b"a", 3, state({}))]
-    states += [(b"b", 1, state({})), (b"b", 2, state(open_gap)), (b"b", 3, state({})), (b"c", 1, state({}))]
-    placed = [(packed, nth, 10 - nth, 20, f"capture {nth}", text) for packed, nth, text in states]
-    flagged = [(b"a", False), (b"b", True), (b"c", True)]
-    found = bases_again(
-        spark.createDataFrame(
-            placed, "packed binary, nth int, first_ns long, last_ns long, capture_id string, state string"
-        ),
-        spark.createDataFrame(flagged, "packed binary, rewind boolean"),
-    )
-    rows = sorted((bytes(row["packed"]), row["capture_id"]) for row in found.collect())
-    assert rows == [(b"a", "capture 2"), (b"b", "capture 3")]
+@pytest.mark.parametrize(
+    ("states", "rewind", "latest_whole"),
+    [
+        ([{"gaps": [[FAR - 1, 1]]}, {}, {}], False, "capture 3"),
+        ([{}, {}, {"gaps": [[FAR - 1, 1]]}], False, "capture 2"),
+        ([{}, {"gaps": [[FAR - 1, 1]]}, {}], True, "capture 1"),
+        ([{}], True, None),
+        ([], False, None),
+    ],
+)
+def test_the_latest_whole_state_counts(states: list[dict[str, Any]], *, rewind: bool, latest_whole: str | None) -> None:
+    rows = [history(first_ns=at, capture_id=f"capture {at}", state=state(side)) for at, side in enumerate(states, 1)]
+    rows += [history(capture=7), history(rewind=rewind), history(first_ns=10, state=state({}), capture_id="later")]
+    connection = connections.collect_history(b"a", rows, {7: Place(9, 9, "now")})
+    found = connections.last_whole_state(connection, rewind=rewind)
+    assert (found and found["capture_id"]) == latest_whole
+
+
+def history(**columns: Any) -> dict[str, Any]:
+    """Returns a row of HISTORY."""
+    return dict.fromkeys(HISTORY.names) | {"packed": b"a"} | columns
 
 
 def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from pyspark.sql import SparkSession
 from test_reader import damaged, frames
 from wiretap import Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
 
+from jobs.ingestion import flow
+from jobs.ingestion.on_spark import OnSpark
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
-from udfs import on_spark
 from udfs.capture import files
 from udfs.capture.files import Source, open_source
 from udfs.capture.reader import open_capture, read_blocks
@@ -344,9 +346,9 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     uris = [tmp_path / name for name in ("large.pcapng", "a", "b", "none")]
     (tmp_path / "a").write_bytes(pcap(SOME))
     (tmp_path / "b").write_bytes(b"")
-    listed = spark.createDataFrame([(str(uri),) for uri in uris], "uri string").repartition(2)
     options = IngestOptions()
-    rows = {row["uri"]: row.asDict() for row in on_spark.index_files(listed, options).collect()}
+    engine = OnSpark(Warehouse(spark, str(tmp_path)))
+    rows = {row["uri"]: row for row in flow.index_captures(engine, list(map(str, uris)), options)}
     assert [rows.get(str(uri)) for uri in uris[1:]] == index_captures(uris[1:], options)
     large = rows[str(uris[0])]
     assert (large["packet_count"], large["status"]) == (count, CaptureStatus.OK)

@@ -21,8 +21,9 @@ from warehouses import CAPTURES, all_rows, config, rows
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
+from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
-from jobs.transforms.ingest.retention import outdated_states
+from jobs.transforms.retention import outdated_states
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
@@ -231,15 +232,15 @@ def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
     growing.parent.mkdir()
     whole = (CAPTURES / "orders.pcapng").read_bytes()
     growing.write_bytes(whole[:200_000])
-    index = ingest._index
+    find_new_captures = flow.find_new_captures
 
     def grown(*arguments: Any) -> Any:
-        found = index(*arguments)
+        found = find_new_captures(*arguments)
         growing.write_bytes(whole)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest, "_index", grown)
+        patch.setattr(flow, "find_new_captures", grown)
         ingest.run(spark, config(tmp_path / "warehouse", growing.parent))
     assert rows(tmp_path / "warehouse", "captures") == []
     ingest.run(spark, config(tmp_path / "warehouse", growing.parent))

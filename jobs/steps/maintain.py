@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
-from jobs.transforms.ingest.retention import outdated_states
+from jobs.transforms.retention import outdated_states
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, CONNECTION_STATES

@@ -51,7 +51,7 @@ class _Split:
         self._unpacked = split["compression"] == Compression.NONE
         self._source = open_source(split["uri"], Compression(split["compression"]), self._cursor.offset)
         self._only = (
-            None if split["only"] is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
+            None if split.get("only") is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
         )
         self._options = options
         self._schema = schema
@@ -142,7 +142,7 @@ def _left(found: Segments, preframed: Preframed) -> Segments:
 def _fault_rows(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
     """Yields the block's fault and its rejected frames, each with at most `raw_kept` of its bytes."""
     if (fault := block.fault) is not None:
-        yield {"frame": 0, "stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
+        yield {"stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
             name: getattr(fault, name) for name in ("reason", "detail", "offset", "length")
         }
     link_types = block.records.link_type[rejected.frame - block.records.first_frame]

@@ -1,21 +1,19 @@
-"""What upkeep may remove."""
+"""Selects what maintenance may remove."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.transforms.ingest.resume import place
-
 _DAY_NS = 86_400 * 10**9
 _KEPT = 2
-"""States of each connection that are kept however old: a run goes on from the latest, or from the one before it."""
+"""States of each connection that are kept however old: a run resumes from the latest, or from the one before it."""
 
 
 def outdated_states(states: DataFrame, days: int) -> DataFrame:
-    """Keys (endpoints, capture_id) of states more than so many days of capture time behind the newest of all.
+    """Returns keys (endpoints, capture_id) of states whose captures end so many days before the last capture of all.
 
-    The two newest of each connection are kept.
+    The two newest states of each connection are kept.
     """
-    of_connection = Window.partitionBy("endpoints").orderBy(place().desc())
+    of_connection = Window.partitionBy("endpoints").orderBy(F.struct("first_ns", "last_ns", "capture_id").desc())
     newest = states.agg((F.max("last_ns") - days * _DAY_NS).alias("horizon"))
     return (
         states.select("endpoints", "capture_id", "last_ns", F.row_number().over(of_connection).alias("nth"))

@@ -1,0 +1,80 @@
+"""Decides about capture files: which are new, their order, how they are split, and their rows in the tables."""
+
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple, Self
+
+from schemas.ingest import CaptureStatus, Stage
+
+Row = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """A capture's place in the order of captures: first and last record time, in ns since 1970, then identifier."""
+
+    first_ns: int | None
+    last_ns: int | None
+    capture_id: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Reads the place from a row with these columns."""
+        return cls(row["first_ns"], row["last_ns"], row["capture_id"])
+
+    @property
+    def key(self) -> tuple[tuple[bool, int], tuple[bool, int], str]:
+        """What places are compared by: captures without times come first."""
+        first, last = ((ns is not None, ns or 0) for ns in self[:2])
+        return first, last, self.capture_id
+
+
+def find_new(indexed: Iterable[Row], known: Collection[str]) -> list[Row]:
+    """Returns the indexed files whose content is not known, each content once, by its first name."""
+    by_content = {row["capture_id"]: row for row in sorted(indexed, key=lambda row: row["uri"], reverse=True)}
+    return [row for capture_id, row in by_content.items() if capture_id not in known]
+
+
+def find_unchanged(indexed: Iterable[Row], known: Iterable[Row]) -> list[Row]:
+    """Returns the indexed files that still hold the content of the row (uri, capture_id) with their name."""
+    pairs = {(row["uri"], row["capture_id"]) for row in known}
+    return [row for row in indexed if (row["uri"], row["capture_id"]) in pairs]
+
+
+def rank(indexed: Iterable[Row]) -> list[Row]:
+    """Numbers captures from 1 in the order of their times, as `capture`: segments are taken in this order."""
+    ordered = sorted(indexed, key=lambda row: Place.of(row).key)
+    return [row | {"capture": number} for number, row in enumerate(ordered, 1)]
+
+
+def split(captures: Iterable[Row]) -> Iterator[Row]:
+    """Yields one row (capture, capture_id, uri, compression, cursor, stop) per byte range of the captures."""
+    for row in captures:
+        ends = [json.loads(cursor)["offset"] for cursor in row["cursors"][1:]]
+        for cursor, stop in zip_longest(row["cursors"], ends):
+            names = ("capture", "capture_id", "uri", "compression")
+            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop}
+
+
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
+    """Returns rows of CAPTURES, given the (capture, segments, others) counted in them; times in ns."""
+    counted = {row["capture"]: row for row in counts}
+    now = time.time_ns()
+    return [
+        row
+        | {"segment_count": counted.get(row["capture"], {}).get("segments") or 0}
+        | {"other_count": counted.get(row["capture"], {}).get("others") or 0}
+        | {"ingested_ns": now}
+        for row in captures
+    ]
+
+
+def unreadable_rows(captures: Iterable[Row]) -> list[Row]:
+    """Returns a row of QUARANTINE for each file that is no readable capture."""
+    return [
+        {name: row[name] for name in ("reason", "detail", "capture_id", "raw")}
+        | {"stage": Stage.CAPTURE.value, "stream_offset": 0, "length": row["size_bytes"]}
+        for row in captures
+        if row["status"] == CaptureStatus.UNREADABLE
+    ]

@@ -1,0 +1,113 @@
+"""Declares what ingest asks of an engine: to run passes, to combine their rows, to read and write the tables."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from schemas.table import Table
+from udfs.passes.options import Pass
+
+Row = dict[str, Any]
+T = TypeVar("T")
+"""Rows as the engine holds them: a DataFrame or an Arrow table."""
+
+TIMES = {
+    "captured_at": "captured_ns",
+    "first_captured_at": "first_ns",
+    "last_captured_at": "last_ns",
+    "ingested_at": "ingested_ns",
+}
+"""Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
+
+
+class Shape(NamedTuple):
+    """Holds the schema of rows in both forms."""
+
+    spark: StructType
+    arrow: pa.Schema
+
+    @classmethod
+    def of(cls, spark: StructType) -> Self:
+        """Derives the Arrow schema."""
+        return cls(spark, to_arrow_schema(spark))
+
+
+_SHAPES: dict[str, Shape] = {}
+
+
+def shape_of(table: Table) -> Shape:
+    """Returns the schema of a table's rows."""
+    if table.name not in _SHAPES:  # hashing the table itself, for a cache, takes longer than the rest of a small night
+        _SHAPES[table.name] = Shape.of(table.spark)
+    return _SHAPES[table.name]
+
+
+class Engine(Protocol[T]):
+    """Runs passes and combines rows. Nothing but rows of capture files may be collected."""
+
+    def known_captures(self, ids: Collection[str]) -> list[Row]:
+        """Returns (capture_id, uri) of those of the captures that are in the table `captures`."""
+
+    def read(self, table: Table) -> T:
+        """Returns a table's rows."""
+
+    def streams_between(self, connections: T) -> T:
+        """Returns (packed, stream_id, instance) of all streams of the connections (endpoints, packed)."""
+
+    def table(self, rows: Sequence[Row], shape: Shape) -> T:
+        """Returns a few rows as the engine's."""
+
+    def run(self, rows: T, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> T:
+        """Runs a pass.
+
+        With `order`, rows alike in its first column come to the same task, sorted; with `parts`, that many rows are
+        spread over as many tasks.
+        """
+
+    def keep(self, rows: T) -> T:
+        """Computes rows once that are used more than once."""
+
+    def expect_few(self, rows: T) -> T:
+        """Prepares kept rows for a join with many more."""
+
+    def union(self, *parts: T) -> T:
+        """Puts rows below each other; a column that a part lacks is null in it."""
+
+    def pick(self, rows: T, column: str, *others: str) -> T:
+        """Returns the rows in which `column` is not null: `others` and the column or, of a struct, its fields."""
+
+    def select(self, rows: T, **columns: str) -> T:
+        """Returns columns under new names."""
+
+    def distinct(self, rows: T) -> T:
+        """Drops repeated rows."""
+
+    def join(self, rows: T, other: T, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner") -> T:
+        """Joins on columns of equal names."""
+
+    def collect_lists(self, rows: T, by: str, column: str) -> T:
+        """Returns one row per value of `by`, with the list of the values in `column`."""
+
+    def sum_counts(self, rows: T) -> list[Row]:
+        """Sums (capture, seq, segments, others) by capture; a row with `seq` counts as one more segment."""
+
+    def count(self, rows: T) -> int:
+        """Counts rows."""
+
+    def collect(self, rows: T) -> list[Row]:
+        """Returns rows that are as few as capture files."""
+
+    def write(self, table: Table, rows: T, *, update: bool = False) -> None:
+        """Adds rows whose key is not in the table and, with `update`, replaces those whose key is; see `TIMES`."""
+
+    def delete(self, table: Table, keys: T) -> None:
+        """Deletes rows by key."""
+
+    def delete_from_offset(self, table: Table, stale: T) -> None:
+        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
+
+    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
+        """Does independent work."""

@@ -1,0 +1,248 @@
+"""Takes captures into the tables of ingest: index, extract, plan, assemble, assemble again where needed, write.
+
+The same steps run in any `Engine`. What is decided about captures and connections is in the modules beside this one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+from jobs.app.errors import JobError
+from jobs.app.logs import progress
+from jobs.ingestion.captures import Place, capture_rows, find_new, find_unchanged, rank, split, unreadable_rows
+from jobs.ingestion.connections import plan_connections
+from jobs.ingestion.engine import Engine, Row, Shape, T, shape_of
+from schemas import staging
+from schemas.ingest import (
+    CAPTURES,
+    CONNECTION_CAPTURES,
+    CONNECTION_STATES,
+    PACKETS,
+    QUARANTINE,
+    STREAM_GAPS,
+    STREAMS,
+)
+from schemas.pings import PINGS
+from schemas.table import Table
+from udfs.passes.assemble import assemble_connections
+from udfs.passes.defragment import defragment
+from udfs.passes.extract import extract_splits
+from udfs.passes.index import index_files
+from udfs.passes.options import CaptureFile, IngestOptions
+from udfs.passes.preframe import unpack
+
+_FILE, _SPLIT, _IDS, _COUNTED, _HISTORY, _PLANNED, _EXTRACTED, _ASSEMBLED, _PACKET, _FRAMED = map(
+    Shape.of,
+    (
+        staging.FILE,
+        staging.SPLIT,
+        staging.CAPTURE_ID,
+        staging.COUNTED,
+        staging.HISTORY,
+        staging.PLANNED,
+        staging.EXTRACTED,
+        staging.ASSEMBLED,
+        staging.PACKET,
+        staging.FRAMED_PACKETS,
+    ),
+)
+_INDEX, _SEGMENTS = shape_of(staging.INDEX), shape_of(staging.SEGMENTS)
+_FAULT = ("stage", "reason", "detail", "capture", "frame", "offset", "length", "payload")
+_COUNT = {name: name for name in ("capture", "seq", "segments", "others")}
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted(Generic[T]):
+    """Holds what was read of ranked captures: rows of EXTRACTED, and segments defragmented from IP fragments."""
+
+    captures: Sequence[Row]
+    rows: T
+    defragmented: T
+    segments: T
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled(Generic[T]):
+    """Holds rows of ASSEMBLED that count, the plan of the connections, stale rows, and connections done again."""
+
+    rows: T
+    planned: T
+    stale: T
+    again: T
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[T]):
+    """Holds what a run writes: rows by table, states, and what it deletes."""
+
+    stale: T
+    overtaken: T
+    states: T
+    added: Mapping[Table, T]
+    captures: T
+
+
+def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
+    """Returns one row of INDEX per file."""
+    listed = engine.table([{"uri": file} for file in files], _FILE)
+    return engine.collect(engine.run(listed, index_files(options, _INDEX.arrow), _INDEX, parts=len(files)))
+
+
+def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
+    """Indexes the files and ranks those whose content is not in the tables."""
+    indexed = index_captures(engine, files, options)
+    known = engine.known_captures({row["capture_id"] for row in indexed})
+    return rank(find_new(indexed, {row["capture_id"] for row in known}))
+
+
+def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
+    """Reads ranked captures, of each all connections or only some (packed, capture_id)."""
+    parts = list(split(captures))
+    splits = engine.table(parts, _SPLIT)
+    if only is not None:
+        lists = engine.collect_lists(only, "capture_id", "packed")
+        splits = engine.join(splits, engine.select(lists, capture_id="capture_id", only="packed"), ["capture_id"])
+    rows = engine.keep(
+        engine.run(splits, extract_splits(options, _EXTRACTED.arrow, _FRAMED.arrow), _EXTRACTED, parts=len(parts))
+    )
+    fragments = engine.pick(rows, "fragment")
+    defragmented = engine.table([], _SEGMENTS)
+    if engine.count(fragments):
+        work = defragment(options, _SEGMENTS.arrow)
+        defragmented = engine.keep(engine.run(fragments, work, _SEGMENTS, ("key", "capture", "frame")))
+    segments = [engine.pick(part, "seq", *_SEGMENTS.arrow.names) for part in (rows, defragmented)]
+    return Extracted(captures, rows, defragmented, engine.union(*segments))
+
+
+def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> Assembled[T]:
+    """Assembles the connections: first those that resume, then others again with all their bytes.
+
+    Raises:
+        JobError: a connection needs an earlier capture that is gone, and has no state to resume from.
+    """
+    history = engine.keep(_read_history(engine, found))
+    planned = engine.keep(_plan(engine, history, found.captures))
+    late = engine.pick(planned, "late")
+    in_order = engine.join(found.segments, engine.select(late, connection="packed"), ["connection"], "anti")
+    rows = _run_assembly(engine, found.captures, in_order, planned, options, final=False)
+    stale = engine.pick(planned, "stale")
+    again = engine.keep(engine.union(engine.pick(rows, "needs_payload"), late))
+    if not (count := engine.count(again)):
+        return Assembled(rows, planned, stale, again)
+    progress(f"ingest: {count} connections are assembled again with all their bytes")
+    history = engine.keep(engine.union(engine.join(history, again, ["packed"], "semi"), again))
+    replanned, more = _read_again(engine, found, history, options)
+    redone = _run_assembly(engine, more.captures, more.segments, replanned, options, final=True)
+    first = engine.join(rows, engine.distinct(engine.select(redone, endpoints="endpoints")), ["endpoints"], "anti")
+    stale = engine.union(engine.join(stale, again, ["packed"], "anti"), engine.pick(replanned, "stale"))
+    return Assembled(engine.union(first, redone), planned, stale, again)
+
+
+def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
+    """Returns the rows of the tables."""
+    rows, planned = assembled.rows, assembled.planned
+    ids = engine.table(found.captures, _IDS)
+    states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
+    states = engine.keep(states)
+    names = engine.select(states, packed="packed", endpoints="endpoints")
+    confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
+    runs = engine.pick(found.rows, "packets", "capture", "frame")
+    framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
+    faults = engine.union(*(engine.pick(part, "stage", *_FAULT) for part in (found.rows, found.defragmented)))
+    faults = engine.select(
+        engine.join(faults, ids, ["capture"]),
+        **{name: name for name in ("stage", "reason", "detail", "capture_id", "length")},
+        frame_number="frame",
+        stream_offset="offset",
+        raw="payload",
+    )
+    unreadable = engine.table(unreadable_rows(found.captures), shape_of(QUARANTINE))
+    added = {
+        CONNECTION_CAPTURES: engine.join(engine.pick(planned, "held"), names, ["packed"]),
+        STREAMS: engine.pick(rows, "stream"),
+        STREAM_GAPS: engine.pick(rows, "gap"),
+        PACKETS: engine.union(engine.run(framed, unpack(_PACKET.arrow), _PACKET), engine.pick(rows, "packet")),
+        QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
+        PINGS: engine.join(engine.pick(found.rows, "ping", "capture"), ids, ["capture"]),
+    }
+    counts = [engine.pick(found.rows, "others", "capture", "segments"), engine.select(found.defragmented, **_COUNT)]
+    captures = capture_rows(found.captures, engine.sum_counts(engine.union(*counts)))
+    return Changes(
+        engine.keep(assembled.stale),
+        engine.pick(planned, "overtaken"),
+        states,
+        added,
+        engine.table(captures, _COUNTED),
+    )
+
+
+def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
+    """Deletes what a run replaces, and writes its tables except `captures`."""
+
+    def write_states() -> None:
+        engine.write(CONNECTION_STATES, changes.states, update=True)
+        if engine.count(changes.overtaken):
+            engine.delete(CONNECTION_STATES, changes.overtaken)
+
+    if engine.count(changes.stale):
+        of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
+        engine.do_all(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
+    engine.do_all([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), write_states])
+
+
+def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
+    """Writes the rows that say that a run's captures are done; they come last."""
+    engine.write(CAPTURES, changes.captures)
+
+
+def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
+    """Returns rows of HISTORY of the connections that the captures hold; of finished captures only."""
+    now = engine.distinct(engine.select(found.segments, packed="connection", capture="capture"))
+    now = engine.keep(now)
+    done = engine.read(CAPTURES)
+    before, states = (
+        engine.join(engine.join(engine.read(table), now, ["packed"], "semi"), done, ["capture_id"], "semi")
+        for table in (CONNECTION_CAPTURES, CONNECTION_STATES)
+    )
+    names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
+    rewind = engine.table([], _HISTORY)  # so that no column is missing
+    return engine.union(rewind, now, before, states, engine.streams_between(names))
+
+
+def _plan(engine: Engine[T], history: T, captures: Sequence[Row], gone: frozenset[str] = frozenset()) -> T:
+    places = {row["capture"]: Place.of(row) for row in captures}
+    work = plan_connections(places, _PLANNED.arrow, gone)
+    return engine.keep(engine.run(history, work, _PLANNED, ("packed",)))
+
+
+def _run_assembly(
+    engine: Engine[T], captures: Sequence[Row], segments: T, planned: T, options: IngestOptions, *, final: bool
+) -> T:
+    files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in captures}
+    work = assemble_connections(options, files, _ASSEMBLED.arrow, final=final)
+    rows = engine.union(segments, engine.pick(planned, "state"))
+    return engine.keep(engine.run(rows, work, _ASSEMBLED, ("connection", "capture", "frame")))
+
+
+def _read_again(engine: Engine[T], found: Extracted[T], history: T, options: IngestOptions) -> tuple[T, Extracted[T]]:
+    """Plans connections again and reads all their segments from the captures that their states do not cover.
+
+    Raises:
+        JobError: an earlier capture is gone, and there is no state to resume from.
+    """
+    planned = _plan(engine, history, found.captures)
+    read = engine.distinct(engine.select(engine.pick(planned, "read"), capture_id="capture_id"))
+    needed = {row["capture_id"] for row in engine.collect(read)} - {row["capture_id"] for row in found.captures}
+    old: list[Row] = []
+    if needed:
+        progress(f"ingest: {len(needed)} earlier captures are read again")
+        known = engine.known_captures(needed)
+        old = find_unchanged(index_captures(engine, [row["uri"] for row in known], options), known)
+        if gone := frozenset(needed - {row["capture_id"] for row in old}):
+            planned = _plan(engine, history, found.captures, gone)
+            if engine.count(engine.pick(planned, "lost")):
+                raise JobError("Connections go on from earlier captures that are gone or changed: put them back.")
+            progress("ingest: earlier captures are gone: late segments of their connections go to quarantine")
+    captures = rank([*found.captures, *old])
+    return planned, extract(engine, captures, options, engine.pick(planned, "read"))

@@ -1,0 +1,143 @@
+"""Runs ingest in this process, over Arrow tables in memory."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.ingestion.engine import TIMES, Row, Shape, shape_of
+from schemas.ingest import CAPTURES, STREAMS
+from schemas.table import Table
+from udfs.passes.options import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """An engine whose rows and tables are Arrow tables; sorted rows go to a pass in batches of `batch_rows`."""
+
+    batch_rows: int = 10_000
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+    def known_captures(self, ids: Collection[str]) -> list[Row]:
+        rows: list[Row] = self.read(CAPTURES).select(["capture_id", "uri"]).to_pylist()
+        return [row for row in rows if row["capture_id"] in ids]
+
+    def read(self, table: Table) -> pa.Table:
+        return self.tables.get(table.name, shape_of(table).arrow.empty_table())
+
+    def streams_between(self, connections: pa.Table) -> pa.Table:
+        streams = self.read(STREAMS)
+        endpoints = [name.rpartition("#")[0] for name in streams["connection_id"].to_pylist()]
+        named = streams.append_column("endpoints", pa.array(endpoints, pa.string()))
+        return self.join(named, connections, ["endpoints"]).select(["packed", "stream_id", "instance"])
+
+    def table(self, rows: Sequence[Row], shape: Shape) -> pa.Table:
+        return pa.Table.from_pylist(list(rows), shape.arrow)
+
+    def run(self, rows: pa.Table, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> pa.Table:
+        del parts
+        rows = rows.sort_by([(name, "ascending") for name in order]) if order else rows
+        batches = rows.combine_chunks().to_batches(max_chunksize=self.batch_rows)
+        return pa.Table.from_batches(work(batches), shape.arrow)
+
+    def keep(self, rows: pa.Table) -> pa.Table:
+        return rows
+
+    def expect_few(self, rows: pa.Table) -> pa.Table:
+        return rows
+
+    def union(self, *parts: pa.Table) -> pa.Table:
+        return pa.concat_tables(parts, promote_options="default")
+
+    def pick(self, rows: pa.Table, column: str, *others: str) -> pa.Table:
+        found = rows.filter(rows[column].is_valid())
+        picked = {name: found[name] for name in others} | {column: found[column]}
+        if pa.types.is_struct(found[column].type):
+            whole = picked.pop(column).combine_chunks()
+            picked |= {one.name: whole.field(one.name) for one in whole.type}
+        return pa.table(picked)
+
+    def select(self, rows: pa.Table, **columns: str) -> pa.Table:
+        return pa.table({new: rows[old] for new, old in columns.items()})
+
+    def distinct(self, rows: pa.Table) -> pa.Table:
+        return rows.group_by(rows.column_names, use_threads=False).aggregate([])
+
+    def join(
+        self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner"
+    ) -> pa.Table:
+        places = defaultdict(list)
+        for place, key in enumerate(_keys(other, on)):
+            places[key].append(place)
+        if how != "inner":
+            return rows.filter(pa.array([(key in places) is (how == "semi") for key in _keys(rows, on)], pa.bool_()))
+        pairs = [(left, right) for left, key in enumerate(_keys(rows, on)) for right in places.get(key, ())]
+        joined = rows.take(pa.array([left for left, _ in pairs], pa.int64()))
+        more = other.drop_columns(list(on)).take(pa.array([right for _, right in pairs], pa.int64()))
+        return pa.table({part: table[part] for table in (joined, more) for part in table.column_names})
+
+    def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
+        lists = rows.group_by(by, use_threads=False).aggregate([(column, "list")])
+        return pa.table({by: lists[by], column: lists[f"{column}_list"]})
+
+    def sum_counts(self, rows: pa.Table) -> list[Row]:
+        sums = rows.group_by("capture", use_threads=False).aggregate(
+            [("seq", "count"), ("segments", "sum"), ("others", "sum")]
+        )
+        return [
+            {"capture": row["capture"], "others": row["others_sum"]}
+            | {"segments": row["seq_count"] + (row["segments_sum"] or 0)}
+            for row in sums.to_pylist()
+        ]
+
+    def count(self, rows: pa.Table) -> int:
+        return int(rows.num_rows)
+
+    def collect(self, rows: pa.Table) -> list[Row]:
+        found: list[Row] = rows.to_pylist()
+        return found
+
+    def write(self, table: Table, rows: pa.Table, *, update: bool = False) -> None:
+        there, new = self.read(table), _conform(rows, table)
+        if update:
+            there = self.join(there, new, table.key, "anti")
+        else:
+            new = self.join(new, there, table.key, "anti")
+        self.tables[table.name] = pa.concat_tables([there, new])
+
+    def delete(self, table: Table, keys: pa.Table) -> None:
+        self.tables[table.name] = self.join(self.read(table), keys, table.key, "anti")
+
+    def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
+        rows = self.read(table)
+        first = {row["stream_id"]: row["from_offset"] for row in stale.to_pylist()}
+        if "stream_offset" in table.names:
+            offsets = rows["stream_offset"].fill_null(-1).to_pylist()
+        else:
+            offsets = [max(first.values(), default=0)] * rows.num_rows
+        pairs = zip(rows["stream_id"].to_pylist(), offsets, strict=True)
+        keep = [stream not in first or offset < first[stream] for stream, offset in pairs]
+        self.tables[table.name] = rows.filter(pa.array(keep, pa.bool_()))
+
+    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
+        for work in works:
+            work()
+
+
+def _keys(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+
+
+def _conform(rows: pa.Table, table: Table) -> pa.Table:
+    """Returns the table's columns, its timestamps from nanoseconds."""
+    columns = []
+    for one in shape_of(table).arrow:
+        if one.name in TIMES:
+            times = rows[TIMES[one.name]].cast(pa.timestamp("ns", "UTC"))
+            columns.append(pc.floor_temporal(times, unit="microsecond").cast(one.type))
+        else:
+            columns.append(rows[one.name].cast(one.type))
+    return pa.Table.from_arrays(columns, schema=shape_of(table).arrow)

@@ -1,0 +1,117 @@
+"""Runs ingest on Spark, over the tables of a warehouse."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import StructType
+
+from jobs.app.logs import progress
+from jobs.app.parallel import run_in_parallel
+from jobs.ingestion.engine import TIMES, Row, Shape
+from jobs.transforms.expressions import timestamp
+from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
+from jobs.warehouse.publish_lock import Publishing
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.pings import PINGS
+from schemas.table import Table
+from udfs.on_spark import map_arrow, tasks
+from udfs.passes.options import Pass
+
+_OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
+"""Tables that a night may have no rows for: asking costs less than a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """An engine whose rows are DataFrames and whose tables are Delta tables; it writes only while it publishes."""
+
+    warehouse: Warehouse
+    publishing: Publishing | None = None
+
+    def known_captures(self, ids: Collection[str]) -> list[Row]:
+        asked = self.warehouse.spark.createDataFrame([(one,) for one in ids], "capture_id string")
+        known = self.read(CAPTURES).select("capture_id", "uri")
+        return self.collect(known.join(F.broadcast(asked), "capture_id", "left_semi"))
+
+    def read(self, table: Table) -> DataFrame:
+        return self.warehouse.read(table)
+
+    def streams_between(self, connections: DataFrame) -> DataFrame:
+        endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
+        streams = self.read(STREAMS).select("stream_id", "instance", endpoints)
+        return streams.join(connections, "endpoints").select("packed", "stream_id", "instance")
+
+    def table(self, rows: Sequence[Row], shape: Shape) -> DataFrame:
+        values = [tuple(row.get(name) for name in shape.spark.names) for row in rows]
+        return F.broadcast(self.warehouse.spark.createDataFrame(values, shape.spark))
+
+    def run(self, rows: DataFrame, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> DataFrame:
+        if order:
+            # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then
+            # may coalesce the partitions of the two sides differently, so that a state and its segments part.
+            rows = rows.repartition(F.xxhash64(order[0])).sortWithinPartitions(*order)
+        if parts:
+            rows = rows.repartition(tasks(parts))
+        return map_arrow(rows, work, shape.spark)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        return checkpoint(rows)
+
+    def expect_few(self, rows: DataFrame) -> DataFrame:
+        return broadcast_if_small(rows)
+
+    def union(self, *parts: DataFrame) -> DataFrame:
+        return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), parts)
+
+    def pick(self, rows: DataFrame, column: str, *others: str) -> DataFrame:
+        fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
+        return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
+
+    def select(self, rows: DataFrame, **columns: str) -> DataFrame:
+        return rows.select(*(F.col(old).alias(new) for new, old in columns.items()))
+
+    def distinct(self, rows: DataFrame) -> DataFrame:
+        return rows.distinct()
+
+    def join(
+        self, rows: DataFrame, other: DataFrame, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner"
+    ) -> DataFrame:
+        return rows.join(other, list(on), how)
+
+    def collect_lists(self, rows: DataFrame, by: str, column: str) -> DataFrame:
+        return rows.groupBy(by).agg(F.collect_list(column).alias(column))
+
+    def sum_counts(self, rows: DataFrame) -> list[Row]:
+        segments = F.count("seq") + F.coalesce(F.sum("segments"), F.lit(0))
+        return self.collect(rows.groupBy("capture").agg(segments.alias("segments"), F.sum("others").alias("others")))
+
+    def count(self, rows: DataFrame) -> int:
+        return rows.count()
+
+    def collect(self, rows: DataFrame) -> list[Row]:
+        return [row.asDict() for row in rows.collect()]
+
+    def write(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
+        if table in _OFTEN_EMPTY and rows.isEmpty():
+            return
+        assert self.publishing is not None  # noqa: S101 - only `jobs.steps.ingest` writes, and it publishes
+        times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
+        self.warehouse.merge(
+            table, rows.withColumns(times), self.publishing.tag, update=update, empty=self.publishing.first
+        )
+        progress(f"ingest: wrote {table.name}")
+
+    def delete(self, table: Table, keys: DataFrame) -> None:
+        self.warehouse.delete(table, keys)
+
+    def delete_from_offset(self, table: Table, stale: DataFrame) -> None:
+        offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
+        self.warehouse.delete(table, stale, f"t.stream_id = s.stream_id AND {offset}")
+
+    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
+        run_in_parallel(works)
