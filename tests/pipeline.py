@@ -88,9 +88,9 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
         changes.added[table].to_pylist() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
     )
     counts = {kind: sum(changes.captures[name].to_pylist()) for kind, name in COUNTS.items()}
-    again = assembled.again["rewind"].to_pylist()
+    repeated = assembled.repeated["rewind"].to_pylist()
     framed = sum(row["framed_run"] is not None for row in rows)
-    return Ingested(captures, streams, gaps, packets, quarantine, Counter(counts), framed, len(again), sum(again))
+    return Ingested(captures, streams, gaps, packets, quarantine, Counter(counts), framed, len(repeated), sum(repeated))
 
 
 WHOLE = IngestOptions(keep_bodies=True)

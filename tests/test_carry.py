@@ -1,7 +1,7 @@
 """Captures read one night after another, each only once: the tables are those of one night with all of them."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ import wiretap
 from pipeline import WHOLE, frames, ingest_more, stream
 from wiretap import Sent, conversation, fast_open, pcap
 
+from jobs.app.errors import JobError
 from jobs.ingestion.in_process import InProcess
 from schemas.ingest import CAPTURES, CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.passes import preframe
@@ -29,17 +30,25 @@ class Repeated(NamedTuple):
     rewinds: int
 
 
-def same(tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE) -> Repeated:
-    """Reads the captures in one night and in as many as there are; the tables are the same."""
-    uris = [str(tmp_path / f"{at}.pcap") for at in range(len(captures))]
-    for uri, data in zip(uris, captures, strict=True):
-        Path(uri).write_bytes(data)
+def same(
+    tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE, order: Sequence[int] | None = None
+) -> Repeated:
+    """Reads the captures in one night, and one a night in this order; the tables are the same."""
+    uris = written(tmp_path, captures)
     once, nights = InProcess(50), InProcess(50)
     ingest_more(once, uris, options)
-    found = [ingest_more(nights, [uri], options) for uri in uris]
+    found = [ingest_more(nights, [uris[at]], options) for at in order or range(len(uris))]
     for table in TABLES:
         assert sorted_rows(nights.read(table)) == sorted_rows(once.read(table)), table.name
     return Repeated(sum(night.needs_payload for night in found), sum(night.rewinds for night in found))
+
+
+def written(folder: Path, captures: list[bytes]) -> list[str]:
+    """Writes captures and returns their names."""
+    uris = [str(folder / f"{at}.pcap") for at in range(len(captures))]
+    for uri, data in zip(uris, captures, strict=True):
+        Path(uri).write_bytes(data)
+    return uris
 
 
 def sorted_rows(rows: pa.Table) -> list[str]:
@@ -133,3 +142,56 @@ def test_data_on_a_syn_whose_answer_is_of_the_next_night(
     (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
     records = wiretap.records(frames(fast_open(request, response, 700, acknowledged)))
     same(tmp_path, [pcap(records[:records_of_first]), pcap(records[records_of_first:])])
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("seed", range(4))
+def test_late_captures_are_put_in_order(seed: int, damage: Damage, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    request, response = (stream(rng, rng.randrange(5, 30))[0] for _ in range(2))
+    captures = cut(rng, frames(damage(rng, conversation(rng, request, response))), 5)
+    order = rng.sample(range(5), 5)
+    same(tmp_path, captures, order=order)
+
+
+def thirds(tmp_path: Path) -> list[str]:
+    """Three captures of one connection."""
+    rng = random.Random(1)
+    records = wiretap.records(frames(conversation(rng, stream(rng, 20)[0], b"", largest=500)))
+    places = [0, len(records) // 3, 2 * len(records) // 3, len(records)]
+    return written(tmp_path, [pcap(records[low:high]) for low, high in pairwise(places)])
+
+
+def test_a_late_capture_needs_only_its_later_neighbours(tmp_path: Path) -> None:
+    uris, nights, once = thirds(tmp_path), InProcess(), InProcess()
+    ingest_more(once, uris, WHOLE)
+    for at in (0, 2):
+        ingest_more(nights, [uris[at]], WHOLE)
+    Path(uris[0]).unlink()
+    assert ingest_more(nights, [uris[1]], WHOLE).needs_payload == 1
+    assert sorted_rows(nights.read(PACKETS)) == sorted_rows(once.read(PACKETS))
+    assert sorted_rows(nights.read(QUARANTINE)) == sorted_rows(once.read(QUARANTINE))
+
+
+def test_a_late_capture_goes_to_quarantine_when_a_later_neighbour_is_gone(tmp_path: Path) -> None:
+    uris, nights = thirds(tmp_path), InProcess()
+    for at in (0, 2):
+        ingest_more(nights, [uris[at]], WHOLE)
+    packets = sorted_rows(nights.read(PACKETS))
+    Path(uris[2]).unlink()
+    late = ingest_more(nights, [uris[1]], WHOLE)
+    assert sorted_rows(nights.read(PACKETS)) == packets
+    (capture,) = late.captures
+    rejected = [row for row in late.quarantine if row["reason"] == "outside_window"]
+    assert {row["capture_id"] for row in rejected} == {capture["capture_id"]}
+    assert sum(row["length"] for row in rejected) == sum(nights.read(STREAM_GAPS)["length"].to_pylist()) > 0
+
+
+def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path: Path) -> None:
+    uris, engine = thirds(tmp_path), InProcess()
+    ingest_more(engine, uris[2:], WHOLE)
+    Path(uris[2]).unlink()
+    engine.tables.pop("connection_states")
+    with pytest.raises(JobError, match="put these back"):
+        ingest_more(engine, uris[:1], WHOLE)
+    assert engine.read(CAPTURES).num_rows == 1

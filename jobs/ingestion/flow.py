@@ -1,4 +1,4 @@
-"""Takes captures into the tables of ingest: index, extract, plan, assemble, assemble again where needed, write.
+"""Ingests captures: indexes and extracts them, plans and assembles their connections, writes the tables.
 
 The same steps run in any `Engine`. What is decided about captures and connections is in the modules beside this one.
 """
@@ -54,7 +54,7 @@ _COUNT = {name: name for name in ("capture", "seq", "segments", "others")}
 
 @dataclass(frozen=True, slots=True)
 class Extracted(Generic[T]):
-    """Holds what was read of ranked captures: rows of EXTRACTED, and segments defragmented from IP fragments."""
+    """Holds rows of EXTRACTED of ranked captures, rows from their IP fragments, and the segments in both."""
 
     captures: Sequence[Row]
     rows: T
@@ -64,22 +64,27 @@ class Extracted(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Assembled(Generic[T]):
-    """Holds rows of ASSEMBLED that count, the plan of the connections, stale rows, and connections done again."""
+    """Holds the rows of ASSEMBLED to write."""
 
     rows: T
     planned: T
+    """Rows of PLANNED from before the first assembly."""
     stale: T
-    again: T
+    """Rows (packed, stream_id, from_offset) of streams to delete."""
+    repeated: T
+    """Connections (packed, rewind) that were assembled a second time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes(Generic[T]):
-    """Holds what a run writes: rows by table, states, and what it deletes."""
+    """Holds the rows that a run deletes and writes."""
 
     stale: T
     overtaken: T
+    """Keys of states that lack a capture of this run."""
     states: T
     added: Mapping[Table, T]
+    """Rows of the other tables except `captures`."""
     captures: T
 
 
@@ -97,7 +102,7 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
-    """Reads ranked captures, of each all connections or only some (packed, capture_id)."""
+    """Extracts segments from ranked captures: of all connections, or only of those (packed, capture_id) given."""
     parts = list(split(captures))
     splits = engine.table(parts, _SPLIT)
     if only is not None:
@@ -116,31 +121,33 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
 
 
 def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> Assembled[T]:
-    """Assembles the connections: first those that resume, then others again with all their bytes.
+    """Assembles connections: first those that resume from their latest state, then the others with all their bytes.
+
+    The second assembly is for late captures, and for connections whose first assembly needs bytes it does not have.
 
     Raises:
         JobError: a connection needs an earlier capture that is gone, and has no state to resume from.
     """
     history = engine.keep(_read_history(engine, found))
-    planned = engine.keep(_plan(engine, history, found.captures))
+    planned = _plan(engine, history, found.captures)
     late = engine.pick(planned, "late")
     in_order = engine.join(found.segments, engine.select(late, connection="packed"), ["connection"], "anti")
     rows = _run_assembly(engine, found.captures, in_order, planned, options, final=False)
     stale = engine.pick(planned, "stale")
-    again = engine.keep(engine.union(engine.pick(rows, "needs_payload"), late))
-    if not (count := engine.count(again)):
-        return Assembled(rows, planned, stale, again)
+    repeated = engine.keep(engine.union(engine.pick(rows, "needs_payload"), late))
+    if not (count := engine.count(repeated)):
+        return Assembled(rows, planned, stale, repeated)
     progress(f"ingest: {count} connections are assembled again with all their bytes")
-    history = engine.keep(engine.union(engine.join(history, again, ["packed"], "semi"), again))
+    history = engine.keep(engine.union(engine.join(history, repeated, ["packed"], "semi"), repeated))
     replanned, more = _read_again(engine, found, history, options)
     redone = _run_assembly(engine, more.captures, more.segments, replanned, options, final=True)
     first = engine.join(rows, engine.distinct(engine.select(redone, endpoints="endpoints")), ["endpoints"], "anti")
-    stale = engine.union(engine.join(stale, again, ["packed"], "anti"), engine.pick(replanned, "stale"))
-    return Assembled(engine.union(first, redone), planned, stale, again)
+    stale = engine.union(engine.join(stale, repeated, ["packed"], "anti"), engine.pick(replanned, "stale"))
+    return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
 def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
-    """Returns the rows of the tables."""
+    """Returns the rows of the tables from what was assembled and extracted."""
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(found.captures, _IDS)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
@@ -178,7 +185,7 @@ def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled
 
 
 def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
-    """Deletes what a run replaces, and writes its tables except `captures`."""
+    """Deletes the rows that a run replaces, and writes all its tables except `captures`."""
 
     def write_states() -> None:
         engine.write(CONNECTION_STATES, changes.states, update=True)
@@ -192,22 +199,21 @@ def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
 
 
 def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
-    """Writes the rows that say that a run's captures are done; they come last."""
+    """Writes the rows of `captures`, which mark them as ingested and therefore come last."""
     engine.write(CAPTURES, changes.captures)
 
 
 def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
-    """Returns rows of HISTORY of the connections that the captures hold; of finished captures only."""
-    now = engine.distinct(engine.select(found.segments, packed="connection", capture="capture"))
-    now = engine.keep(now)
+    """Returns rows of HISTORY for the connections in the captures, leaving out captures that were never finished."""
+    now = engine.keep(engine.distinct(engine.select(found.segments, packed="connection", capture="capture")))
     done = engine.read(CAPTURES)
     before, states = (
         engine.join(engine.join(engine.read(table), now, ["packed"], "semi"), done, ["capture_id"], "semi")
         for table in (CONNECTION_CAPTURES, CONNECTION_STATES)
     )
     names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
-    rewind = engine.table([], _HISTORY)  # so that no column is missing
-    return engine.union(rewind, now, before, states, engine.streams_between(names))
+    every_column = engine.table([], _HISTORY)
+    return engine.union(every_column, now, before, states, engine.streams_between(names))
 
 
 def _plan(engine: Engine[T], history: T, captures: Sequence[Row], gone: frozenset[str] = frozenset()) -> T:
@@ -242,7 +248,7 @@ def _read_again(engine: Engine[T], found: Extracted[T], history: T, options: Ing
         if gone := frozenset(needed - {row["capture_id"] for row in old}):
             planned = _plan(engine, history, found.captures, gone)
             if engine.count(engine.pick(planned, "lost")):
-                raise JobError("Connections go on from earlier captures that are gone or changed: put them back.")
+                raise JobError("Late captures belong before captures that are gone or changed: put these back.")
             progress("ingest: earlier captures are gone: late segments of their connections go to quarantine")
     captures = rank([*found.captures, *old])
     return planned, extract(engine, captures, options, engine.pick(planned, "read"))

@@ -56,8 +56,8 @@ class InProcess:
         found = rows.filter(rows[column].is_valid())
         picked = {name: found[name] for name in others} | {column: found[column]}
         if pa.types.is_struct(found[column].type):
-            whole = picked.pop(column).combine_chunks()
-            picked |= {one.name: whole.field(one.name) for one in whole.type}
+            whole = picked.pop(column)
+            picked |= {one.name: pc.struct_field(whole, one.name) for one in whole.type}
         return pa.table(picked)
 
     def select(self, rows: pa.Table, **columns: str) -> pa.Table:
