@@ -28,7 +28,7 @@ def state(*sides: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("side", "is_whole"),
+    ("side", "is_complete"),
     [
         ({}, True),
         ({"gaps": [[50, 10], [1 << 20, 10]]}, True),
@@ -40,12 +40,12 @@ def state(*sides: dict[str, Any]) -> str:
         ({"isn": None, "done": 0, "fixed": None, "acked": None}, True),
     ],
 )
-def test_a_state_is_whole_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_whole: bool) -> None:
-    assert connections.is_whole(state({}, side)) is is_whole
+def test_a_state_is_complete_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_complete: bool) -> None:
+    assert connections.is_complete(state({}, side)) is is_complete
 
 
 @pytest.mark.parametrize(
-    ("states", "rewind", "latest_whole"),
+    ("states", "rewind", "latest_complete"),
     [
         ([{"gaps": [[FAR - 1, 1]]}, {}, {}], False, "capture 3"),
         ([{}, {}, {"gaps": [[FAR - 1, 1]]}], False, "capture 2"),
@@ -54,12 +54,14 @@ def test_a_state_is_whole_when_nothing_before_it_can_still_come(side: dict[str, 
         ([], False, None),
     ],
 )
-def test_the_latest_whole_state_counts(states: list[dict[str, Any]], *, rewind: bool, latest_whole: str | None) -> None:
+def test_the_latest_complete_state_counts(
+    states: list[dict[str, Any]], *, rewind: bool, latest_complete: str | None
+) -> None:
     rows = [history(first_ns=at, capture_id=f"capture {at}", state=state(side)) for at, side in enumerate(states, 1)]
     rows += [history(capture=7), history(rewind=rewind), history(first_ns=10, state=state({}), capture_id="later")]
     connection = connections.collect_history(b"a", rows, {7: Place(9, 9, "now")})
-    found = connections.last_whole_state(connection, rewind=rewind)
-    assert (found and found["capture_id"]) == latest_whole
+    found = connections.last_complete_state(connection, rewind=rewind)
+    assert (found and found["capture_id"]) == latest_complete
 
 
 def history(**columns: Any) -> dict[str, Any]:

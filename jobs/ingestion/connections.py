@@ -77,20 +77,20 @@ def earlier_states(connection: Connection) -> list[Row]:
 
 
 def uncovered_captures(connection: Connection, state: Row | None) -> list[str]:
-    """Returns the earlier captures that the state does not cover: all, when there is none."""
+    """Returns the earlier captures that come after the state's place: all, when there is no state."""
     return [place.capture_id for place in connection.before if state is None or place.key > Place.of(state).key]
 
 
-def last_whole_state(connection: Connection, *, rewind: bool) -> Row | None:
-    """Returns the latest earlier state that is whole; with `rewind`, not the very latest."""
-    return next((state for state in earlier_states(connection)[rewind:] if is_whole(state["state"])), None)
+def last_complete_state(connection: Connection, *, rewind: bool) -> Row | None:
+    """Returns the latest earlier state that is complete; with `rewind`, one before the latest state."""
+    return next((state for state in earlier_states(connection)[rewind:] if is_complete(state["state"])), None)
 
 
-def is_whole(state: str) -> bool:
-    """Returns whether no segment that is captured later can belong before the state.
+def is_complete(state: str) -> bool:
+    """Returns whether a state has skipped no bytes that may still be captured.
 
-    It can where a gap holds bytes that the receiver has not acknowledged, and among the last bytes, because frames may
-    be captured out of order.
+    Such are bytes that the receiver has not acknowledged, and those in the last 128 KiB, because frames may be captured
+    out of order.
     """
     return not any(_is_open(side) for one in json.loads(state)["connections"] for side in one["sides"])
 
@@ -112,7 +112,7 @@ def stale_rows(connection: Connection, state: Row | None) -> Iterator[Row]:
 
 
 def _plan_first(connection: Connection) -> Iterator[Row]:
-    """Plans a connection whose segments of this run's captures are at hand: it resumes, or comes late."""
+    """Plans a connection before its first assembly: it resumes from its latest earlier state, or is late."""
     packed = connection.packed
     last = max([*connection.now, *connection.before], key=lambda place: place.key)
     first = min(place.key for place in connection.now)
@@ -130,12 +130,12 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
 
 
 def _plan_again(connection: Connection, gone: Collection[str]) -> Iterator[Row]:
-    """Plans a connection that is assembled again with all its bytes.
+    """Plans the second assembly of a connection, with all its bytes.
 
-    Where an earlier capture is gone, it resumes from its latest state, as if nothing had come before; where there is no
-    such state, it is `lost`.
+    Where an earlier capture is gone, the connection resumes from its latest state of all, so that late segments do not
+    fit and go to quarantine. Without such a state it is `lost`.
     """
-    state = last_whole_state(connection, rewind=bool(connection.rewind))
+    state = last_complete_state(connection, rewind=bool(connection.rewind))
     uncovered = uncovered_captures(connection, state)
     if any(capture_id in gone for capture_id in uncovered):
         uncovered = []
