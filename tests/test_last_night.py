@@ -1,10 +1,12 @@
-"""A night with nothing new is known again without Spark; one with anything new is not."""
+"""A night with nothing new is recognized without Spark; one with anything new is not."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import nightly, unchanged_run
-from jobs.warehouse import log
+from jobs.warehouse import log, publish_lock
+from jobs.warehouse.log import Commit
 from jobs.warehouse.store import Warehouse
 from schemas.tables import TABLES
 
@@ -70,13 +73,14 @@ def test_one_capture_more_is_another_night(again: Config) -> None:
 
 
 def write_to(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it look as if the table had a further version."""
+    """Makes the log of the table say that it was written to once more."""
 
-    def versions(place: str, of: object = log.versions) -> list[int]:
-        found: list[int] = of(place)  # type: ignore[operator]
-        return [found[0] + 1, *found] if place.endswith(f"/{table}") else found
+    def commits(place: str, of: Callable[[str], Iterator[Commit]] = log.commits) -> Iterator[Commit]:
+        if place.endswith(f"/{table}"):
+            yield Commit(log.versions(place)[0] + 1, datetime.now(UTC), "WRITE", {})
+        yield from of(place)
 
-    monkeypatch.setattr(log, "versions", versions)
+    monkeypatch.setattr(log, "commits", commits)
 
 
 @pytest.mark.parametrize("table", ["captures", "packets", "verdicts", "books"])
@@ -103,21 +107,22 @@ def test_what_is_not_there_or_cannot_be_read_is_to_be_done(
     assert unchanged_run.recall(replace(again, warehouse=str(tmp_path))) is None
     (tmp_path / "last_night.json").write_text("{")
     assert unchanged_run.recall(replace(again, warehouse=str(tmp_path))) is None
-    assert "whether anything is new cannot be told without Spark" in capsys.readouterr().err
+    assert "Spark has to find out whether anything is new" in capsys.readouterr().err
 
 
-def test_a_run_that_wrote_meanwhile_leaves_the_night_unknown(
+def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
     spark: SparkSession, orders: tuple[Path, Summary], again: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = Warehouse.of(spark, again)
-    warehouse.versions(TABLES)
     written: list[str] = []
     monkeypatch.setattr("jobs.steps.report.write", lambda place, _: written.append(place))
-    unchanged_run.remember(warehouse, again, {}, orders[1])
-    assert written == [f"{orders[0]}/last_night.json"]
-    warehouse.histories["verdicts"].insert(0, warehouse.histories["verdicts"][0]._replace(version=99))
-    unchanged_run.remember(warehouse, again, {}, orders[1])
-    assert len(written) == 1
+    with publish_lock.hold(Warehouse.of(spark, again), again.claim_seconds) as (warehouse, lock):
+        unchanged_run.remember(warehouse, again, {}, orders[1])
+        assert written == [f"{orders[0]}/last_night.json"]
+        with monkeypatch.context() as patch:
+            write_to("verdicts", patch)
+            unchanged_run.remember(warehouse, again, {}, orders[1])
+        assert len(written) == 1
+        assert lock.derived.keys() == {"decode", "books", "replay"}
 
 
 def test_a_second_night_in_one_process_says_the_same(
@@ -128,11 +133,13 @@ def test_a_second_night_in_one_process_says_the_same(
 
 def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     for table in TABLES:
-        read, asked = (Warehouse(spark, f"{scheme}{orders[0]}").history(table) for scheme in ("", "file://"))
-        assert [one[2:] for one in read] == [one[2:] for one in asked]
-        assert [one.version for one in read] == [one.version for one in asked]
+        read, asked = (list(Warehouse(spark, f"{scheme}{orders[0]}").commits(table)) for scheme in ("", "file://"))
+        assert [(one.version, one.operation) for one in read] == [(one.version, one.operation) for one in asked]
+        assert log.rows_version(read) == log.rows_version(asked)
         for one, other in zip(read, asked, strict=True):
             assert abs(one.at.timestamp() - other.at.timestamp()) < 60
+    states = (publish_lock.read_state(Warehouse(spark, f"{scheme}{orders[0]}")) for scheme in ("", "file://"))
+    assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay"}] * 2
 
 
 def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSession) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +24,11 @@ from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import outdated_states
 from jobs.warehouse import publish_lock
+from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
-from schemas.replay import SEQUENCES, VERDICTS
+from schemas.replay import SEQUENCES
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
 
@@ -79,10 +79,11 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
+@pytest.mark.slow
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     spark: SparkSession, warehouse: Path, branches: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In ingest, in the undoing of that, with all published and nothing derived, in decode, and in replay."""
+    """In ingest, while that is rolled back, with all captures written but the step not ended, in decode, in replay."""
     night = config(warehouse, *BRANCHES[1:])
     commits = Commits(monkeypatch)
     for last in ("MERGE connection_states", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
@@ -109,10 +110,25 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     said = status.run(spark, config(warehouse))
     assert "did not finish (killed)" in said["runs"][0]
     assert said["pending"]["decode"] == "out of date: messages, acks, handshakes, session_acks"
-    assert len(repair.run(spark, config(warehouse))["undone"]) == 1
+    repaired = repair.run(spark, config(warehouse))
+    assert len(repaired["undone"]) == 1
+    assert repaired["derived_again"] == []  # rolled back, the sources are what the tables were derived from
     assert all_rows(warehouse) == all_rows(first_night)
     said = status.run(spark, config(warehouse, BRANCHES[1]))
     assert (said["runs"], said["pending"]) == ([], {"captures": 1})
+
+
+def test_a_replay_that_is_killed_is_done_again(
+    spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    literal = config(warehouse, reading="literal")
+    commits = Commits(monkeypatch)
+    commits.last = "WRITE verdicts"
+    with pytest.raises(Killed):
+        replay.run(spark, literal)
+    commits.last = ""
+    assert repair.run(spark, config(warehouse))["derived_again"] == []
+    assert all_rows(warehouse) == all_rows(first_night)
 
 
 def test_a_full_disk_is_told_and_the_next_run_is_whole(
@@ -136,6 +152,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, branches: Path) -> None:
     def night(captures: list[Path]) -> None:
         nightly.run(spark.newSession(), config(warehouse, *captures))
@@ -146,8 +163,9 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, branc
     assert all_rows(warehouse) == all_rows(branches)
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_replacement_that_meets_another_is_a_conflict(spark: SparkSession, tmp_path: Path, *, first: bool) -> None:
+@pytest.mark.parametrize("other", ["first", "replacement", "fence"])
+def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tmp_path: Path, other: str) -> None:
+    """Of a run that was taken for dead: the commit that it has begun meets the fence, even if that changes no row."""
     tables = Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
@@ -161,50 +179,77 @@ def test_a_replacement_that_meets_another_is_a_conflict(spark: SparkSession, tmp
         yield from batches
 
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    if not first:
-        tables.replace(STREAM_GAPS, gap, {"step": "before"})
+    late_gap = spark.createDataFrame([("late", 1, 2)], STREAM_GAPS.spark)
+    if other == "replacement":
+        tables.replace(STREAM_GAPS, gap)
     with ThreadPoolExecutor() as threads:
-        late = threads.submit(
-            tables.replace, STREAM_GAPS, gap.coalesce(1).mapInArrow(slow, STREAM_GAPS.spark), {"step": "late"}
-        )
+        late = threads.submit(tables.replace, STREAM_GAPS, late_gap.coalesce(1).mapInArrow(slow, STREAM_GAPS.spark))
         while not begun.exists() and not late.done():
             time.sleep(0.05)
-        tables.replace(STREAM_GAPS, gap, {"step": "early"})
+        if other == "fence":
+            tables.set_properties(STREAM_GAPS, {"msmq.fence": "run"})
+        else:
+            tables.replace(STREAM_GAPS, gap)
         go_on.touch()
-        with pytest.raises(ConflictError, match="Another run wrote stream_gaps"):
+        with pytest.raises(ConflictError, match="Something else wrote stream_gaps"):
             late.result()
-    assert tables.history(STREAM_GAPS)[0].tag == {"step": "early"}
-    assert tables.read(STREAM_GAPS).count() == 1
+    assert [row["stream_id"] for row in tables.read(STREAM_GAPS).collect()] == ([] if other == "fence" else ["s"])
 
 
-def test_of_two_first_replacements_the_second_adds_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between looking at a table and writing to it, another run may have written first."""
+def test_two_runs_wait_for_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    """On Delta itself: the second run holds the lock when the first has released it, and sees what that derived."""
     tables = Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    monkeypatch.setattr(Warehouse, "_untouched", lambda *_: True)
-    for length in (2, 3):
-        tables.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, length)], STREAM_GAPS.spark), {})
-    assert [row["length"] for row in tables.read(STREAM_GAPS).collect()] == [2]
+    order: list[str] = []
+
+    def second() -> None:
+        with publish_lock.hold(Warehouse(spark.newSession(), str(tmp_path)), 3600) as (_, lock):
+            order.append("second")
+            assert lock.derived == {"step": {"sources": {}, "options": "", "tables": {}}}
+            assert lock.rolled_back == []
+
+    with ThreadPoolExecutor() as threads:
+        with publish_lock.hold(tables, 3600) as (_, lock):
+            waiting = threads.submit(second)
+            time.sleep(3)
+            order.append("first")
+            lock.derived["step"] = {"sources": {}, "options": "", "tables": {}}
+        waiting.result()
+    assert order == ["first", "second"]
 
 
-def test_of_two_claims_on_the_same_version_one_holds(spark: SparkSession, warehouse: Path) -> None:
-    tables = Warehouse(spark, str(warehouse))
-    version = publish_lock.settle(tables, 1)
-    taken = publish_lock.take(tables, version)
-    with pytest.raises(ConflictError):
-        publish_lock.take(tables, version)
-    assert [claim.run for claim in publish_lock.open_claims(tables)] == [taken.claim.run]
-    taken.end("done with it")
-    assert publish_lock.settle(tables, 1) > version
-    assert publish_lock.open_claims(tables) == []
+def test_a_run_taken_for_dead_cannot_write(spark: SparkSession, tmp_path: Path) -> None:
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    tables = Warehouse(spark, str(tmp_path))
+
+    def write_twice() -> None:
+        with publish_lock.hold(tables, 0) as (held, _):  # 0 seconds make every run silent
+            held.create(STREAM_GAPS)
+            held.merge(STREAM_GAPS, gap)
+            with publish_lock.hold(tables, 0) as (_, other):
+                assert len(other.rolled_back) == 1
+            held.merge(STREAM_GAPS, gap)
+
+    with pytest.raises(ConflictError, match="took this one for dead"):
+        write_twice()
+    assert tables.read(STREAM_GAPS).isEmpty()
 
 
-def test_a_claim_of_another_machine_dies_of_age() -> None:
-    young, ended = (publish_lock.Claim("run", "elsewhere", 1, 0, ended=ended) for ended in (None, "out of memory"))
-    assert young.lives(1)
-    assert not ended.lives(1)
+def test_a_source_written_without_the_lock_fails_the_step(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+
+    def derive_sequences() -> None:
+        with publish_lock.hold(tables, 3600) as (held, _):
+            held.create(STREAM_GAPS)
+
+            def write() -> None:
+                held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
+                tables.replace(STREAM_GAPS, gap)
+
+            derive(held, "replay", (SEQUENCES,), (STREAM_GAPS,), write)
+
+    with pytest.raises(ConflictError, match="Something wrote stream_gaps without the publish lock while replay read"):
+        derive_sequences()
 
 
 def test_a_commit_whose_answer_was_lost_is_made_once(
@@ -221,7 +266,7 @@ def test_a_commit_whose_answer_was_lost_is_made_once(
 
     monkeypatch.setattr(Warehouse, "_write", lossy)
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    tables.merge(STREAM_GAPS, gap, {"step": "ingest", "run": "r"}, empty=True)
+    tables.merge(STREAM_GAPS, gap)
     assert rows(tmp_path, "stream_gaps") == [{"stream_id": "s", "stream_offset": 1, "length": 2}]
 
 
@@ -295,8 +340,27 @@ def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSessio
     assert sorted(map(tuple, outdated_states(frame, 30).collect())) == [("a", "1"), ("a", "2")]
 
 
-def test_whatever_ingest_publishes_can_be_undone() -> None:
-    assert set(publish_lock.CLAIMED) == set(ingest._TABLES) - {BOOKS, CAPTURES_TABLE}
+def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkSession, tmp_path: Path) -> None:
+    """A table without rows too; and again when the options or a source changed, or the table was written since."""
+    tables = Warehouse(spark, str(tmp_path))
+    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+
+    def derived(**options: str) -> bool:
+        def write() -> None:
+            held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
+
+        with publish_lock.hold(tables, 3600) as (held, _):
+            held.create(STREAM_GAPS)
+            return derive(held, "replay", (SEQUENCES,), (STREAM_GAPS,), write, **options)
+
+    assert [derived(scope="auto"), derived(scope="auto")] == [True, False]
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    tables.replace(STREAM_GAPS, gap)
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    with pytest.raises(JobError, match="holds the publish lock"):
+        derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda: None)
 
 
 def test_a_derived_table_of_an_older_declaration_is_made_anew(
@@ -307,97 +371,6 @@ def test_a_derived_table_of_an_older_declaration_is_made_anew(
     decode.run(spark, config(warehouse))
     replay.run(spark, config(warehouse))
     assert rows(warehouse, "sequences") == rows(first_night, "sequences")
-
-
-def test_a_table_without_rows_says_what_it_comes_of(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    tags = []
-
-    def write(tag: dict[str, Any]) -> None:
-        tags.append(tag)
-        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
-
-    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
-    assert not tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
-    assert tags == [{"step": "replay", "from": {"stream_gaps": 0, "scope": "auto"}}]
-    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="queue")
-
-
-@pytest.mark.parametrize("finishes_after", [1, 5, None])
-def test_a_run_that_meets_another_lets_it_finish(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finishes_after: int | None
-) -> None:
-    tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    tags: list[dict[str, Any]] = []
-
-    def meet(tag: dict[str, Any]) -> None:
-        tags.append(tag)
-        raise ConflictError("Another run wrote sequences at the same time.")
-
-    def meanwhile(_seconds: float) -> None:
-        if len(tags) == finishes_after:
-            other.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tags[0])
-
-    clock = count()  # an attempt takes a second, and so does a look at what the other did
-    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=meanwhile))
-
-    def derived() -> bool:
-        return tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), meet, scope="auto")
-
-    if finishes_after:
-        assert derived()
-    else:
-        with pytest.raises(JobError, match="begun 5 times"):
-            derived()
-    assert len(tags) == (finishes_after or 5)
-
-
-def test_a_run_waits_until_another_has_changed_its_sources_for_good(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As ingest does, table after table, while another run derives from them."""
-    tables, other = Warehouse(spark, str(tmp_path)), Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    changes = iter(range(8))
-    tags: list[dict[str, Any]] = []
-
-    def change(_seconds: float = 0) -> None:
-        if next(changes, None) is not None:
-            other.replace(STREAM_GAPS, gap, {"step": "other"})
-
-    def write(tag: dict[str, Any]) -> None:
-        tags.append(tag)
-        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
-        change()
-
-    clock = count()
-    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=change))
-    monkeypatch.setattr("jobs.warehouse.store.random", SimpleNamespace(uniform=lambda *_: 4))  # looks without a change
-    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
-    assert [tag["from"]["stream_gaps"] for tag in tags] == [0, 8]
-
-
-def test_of_five_attempts_the_fifth_counts(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    attempts = count(1)
-    clock = count()
-    monkeypatch.setattr(
-        "jobs.warehouse.store.time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
-    )
-
-    def write(tag: dict[str, Any]) -> None:
-        if next(attempts) < 5:  # as if a source had changed meanwhile
-            tag = tag | {"from": {}}
-        tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark), tag)
-
-    assert tables.derive("replay", (SEQUENCES,), (STREAM_GAPS,), write, scope="auto")
-    assert next(attempts) == 6
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -416,58 +389,16 @@ def test_a_table_that_another_run_is_making_is_waited_for(
             shutil.rmtree(tmp_path / STREAM_GAPS.name)
             Warehouse(spark, str(tmp_path)).create(STREAM_GAPS)
 
-    monkeypatch.setattr("jobs.warehouse.store.time", SimpleNamespace(sleep=meanwhile))
+    monkeypatch.setattr("jobs.warehouse.tables.time", SimpleNamespace(sleep=meanwhile))
     tables = Warehouse(spark, str(tmp_path))
     if made:
         tables.create(STREAM_GAPS)
         assert tables.has(STREAM_GAPS)
     else:
-        with pytest.raises(UsageError, match=r"stream_gaps.* cannot be made: in its folder lies something else"):
+        with pytest.raises(UsageError, match=r"stream_gaps.* cannot be created: its folder holds something else"):
             tables.create(STREAM_GAPS)
         assert begun.exists()
     assert len(waits) == (2 if made else 5)
-
-
-def test_a_kept_table_is_read_again_once_it_changed(spark: SparkSession, tmp_path: Path) -> None:
-    other = Warehouse(spark, str(tmp_path))
-    other.create(STREAM_GAPS)
-    other.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark), {"step": "one"})
-    tables = other.keeping()
-    one = tables.read(STREAM_GAPS)
-    assert tables.read(STREAM_GAPS) is one
-    assert one.count() == 1
-    other.replace(STREAM_GAPS, spark.createDataFrame([("s", 1, 2), ("s", 5, 2)], STREAM_GAPS.spark), {"step": "two"})
-    assert tables.read(STREAM_GAPS).count() == 2
-    assert one.count() == 1
-    assert other.read(STREAM_GAPS) is not other.read(STREAM_GAPS)
-
-
-def test_what_replaced_a_kept_table_is_read_for_it_until_another_run_writes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = Warehouse(spark, str(tmp_path)).keeping()
-    tables.create(STREAM_GAPS)
-    for tag, lengths in (({"step": "one"}, [2]), ({"step": "two"}, [2, 3])):
-        rows = spark.createDataFrame([("s", 5 * length, length) for length in lengths], STREAM_GAPS.spark)
-        tables.replace(STREAM_GAPS, rows, tag)
-        with monkeypatch.context() as patch:
-            patch.setattr(Warehouse, "_scan", None)
-            read = tables.read(STREAM_GAPS)
-        assert read.dtypes == spark.table(tables.name(STREAM_GAPS)).dtypes
-        assert sorted(read.collect()) == sorted(spark.table(tables.name(STREAM_GAPS)).collect())
-    more = spark.createDataFrame([("t", 1, 2)], STREAM_GAPS.spark)
-    tables.replace(STREAM_GAPS, more, {"step": "three"}, "stream_id = 't'")  # what it leaves is not known from it
-    assert tables.read(STREAM_GAPS).count() == 3
-    write = Warehouse._write
-
-    def beaten(warehouse: Warehouse, *arguments: Any) -> None:
-        write(warehouse, *arguments)
-        monkeypatch.undo()
-        Warehouse(spark, str(tmp_path)).replace(STREAM_GAPS, more, {"step": "other"}, "stream_id = 't'")
-
-    monkeypatch.setattr(Warehouse, "_write", beaten)
-    tables.replace(STREAM_GAPS, spark.createDataFrame([], STREAM_GAPS.spark), {"step": "four"})
-    assert tables.read(STREAM_GAPS).count() == 1
 
 
 def test_an_ingested_table_gets_new_checks_comments_and_clustering_and_is_else_refused(
@@ -497,15 +428,15 @@ def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_colum
     tables = Warehouse(spark, str(tmp_path))
     tables.create(STREAM_GAPS)
     old = spark.createDataFrame([("a", 1, 2)], STREAM_GAPS.spark)
-    tables.merge(STREAM_GAPS, old, {"run": "older"})
+    tables.merge(STREAM_GAPS, old)
     tables.create(newer)
-    tables.merge(newer, spark.createDataFrame([("b", 3, 4, 5)], newer.spark), {"run": "newer"})
+    tables.merge(newer, spark.createDataFrame([("b", 3, 4, 5)], newer.spark))
     rows = sorted(tuple(row) for row in tables.read(newer).collect())
     assert rows == [("a", 1, 2, None), ("b", 3, 4, 5)]
     assert tables.read(newer).schema["ttl"].metadata["comment"] == later.comment
-    commits = len(tables.history(newer))
+    commits = len(list(tables.commits(newer)))
     tables.create(newer)
-    assert len(tables.history(newer)) == commits
+    assert len(list(tables.commits(newer))) == commits
     needed = replace(newer, columns=(*newer.columns, Column("window", LONG, "Needed.", nullable=False)))
     with pytest.raises(JobError, match=r"it should have window bigint \(there: None\)\."):
         tables.create(needed)
@@ -533,29 +464,6 @@ def test_only_senders_of_whom_something_new_came_are_judged_again(
     assert kept(replay.run) == []
     assert {name for name, found in all_rows(tmp_path, derived).items() if found != some_kept[name]} == set()
     assert kept(replay.run, reading="literal") == [(of, "0")]
-
-
-def test_nothing_is_kept_of_what_was_judged_while_its_sources_changed(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    night = config(tmp_path, CAPTURES / "orders.pcapng")
-    ingest.run(spark, night)
-    decode.run(spark, night)
-    place, replace_ = str(tmp_path / "stream_gaps"), Warehouse.replace
-    stream = rows(tmp_path, "streams")[0]["stream_id"]
-    changes = iter([False, True])
-
-    def replacing(self: Warehouse, table: Table, *arguments: Any) -> None:
-        replace_(self, table, *arguments)
-        if table == VERDICTS and not next(changes, True):
-            spark.createDataFrame([(stream, 0, 1)], STREAM_GAPS.spark).write.format("delta").mode("append").save(place)
-
-    monkeypatch.setattr(Warehouse, "replace", replacing)
-    replay.run(spark, night)
-    said = capsys.readouterr().err
-    assert "Another run wrote stream_gaps at the same time." in said
-    assert said.count("replay: wrote verdicts") == 2
-    assert "keep their verdicts" not in said
 
 
 def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
@@ -597,6 +505,7 @@ def schema(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     spark.sql("DROP DATABASE night CASCADE")
 
 
+@pytest.mark.slow
 def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str) -> None:
     night = Config.load({"captures": [str(CAPTURES / "orders.pcapng")], "catalog_schema": schema}, None)
     summary = nightly.run(spark, night)

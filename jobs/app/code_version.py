@@ -1,22 +1,38 @@
-"""This program, told from any other version of it."""
+"""Hashes the program's code, so that tables and summaries of another version of it are recognized."""
 
 import hashlib
 from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
-_PACKAGES, _COMPILED = ("schemas", "udfs", "jobs"), ("__pycache__", ".pyc")
+_PACKAGES = ("schemas", "udfs", "jobs")
+_COMPILED = ("__pycache__", ".pyc")
+_RESULTS = ("transforms", "steps/decode.py", "steps/replay.py")
+"""What decides, in `jobs`, which rows the derived tables get."""
+_NOT_RESULTS = ("report.py", "trends.py")
 
 
 @cache
-def fingerprint() -> str:
-    """A hash of all its code."""
+def program_hash() -> str:
+    """Returns a hash of all code."""
     return hashlib.sha256(b"".join(_code(files(package)) for package in _PACKAGES)).hexdigest()
 
 
-def _code(folder: Traversable) -> bytes:
-    """The files of a package, in order; wherever it was put, a zip included."""
-    inside = sorted(folder.iterdir(), key=lambda one: one.name)
+@cache
+def results_hash() -> str:
+    """Returns a hash of the code that decides what `decode`, `replay` and the books compute.
+
+    A changed rule derives the tables again; a change of the report, the command line or the simulator does not.
+    """
+    places = [files("schemas"), files("udfs"), *(files("jobs").joinpath(*part.split("/")) for part in _RESULTS)]
+    return hashlib.sha256(b"".join(_code(place, _NOT_RESULTS) for place in places)).hexdigest()
+
+
+def _code(place: Traversable, without: tuple[str, ...] = ()) -> bytes:
+    """Returns a file's bytes, or those of a folder's files in order; the package may be in a zip."""
+    if not place.is_dir():
+        return place.read_bytes()
+    inside = sorted(place.iterdir(), key=lambda one: one.name)
     return b"".join(
-        _code(one) if one.is_dir() else one.read_bytes() for one in inside if not one.name.endswith(_COMPILED)
+        _code(one, without) for one in inside if not one.name.endswith(_COMPILED) and one.name not in without
     )

@@ -9,8 +9,8 @@ _TABLES = ("warehouse", "catalog_schema")
 _SHOWN: Mapping[str, Sequence[str]] = {
     "nightly": ("captures", "out", "fail_on", "ingest", "decode", "replay", "report"),
     "ingest": ("captures", "ingest"),
-    "decode": ("decode",),
-    "replay": ("fail_on", "replay"),
+    "decode": ("decode", "claim_seconds"),
+    "replay": ("fail_on", "replay", "claim_seconds"),
     "report": ("out", "report"),
     "status": ("captures",),
     "repair": ("captures", "ingest", "decode", "replay"),

@@ -114,9 +114,9 @@ class Config:
     )
     claim_seconds: int = _option(
         3600,
-        "seconds after which a run that writes from another machine counts as dead and is undone",
+        "seconds after which a run on another machine that does not renew its lock counts as dead and is rolled back",
         "ingest",
-        reason="Longer than writing takes. A run on this machine counts as dead as soon as its process is gone.",
+        reason="A run renews it four times as often. On this machine it counts as dead as soon as its process is gone.",
     )
 
     names: str = _option(

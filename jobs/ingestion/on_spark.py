@@ -14,7 +14,6 @@ from jobs.app.parallel import run_in_parallel
 from jobs.ingestion.engine import TIMES, Row, Shape
 from jobs.transforms.expressions import timestamp
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
-from jobs.warehouse.publish_lock import Publishing
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
@@ -28,10 +27,9 @@ _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """An engine whose rows are DataFrames and whose tables are Delta tables; it writes only while it publishes."""
+    """An engine whose rows are DataFrames and whose tables are Delta tables."""
 
     warehouse: Warehouse
-    publishing: Publishing | None = None
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         asked = self.warehouse.spark.createDataFrame([(one,) for one in ids], "capture_id string")
@@ -99,11 +97,8 @@ class OnSpark:
     def write(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
-        assert self.publishing is not None  # noqa: S101 - only `jobs.steps.ingest` writes, and it publishes
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
-        self.warehouse.merge(
-            table, rows.withColumns(times), self.publishing.tag, update=update, empty=self.publishing.first
-        )
+        self.warehouse.merge(table, rows.withColumns(times), update=update)
         progress(f"ingest: wrote {table.name}")
 
     def delete(self, table: Table, keys: DataFrame) -> None:

@@ -5,7 +5,6 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import ChangedError, ConflictError, JobError
+from jobs.app.errors import ChangedError, JobError
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
@@ -42,46 +41,43 @@ _ATTEMPTS = 5
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
-    warehouse = Warehouse.of(spark, config)
-    step(warehouse, config)
-    reconcile.step(warehouse, reconcile.INGESTED)
-    return ingest_summary(warehouse)
+    with publish_lock.hold(Warehouse.of(spark, config), config.claim_seconds) as (held, lock):
+        step(held, config)
+        lock.end_step()
+        reconcile.step(held, reconcile.INGESTED)
+        return ingest_summary(held)
 
 
 def step(warehouse: Warehouse, config: Config) -> Mapping[str, Stamp]:
-    """Reads new captures, and starts over when another run published meanwhile.
+    """Reads new captures, and starts over without the files that changed meanwhile.
 
     Returns the size and time of the listed files.
 
     Raises:
-        JobError: other runs were first every time.
+        JobError: files changed in every attempt.
     """
     files = capture_files(config.captures)
     with codegen_for_size(warehouse.spark, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
-        version = publish_lock.settle(warehouse, config.claim_seconds)
         before = stamps(files)
         try:
             if files:
-                _take_in(warehouse, before, config.ingest, version)
+                _take_in(warehouse, before, config.ingest)
         except ChangedError as error:
             progress(f"ingest: {error}")
             files = [file for file in files if file not in error.files]
-        except ConflictError as error:
-            progress(f"ingest: {error} Looking again.")
         else:
             return before
-    raise JobError(f"ingest was begun {_ATTEMPTS} times, and other runs were first each time: run it again.")
+    raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
 
 
-def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions, version: int) -> None:
-    """Ingests the captures that are new since this version of `captures`.
+def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
+    """Ingests the captures that `captures` lacks.
 
     Raises:
         ChangedError: files changed since they were listed.
-        ConflictError: another run published meanwhile.
     """
     engine = OnSpark(warehouse)
     with codegen_for_size(warehouse.spark, 0):
@@ -95,12 +91,9 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
         found = flow.extract(engine, captures, options)
         _require_unchanged(files, [row["uri"] for row in captures])
         assembled = flow.assemble(engine, found, options)
-        with publish_lock.publishing(warehouse, version) as publishing:
-            publisher = replace(engine, publishing=publishing)
-            changes = flow.collect_changes(publisher, found, assembled)
-            flow.write_rows(publisher, changes)
-            publishing.check()
-            flow.write_captures(publisher, changes)
+        changes = flow.collect_changes(engine, found, assembled)
+        flow.write_rows(engine, changes)
+        flow.write_captures(engine, changes)
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The warehouse that another goes on from (`continue_from`): of it only the tables `states` and `ends` are read."""
+"""Reads the warehouse that this one continues (`continue_from`): of it only the tables `states` and `ends`."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,32 +13,32 @@ from schemas.replay import ENDS, STATES
 
 
 def tables(spark: SparkSession, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
-    """The STATES that the warehouse goes on from, and the ENDS of the streams then; two None where it begins anew."""
-    earlier = _warehouse(spark, config)
-    return (resumable_states(earlier.read(STATES)), earlier.read(ENDS)) if earlier else (None, None)
+    """Reads the receivers' STATES and the streams' ENDS of the previous warehouse; two None where there is none."""
+    previous = _warehouse(spark, config)
+    return (resumable_states(previous.read(STATES)), previous.read(ENDS)) if previous else (None, None)
 
 
 def version(spark: SparkSession, config: Config) -> list[Any]:
-    """Where these lie, and which versions they are of; nothing where it begins anew.
+    """Returns the place and the versions of these tables; an empty list where there is no previous warehouse.
 
     Raises:
-        UsageError: they are not there, or are its own.
+        UsageError: the previous warehouse lacks the tables, or is this one.
     """
-    earlier = _warehouse(spark, config)
-    if not earlier:
+    previous = _warehouse(spark, config)
+    if not previous:
         return []
     for table in (STATES, ENDS):
-        earlier.require(table, "replay")
-    return [earlier.place, earlier.versions([STATES, ENDS])]
+        previous.require(table, "replay")
+    return [previous.place, previous.versions([STATES, ENDS])]
 
 
 def _warehouse(spark: SparkSession, config: Config) -> Warehouse | None:
-    """The warehouse, in a place of the same kind as this one's."""
+    """Returns the previous warehouse: a folder if this one is a folder, a schema if this one is a schema."""
     if not config.continue_from:
         return None
     place = config.continue_from
     options = replace(config, catalog_schema=place) if config.catalog_schema else replace(config, warehouse=place)
-    earlier = Warehouse.of(spark, options)
-    if earlier.place == Warehouse.of(spark, config).place:
-        raise UsageError(f"A warehouse cannot go on from itself: give --continue-from another place than {place}.")
-    return earlier
+    previous = Warehouse.of(spark, options)
+    if previous.place == Warehouse.of(spark, config).place:
+        raise UsageError(f"A warehouse cannot continue itself: give --continue-from another place than {place}.")
+    return previous

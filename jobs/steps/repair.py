@@ -1,7 +1,7 @@
-"""Finish what a run left that was killed: undo what it had published, and derive again what is out of date.
+"""Finishes what a killed run left: rolls back what it wrote, and derives again what is out of date.
 
-Captures are not needed: those that were not finished are in no table any more, and the next `nightly` reads them; with
-`--captures` they are read at once. A table of `decode` or `replay` that was dropped is made again.
+Captures are not needed: no table has rows of a capture that was not finished, and the next `nightly` reads it. With
+`--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again.
 """
 
 from pyspark.sql import SparkSession
@@ -16,17 +16,16 @@ from schemas.ingest import CAPTURES, PACKETS
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Bring all tables up to date; returns what was done, and what they hold."""
+    """Brings all tables up to date; returns what was rolled back and derived, and the counts of the tables."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
-    undone = [f"{claim.owner}: {claim.ended or 'killed'}" for claim in publish_lock.open_claims(warehouse)]
-    publish_lock.settle(warehouse, config.claim_seconds)
-    if config.captures:
-        ingest.step(warehouse, config)
-    derived = {
-        "decode": decode.step(warehouse, config),
-        "books": reconcile.step(warehouse),
-        "replay": replay.step(warehouse, config),
-    }
-    return {"undone": undone, "derived_again": [step for step, was in derived.items() if was]} | summary(warehouse)
+    with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
+        if config.captures:
+            ingest.step(held, config)
+            lock.end_step()
+        derived = {"decode": decode.step(held, config)}
+        lock.end_step()
+        derived |= {"books": reconcile.step(held), "replay": replay.step(held, config)}
+        again = [step for step, was_derived in derived.items() if was_derived]
+        return {"undone": lock.rolled_back, "derived_again": again} | summary(held)

@@ -4,7 +4,7 @@ A sender that is judged by what it was judged by before keeps its verdicts and t
 """
 
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -25,7 +25,9 @@ from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
+from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
+from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
@@ -49,9 +51,10 @@ TABLES = (ENDS, SENDERS, VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FI
 def run(spark: SparkSession, config: Config) -> Summary:
     """Replay all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
-    with codegen_for_size(spark, captured_bytes(warehouse)):
-        step(warehouse, config)
-        return replay_summary(warehouse)
+    warehouse.require(MESSAGES, "decode")
+    with publish_lock.hold(warehouse, config.claim_seconds) as (held, _), codegen_for_size(spark, captured_bytes(held)):
+        step(held, config)
+        return replay_summary(held)
 
 
 def _settled(rows: DataFrame) -> DataFrame:
@@ -69,7 +72,7 @@ class Kept(NamedTuple):
     def of(cls, warehouse: Warehouse, senders: DataFrame) -> Self:
         """What stays where the SENDERS are these now."""
         tables = (SENDERS, VERDICTS, TRANSACTIONS)
-        left = warehouse.left("replay", tables)
+        left = as_left(warehouse, "replay", tables)
         known, verdicts, transactions = left or (warehouse.read(table).where("false") for table in tables)
         same = senders.join(known, SENDERS.names, "left_semi").select(SENDER)
         if left:
@@ -90,20 +93,20 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     options = {"reading": config.reading, "scope": config.scope, "continue_from": stood}
     reading, scope = Reading(config.reading), Scope(config.scope)
 
-    def write(tag: dict[str, Any]) -> None:
+    def write() -> None:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
         states, ends_before = previous_warehouse.tables(warehouse.spark, config)
         ends = _settled(with_peers(streams, handshakes, ends_before))
         grounds = ReplayInputs.of(messages, ends, stream_gaps, quarantine, acks, scope=scope, settle=_settled)
-        senders = _settled(grounds.by_sender(repr((options, code_version.fingerprint()))))
+        senders = _settled(grounds.by_sender(repr((options, code_version.results_hash()))))
         kept = Kept.of(warehouse, senders)
         judged = judge_messages(grounds.without(kept.senders), states, reading=reading, settle=_settled)
-        warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts), tag)
+        warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         transactions = assemble_transactions(kept.others(verdicts)).unionByName(kept.transactions)
         run_in_parallel(
-            partial(warehouse.replace, table, rows, tag)
+            partial(warehouse.replace, table, rows)
             for table, rows in (
                 (ENDS, ends),
                 (SEQUENCES, summarize_sequences(verdicts)),
@@ -116,12 +119,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         answers = pair_acks(acks, ends, verdicts)
         concerned = _settled(concerned_messages(verdicts, watched_sessions(ends, grounds.runs, answers)))
-        warehouse.replace(FINDINGS, collect_findings(messages, ends, answers, *written, concerned), tag)
-        warehouse.check_unmoved(SOURCES, tag)  # else the hashes may be of other rows than what was judged
-        warehouse.replace(SENDERS, senders, tag)
+        warehouse.replace(FINDINGS, collect_findings(messages, ends, answers, *written, concerned))
+        warehouse.replace(SENDERS, senders)
         progress("replay: wrote findings, senders")
 
-    derived = warehouse.derive("replay", TABLES, SOURCES, write, **options)
+    derived = derive(warehouse, "replay", TABLES, SOURCES, write, code=code_version.results_hash(), **options)
     if not derived:
         progress("replay: nothing new")
     return derived

@@ -1,4 +1,4 @@
-"""What was read, what is pending, and what failed and why: from the tables alone, which it leaves as they are."""
+"""Reports what was read, what is pending, who is writing, and what failed and why; needs no lock."""
 
 from typing import Any
 
@@ -11,6 +11,8 @@ from jobs.app.config import Config
 from jobs.steps import decode, reconcile, replay
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
+from jobs.warehouse.provenance import out_of_date
+from jobs.warehouse.publish_lock import Derived, LockState
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, CaptureStatus
 from schemas.table import Table
@@ -21,13 +23,17 @@ _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "replay": (replay.TABLES, replay.SOURCES),
 }
 _NAMED = 20
-"""Captures that are named; of more, only how many there are."""
+"""Damaged captures that are named; all are counted."""
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """The state of the warehouse. With `--captures`, `pending` counts files whose name is in no row of `captures`."""
+    """Returns the state of the warehouse.
+
+    With `--captures`, `pending` counts files whose name is in no row of `captures`.
+    """
     warehouse = Warehouse.of(spark, config)
     warehouse.require(CAPTURES, "ingest")
+    lock = publish_lock.read_state(warehouse)
     found = ingest_summary(warehouse)
     captures = warehouse.read(CAPTURES)
     first, last, ingested = captures.agg(
@@ -42,20 +48,17 @@ def run(spark: SparkSession, config: Config) -> Summary:
             f"{row['uri']}: {row['status']}, {row['reason']}"
             for row in damaged.select("uri", "status", "reason").limit(_NAMED).collect()
         ],
-        "pending": _pending(warehouse, config),
-        "runs": [
-            f"{claim.owner}: {'publishing' if claim.lives(config.claim_seconds) else _failed(claim)}"
-            for claim in publish_lock.open_claims(warehouse)
-        ],
+        "pending": _pending(warehouse, config, lock.derived if lock else {}),
+        "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(lock, config)}"],
     }
 
 
-def _pending(warehouse: Warehouse, config: Config) -> dict[str, Any]:
-    """Why a step has something to do; and how many files have a name that is not in `captures`."""
+def _pending(warehouse: Warehouse, config: Config, derived: Derived) -> dict[str, Any]:
+    """Returns, by step, why it has something to do; and how many files have a name that is not in `captures`."""
     pending: dict[str, Any] = {}
     for step, (tables, sources) in _DERIVED.items():
         missing = [table.name for table in (*sources, *tables) if not warehouse.has(table)]
-        stale = [] if missing else warehouse.stale(step, tables, sources)
+        stale = [] if missing else out_of_date(warehouse, derived, step, tables, sources)
         if missing:
             pending[step] = f"there is no table {', '.join(missing)}"
         elif stale:
@@ -66,8 +69,10 @@ def _pending(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     return pending
 
 
-def _failed(claim: publish_lock.Claim) -> str:
-    return f"did not finish ({claim.ended or 'killed'}); the next run, or repair, undoes what it left"
+def _state(lock: LockState, config: Config) -> str:
+    if lock.is_alive(config.claim_seconds):
+        return "writing"
+    return f"did not finish ({lock.failure}); the next run, or repair, rolls back what it wrote"
 
 
 def _text(time: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What a run found, from the tables."""
+"""Counts what a run found, from the tables."""
 
 from functools import reduce
 from typing import Any
@@ -21,11 +21,11 @@ _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
 _CAPTURES = _INGESTED[:1]
 
 Counts = dict[str, dict[str, int]]
-"""Rows of a table (or `decoded_alone`) by the values of a column; by "true" and "false" when it is BOOLEAN."""
+"""Row counts by table (or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
 
 
 def captured_bytes(warehouse: Warehouse) -> int:
-    """Size of all captures that were taken in."""
+    """Returns the size of all ingested captures."""
     if not warehouse.has(CAPTURES):
         return 0
     size: int | None = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
@@ -33,23 +33,23 @@ def captured_bytes(warehouse: Warehouse) -> int:
 
 
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Where the tables are; captures by status, packets by type, quarantine by reason, books."""
+    """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
     counts = _counts(warehouse, _INGESTED)
     return {"tables": warehouse.place} | counts | {"books": _books(counts)}
 
 
 def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Messages, transactional messages, acks, packets that the slow path decoded; quarantine by reason, books."""
+    """Returns counts of messages, acks and packets that the reference decoded; quarantine by reason, and the books."""
     return _decoded(_counts(warehouse, _DECODED))
 
 
 def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Verdicts and findings by kind."""
+    """Returns verdicts and findings by kind."""
     return dict(_counts(warehouse, _REPLAYED))
 
 
 def summary(warehouse: Warehouse) -> dict[str, Any]:
-    """All of these."""
+    """Returns all of these."""
     counts = _counts(warehouse, _CAPTURES + _DECODED + _REPLAYED)
     replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
     return {"tables": warehouse.place, "captures": counts["captures"]} | _decoded(counts) | replayed
@@ -72,7 +72,7 @@ def _books(counts: Counts) -> dict[str, int]:
 
 
 def _counts(warehouse: Warehouse, columns: tuple[tuple[Table, str], ...]) -> Counts:
-    """Rows of each table by the values of one column, of which there are few, the most first: in one query.
+    """Counts the rows of each table by the values of one column, in one query; the most frequent value comes first.
 
     `decoded_alone` is counted over all tables that have it.
     """

@@ -1,4 +1,4 @@
-"""Reads and writes the Delta tables so that runs can be killed, repeated and run side by side.
+"""Reads and writes the Delta tables so that runs can be killed, repeated and started twice.
 
-Knows no protocol and computes no rows.
+Knows how tables are created, written and restored, but no protocol: rows are computed in `jobs.transforms`.
 """

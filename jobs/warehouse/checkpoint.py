@@ -1,17 +1,17 @@
-"""Rows that are computed once and kept, on disk: what reads them is planned without what made them."""
+"""Checkpoints DataFrames on the executors' disks, so that later queries are planned without what computed the rows."""
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-_FEW = 100_000  # rows of some hundred bytes
+_MOST_ROWS = 100_000  # of some hundred bytes each
 
 
 def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
-    """The rows, computed once: now or, unless `eager`, when they are first read."""
+    """Checkpoints the rows and cuts their lineage: now or, unless `eager`, when they are first read."""
     return rows.localCheckpoint(eager, storageLevel=StorageLevel.DISK_ONLY)
 
 
 def broadcast_if_small(rows: DataFrame) -> DataFrame:
-    """Settled rows: few of them are sent to every task that joins them, so that the many stay in place."""
-    return rows if rows.limit(_FEW + 1).count() > _FEW else broadcast(rows)
+    """Marks at most 100,000 checkpointed rows for a broadcast join, so that the other side is not shuffled."""
+    return rows if rows.limit(_MOST_ROWS + 1).count() > _MOST_ROWS else broadcast(rows)

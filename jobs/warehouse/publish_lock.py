@@ -1,225 +1,390 @@
-"""One run at a time publishes what it ingested. Delta has no transaction over several tables: a claim stands in for it.
+"""Lets one run at a time write to a warehouse, and rolls back the runs that ended before they were done.
 
-A claim is a commit of `captures` that sets a table property. It holds when its version is the next after the one that
-its run had read, so that of two runs one wins. It ends with the next commit that changes rows there, for `captures` is
-written last, or with a claim that says so. What a run left that ended in between, its commits undone, is as if it had
-never begun.
+Delta has no transaction over several tables, so a property of `captures` is the lock. A commit that sets it names the
+version of `captures` that its run had read, and counts only if it is the next version: of two runs that try at once,
+one succeeds. The newest commit that counts is the lock's state (`LockState`).
+
+The state records the version of every table after the last step that was completed. A run that finds the lock held by a
+dead run takes it over with these versions, restores every table whose rows have changed since, and goes on. A holder is
+dead when its process on this machine is gone, or when it has not renewed the lock for `claim_seconds`; a thread renews
+it four times in that time.
 """
 
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, takewhile, tee
 from pathlib import Path
-from typing import Any, Self
+from threading import Event, RLock, Thread
+from typing import Any, Protocol, Self
 from uuid import uuid4
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.app.logs import progress
-from jobs.warehouse.store import POLL_S, Commit, Warehouse
-from schemas.ingest import (
-    CAPTURES,
-    CONNECTION_CAPTURES,
-    CONNECTION_STATES,
-    PACKETS,
-    QUARANTINE,
-    STREAM_GAPS,
-    STREAMS,
-)
-from schemas.pings import PINGS
-from schemas.table import Table
+from jobs.app.parallel import run_in_parallel
+from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
+from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import CONFLICT, POLL_S
+from schemas.ingest import CAPTURES
+from schemas.tables import TABLES
 
-CLAIMED = (STREAM_GAPS, PACKETS, PINGS, QUARANTINE, STREAMS, CONNECTION_CAPTURES, CONNECTION_STATES)
-"""Tables that only a run with a claim may write, `captures` apart."""
-_PROPERTY = "msmq.claim"
-_SETS = "SET TBLPROPERTIES"
-_UNDONE = "undone"
-_PUBLISHING: set[str] = set()
-"""Runs of this process that are publishing now."""
-_LONGEST = 500
+Derived = dict[str, dict[str, Any]]
+"""By step: the versions of the sources, the options, and the versions of the tables that it derived from them."""
+
+_PROPERTY = "msmq.lock"
+_FENCE = "msmq.fence"
+_RELEASED = "released"
+_RENEWALS = 4
+_ATTEMPTS = 20
+_LONGEST_REASON = 300
+_LOST = "Another run took this one for dead and rolled back what it wrote."
+_BY_NAME = {table.name: table for table in TABLES}
+_HOLDING: set[str] = set()
+"""Runs of this process that hold a lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Which run publishes, where it runs, and which version of `captures` it had read; `ended` says why it stopped."""
+class LockState:
+    """Who holds the lock or held it last, and what the tables were when its last step was completed."""
 
     run: str
     host: str
     pid: int
     after: int
-    at: datetime | None = None
+    """The version of `captures` that the run had read; the state counts if it was committed as the next one."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of each table that existed: the version that rolling back restores."""
+    derived: Derived = field(default_factory=dict)
     ended: str | None = None
+    """"released", or why the run failed; None while it is running."""
+    at: datetime | None = None
 
     @classmethod
     def of(cls, commit: Commit) -> Self | None:
-        """The claim in a commit of `captures`; None where there is none, or where another commit came between."""
-        if commit.operation != _SETS:
+        """Reads the state from a commit of `captures`; None where it sets none, or one that does not count."""
+        if commit.operation != SET_PROPERTIES:
             return None
         try:
-            claim = cls(**json.loads(json.loads(commit.parameters["properties"])[_PROPERTY]))
+            state = cls(**json.loads(json.loads(commit.parameters["properties"])[_PROPERTY]))
         except (KeyError, TypeError, ValueError):
             return None
-        return replace(claim, at=commit.at.astimezone(UTC)) if commit.version == claim.after + 1 else None
+        return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
 
-    def lives(self, seconds: int) -> bool:
-        """Whether its run may still be writing: the claim is not too old and, on this machine, its process is there."""
-        if self.ended is not None or (self.at and datetime.now(UTC) - self.at > timedelta(seconds=seconds)):
-            return False
-        if self.host != socket.gethostname():
-            return True
-        return self.run in _PUBLISHING if self.pid == os.getpid() else _is_running(self.pid)
+    @property
+    def text(self) -> str:
+        """The property's value."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "at"})
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the run was completed, so that there is nothing to roll back."""
+        return self.ended == _RELEASED
+
+    def is_alive(self, seconds: int) -> bool:
+        """Whether the run may still be writing.
+
+        It renewed the lock within these seconds, and its process is not known to be gone.
+        """
+        return self.ended is None and not self._is_silent(seconds) and not self._is_gone
+
+    @property
+    def may_wake(self) -> bool:
+        """Whether the run may go on although it does not renew the lock: its process is not known to be gone."""
+        return self.ended is None and not self._is_gone
 
     @property
     def owner(self) -> str:
         """Who holds it, for a person."""
-        since = f" since {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
+        since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         return f"process {self.pid} on {self.host}{since}"
 
-
-@dataclass(frozen=True, slots=True)
-class Publishing:
-    """The right to publish, and the tag for every commit that makes use of it."""
-
-    warehouse: Warehouse
-    claim: Claim
+    @property
+    def failure(self) -> str:
+        """Why the run did not finish."""
+        return self.ended or "killed"
 
     @property
-    def first(self) -> bool:
-        """Whether nothing was ever published: all tables are empty."""
-        return self.claim.after == 0
+    def _is_gone(self) -> bool:
+        if self.host != socket.gethostname():
+            return False
+        return self.run not in _HOLDING if self.pid == os.getpid() else not _is_running(self.pid)
 
-    @property
-    def tag(self) -> dict[str, Any]:
-        """The tag of the run's commits."""
-        return {"step": "ingest", "run": self.claim.run}
+    def _is_silent(self, seconds: int) -> bool:
+        return self.at is not None and time.time() - self.at.timestamp() > seconds
+
+
+def current_state(commits: Iterable[Commit]) -> LockState | None:
+    """Finds the lock's state in the commits of `captures`, newest first; None where no run ever took it."""
+    return next(filter(None, map(LockState.of, commits)), None)
+
+
+def restore_target(commits: Iterable[Commit], recorded: int | None) -> int | None:
+    """Returns the version to restore so that a table's rows are those of the recorded version; None if they are.
+
+    The commits are in order, newest first. A table that did not exist then, or was dropped and created since, goes back
+    to its first version, which is empty.
+    """
+    newest, older = tee(commits)
+    first = next(newest, None)
+    if first is None or first.version == recorded:
+        return None
+    version = recorded if recorded is not None and recorded < first.version else 0
+    before = rows_version(commit for commit in older if commit.version <= version)
+    return None if rows_version(chain([first], newest)) == before else version
+
+
+class Ledger(Protocol):
+    """What the lock needs of a warehouse."""
+
+    def tables(self) -> Sequence[str]:
+        """Names all tables that a run may write; the first is `captures`."""
+
+    def commits(self, table: str) -> Iterable[Commit]:
+        """Returns the table's commits, newest first; none where it does not exist."""
+
+    def set_property(self, table: str, name: str, value: str) -> None:
+        """Sets a property of the table in one commit, once; raises ConflictError if another commit prevents it."""
+
+    def restore(self, table: str, version: int) -> None:
+        """Puts back the table's rows of that version; raises ConflictError if the run no longer holds the lock."""
+
+
+class PublishLock:
+    """The lock of a warehouse, as one run sees it."""
+
+    def __init__(self, ledger: Ledger, seconds: int) -> None:
+        self.run = uuid4().hex
+        self.derived: Derived = {}
+        """What the steps have derived so far; recorded with the next `end_step`."""
+        self.rolled_back: list[str] = []
+        """The dead runs whose commits this one rolled back, and why each ended."""
+        self._ledger, self._seconds = ledger, seconds
+        self._captures = ledger.tables()[0]
+        self._recorded: tuple[dict[str, int], Derived] = {}, {}
+        self._renewed_at = 0.0
+        self._is_lost = False
+        self._one_thread = RLock()
+
+    def acquire(self) -> None:
+        """Waits until no other run holds the lock, takes it, and rolls back what a dead run left."""
+        is_waiting = False
+        while True:
+            version, state = self._read()
+            if state and state.is_alive(self._seconds):
+                if not is_waiting:
+                    progress(f"waiting for {state.owner}, which is writing to these tables")
+                is_waiting = True
+                time.sleep(POLL_S)
+                continue
+            dead = None if state is None or state.is_released else state
+            self.derived = dict(state.derived) if state else {}
+            self._recorded = dict(dead.versions) if dead else self._newest(), dict(self.derived)
+            _HOLDING.add(self.run)  # before other threads of this process can see the commit
+            if self._try(version, None):
+                break
+            _HOLDING.discard(self.run)
+        if dead:
+            self._roll_back(dead)
 
     def check(self) -> None:
-        """Make sure that the claim is still the one that holds.
+        """Makes sure that this run holds the lock, and that no other can take it for half of `claim_seconds`.
 
         Raises:
-            ConflictError: another run took it for dead.
+            ConflictError: another run took this one for dead.
         """
-        if not _holds(self.warehouse, self.claim):
-            raise ConflictError("Another run took over what this one was publishing.")
+        if not self._is_lost and time.time() - self._renewed_at > self._seconds / 2:
+            self.renew()
+        if self._is_lost:
+            raise ConflictError(_LOST)
 
-    def end(self, why: str) -> None:
-        """Say that nothing more will come."""
-        _set(self.warehouse, replace(self.claim, after=self.warehouse.history(CAPTURES)[0].version, ended=why))
+    def renew(self) -> None:
+        """Commits a sign of life.
+
+        Raises:
+            ConflictError: another run took this one for dead.
+        """
+        self._commit(None)
+
+    def end_step(self) -> None:
+        """Records the tables as they are: what was written so far stays when this run is killed.
+
+        Raises:
+            ConflictError: another run took this one for dead.
+        """
+        self.check()
+        with self._one_thread:
+            if self._has_written():
+                self._record()
+                self._commit(None)
+
+    def release(self) -> None:
+        """Frees the lock after a run that was completed.
+
+        Raises:
+            ConflictError: another run took this one for dead.
+        """
+        self.check()
+        with self._one_thread:
+            self._recorded = {}, dict(self.derived)
+            self._commit(_RELEASED)
+
+    def fail(self, reason: str) -> None:
+        """Ends a run that was not completed: frees the lock, unless the next run has something to roll back.
+
+        Raises:
+            ConflictError: another run took this one for dead.
+        """
+        self._commit(reason[:_LONGEST_REASON] if self._has_written() else _RELEASED)
+
+    def _roll_back(self, dead: LockState) -> None:
+        progress(f"{dead.owner} did not finish ({dead.failure}): rolling back what it wrote")
+        for table in self._ledger.tables():
+            if dead.may_wake:
+                self._fence(table)
+            target = restore_target(self._ledger.commits(table), dead.versions.get(table))
+            if target is None:
+                continue
+            progress(f"restoring {table} to version {target}")
+            try:
+                self._ledger.restore(table, target)
+            except ConflictError:
+                raise
+            except Exception as error:
+                raise JobError(
+                    f"The table {table} cannot be restored to version {target}: {str(error).partition(chr(10))[0]} "
+                    "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
+                ) from error
+        self.rolled_back.append(f"{dead.owner}: {dead.failure}")
+        self._record()
+        self._commit(None)
+
+    def _fence(self, table: str) -> None:
+        """Commits new metadata, with which Delta refuses a transaction that the silent run has begun on the table."""
+        for _ in range(_ATTEMPTS):
+            self.check()
+            if next(iter(self._ledger.commits(table)), None) is None:
+                return
+            with suppress(ConflictError):
+                self._ledger.set_property(table, _FENCE, self.run)
+                return
+        raise ConflictError(f"Something else writes {table} all the time.")
+
+    def _has_written(self) -> bool:
+        versions, _ = self._recorded
+        tables = self._ledger.tables()
+        return any(restore_target(self._ledger.commits(table), versions.get(table)) is not None for table in tables)
+
+    def _record(self) -> None:
+        self._recorded = self._newest(), dict(self.derived)
+
+    def _newest(self) -> dict[str, int]:
+        tables = self._ledger.tables()
+        found = run_in_parallel(partial(self._newest_of, table) for table in tables)
+        return {table: version for table, version in zip(tables, found, strict=True) if version is not None}
+
+    def _newest_of(self, table: str) -> int | None:
+        return next((commit.version for commit in self._ledger.commits(table)), None)
+
+    def _read(self) -> tuple[int, LockState | None]:
+        """Returns the newest version of `captures`, and the lock's state in it."""
+        commits = iter(self._ledger.commits(self._captures))
+        newest = next(commits)
+        return newest.version, current_state(chain([newest], commits))
+
+    def _commit(self, ended: str | None) -> None:
+        with self._one_thread:
+            for _ in range(_ATTEMPTS):
+                version, state = self._read()
+                if state is None or state.run != self.run or state.ended is not None:
+                    self._is_lost = True
+                    raise ConflictError(_LOST)
+                if self._try(version, ended):
+                    return
+        raise ConflictError("The publish lock cannot be renewed: something else writes `captures` all the time.")
+
+    def _try(self, after: int, ended: str | None) -> bool:
+        """Sets the lock's state if nothing was committed to `captures` after this version; returns whether it did."""
+        began = time.time()
+        versions, derived = self._recorded
+        state = LockState(self.run, socket.gethostname(), os.getpid(), after, versions, derived, ended)
+        with suppress(ConflictError):
+            self._ledger.set_property(self._captures, _PROPERTY, state.text)
+        newer = takewhile(lambda commit: commit.version > after, self._ledger.commits(self._captures))
+        is_set = any(found.run == self.run for found in map(LockState.of, newer) if found and found.after == after)
+        if is_set:
+            self._renewed_at = began
+        return is_set
 
 
-def open_claims(warehouse: Warehouse) -> list[Claim]:
-    """Claims since `captures` was last written, the newest first; that one holds, the others were taken over."""
-    return _open(warehouse.history(CAPTURES))
+@dataclass
+class _WarehouseLedger:
+    """The warehouse without its lock, and, to restore tables, with it."""
+
+    bare: Warehouse
+    held: Warehouse
+
+    def tables(self) -> Sequence[str]:
+        return tuple(_BY_NAME)
+
+    def commits(self, table: str) -> Iterable[Commit]:
+        return self.bare.commits_if_any(_BY_NAME[table])
+
+    def set_property(self, table: str, name: str, value: str) -> None:
+        try:
+            self.bare.set_properties(_BY_NAME[table], {name: value})
+        except Exception as error:
+            if not CONFLICT.search(str(error)):
+                raise
+            raise ConflictError(f"Something else wrote {table} at the same time.") from error
+
+    def restore(self, table: str, version: int) -> None:
+        self.held.restore(_BY_NAME[table], version)
 
 
-def take(warehouse: Warehouse, version: int) -> Publishing:
-    """The right to publish what was made of this version of `captures`.
-
-    Raises:
-        ConflictError: another run has published, or is about to.
-    """
-    claim = Claim(uuid4().hex, socket.gethostname(), os.getpid(), version)
-    _set(warehouse, claim)
-    if not _holds(warehouse, claim):
-        raise ConflictError("Another run was first.")
-    return Publishing(warehouse, claim)
+def read_state(warehouse: Warehouse) -> LockState | None:
+    """Reads the state of the warehouse's lock; None where no run ever took it."""
+    return current_state(warehouse.commits_if_any(CAPTURES))
 
 
 @contextmanager
-def publishing(warehouse: Warehouse, version: int) -> Iterator[Publishing]:
-    """The right to publish what was made of this version of `captures`; an error on the way ends it, with the reason.
+def hold(warehouse: Warehouse, seconds: int) -> Iterator[tuple[Warehouse, PublishLock]]:
+    """Holds the publish lock: waits for another run, rolls back a dead one, and creates `captures` where there is none.
+
+    Yields the warehouse to write to, whose commits check the lock first. An error ends the run with its reason.
 
     Raises:
-        ConflictError: another run has published, or is about to, or took this one for dead.
+        ConflictError: another run took this one for dead.
     """
-    taken = take(warehouse, version)
-    _PUBLISHING.add(taken.claim.run)
+    if not warehouse.has(CAPTURES):
+        warehouse.create(CAPTURES)
+    ledger = _WarehouseLedger(warehouse, warehouse)
+    lock = PublishLock(ledger, seconds)
+    ledger.held = held = replace(warehouse, lock=lock, histories={})
+    is_done = Event()
     try:
-        with warehouse.tagged(taken.tag):
-            yield taken
-    except ConflictError:
-        raise
+        lock.acquire()
+        Thread(target=_keep_renewing, args=(lock, seconds, is_done), daemon=True).start()
+        yield held, lock
+        lock.release()
     except Exception as error:
         with suppress(Exception):  # the first error counts
-            taken.end(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:_LONGEST])
+            lock.fail(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         raise
     finally:
-        _PUBLISHING.discard(taken.claim.run)
+        is_done.set()
+        _HOLDING.discard(lock.run)
 
 
-def settle(warehouse: Warehouse, seconds: int) -> int:
-    """The version of `captures` once no other run is publishing, and what ended runs left is undone.
-
-    Raises:
-        JobError: another run does not come to its end.
-    """
-    told = False
-    while claims := _open(commits := warehouse.history(CAPTURES)):
-        if claims[0].lives(seconds):
-            if not told:
-                progress(f"ingest: waiting for {claims[0].owner}, which is publishing")
-            told = True
-            time.sleep(POLL_S)
-            continue
-        progress(f"ingest: {claims[0].owner} did not finish ({claims[0].ended or 'killed'}): undoing what it left")
-        with suppress(ConflictError):
-            undo(warehouse, claims, commits[0].version)
-    return commits[0].version
-
-
-def undo(warehouse: Warehouse, claims: list[Claim], version: int) -> None:
-    """Put every claimed table back to where it was before these ended runs, and end their claims.
-
-    `version`: of `captures`, in which these claims were found.
-
-    Raises:
-        ConflictError: another run has begun to do the same.
-        JobError: the versions from before them are gone.
-    """
-    runs = {claim.run for claim in claims}
-    with publishing(warehouse, version) as taken:
-        for table in CLAIMED:
-            theirs = [commit.version for commit in warehouse.history(table) if commit.tag.get("run") in runs]
-            if theirs:
-                progress(f"ingest: putting {table.name} back to version {min(theirs) - 1}")
-                _restore(warehouse, table, min(theirs) - 1)
-        taken.end(_UNDONE)
-
-
-def _restore(warehouse: Warehouse, table: Table, version: int) -> None:
-    try:
-        warehouse.restore(table, version)
-    except Exception as error:
-        raise JobError(
-            f"{table.name} cannot be put back to version {version}: {str(error).partition(chr(10))[0]} "
-            "Remove the warehouse's tables and ingest the captures again."
-        ) from error
-
-
-def _open(commits: list[Commit]) -> list[Claim]:
-    claims: list[Claim] = []
-    for commit in commits:
-        if commit.changed_rows:
-            break
-        if claim := Claim.of(commit):
-            if claim.ended == _UNDONE:
-                break
-            if claim.run not in {newer.run for newer in claims}:  # its last word
-                claims.append(claim)
-    return claims
-
-
-def _holds(warehouse: Warehouse, claim: Claim) -> bool:
-    return [open_claim.run for open_claim in open_claims(warehouse)[:1]] == [claim.run]
-
-
-def _set(warehouse: Warehouse, claim: Claim) -> None:
-    values = {name: value for name, value in asdict(claim).items() if name != "at"}
-    warehouse.set_properties(CAPTURES, {_PROPERTY: json.dumps(values)})
+def _keep_renewing(lock: PublishLock, seconds: int, is_done: Event) -> None:
+    while not is_done.wait(max(1, seconds / _RENEWALS)):
+        with suppress(Exception):  # the run finds out at its next commit
+            lock.renew()
 
 
 def _is_running(pid: int) -> bool:
@@ -228,6 +393,6 @@ def _is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except ProcessLookupError:
         return False
-    except OSError:  # of another user, or no /proc here
+    except OSError:  # the process of another user, or a system without /proc
         return True
-    return state != "Z"  # killed, and its parent has not asked yet
+    return state != "Z"  # killed, but its parent has not collected it yet

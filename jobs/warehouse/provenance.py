@@ -1,0 +1,88 @@
+"""Derives tables only when something is new: knows from which versions of which tables a step derived them.
+
+The publish lock records it (`LockState.derived`), and a run that holds the lock adds to it. Versions are those of
+`Warehouse.versions`: equal versions mean equal rows.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from jobs.app.errors import ConflictError, JobError
+from jobs.app.parallel import run_in_parallel
+from jobs.warehouse.publish_lock import Derived, PublishLock
+from jobs.warehouse.store import Warehouse
+from schemas.table import Table
+
+
+def derive(
+    warehouse: Warehouse,
+    step: str,
+    tables: Sequence[Table],
+    sources: Sequence[Table],
+    write: Callable[[], None],
+    **options: Any,
+) -> bool:
+    """Has `write` derive the tables, unless they were derived from the sources as they are; returns whether it did.
+
+    Tables that do not exist, or are of another declaration, are created first. The run holds the publish lock.
+
+    Raises:
+        ConflictError: something that does not take the publish lock wrote a source meanwhile.
+    """
+    derived = _held(warehouse).derived
+    run_in_parallel(partial(warehouse.create, table, derived=True) for table in tables)
+    warehouse.forget(*tables)
+    read, options_digest = warehouse.versions(sources), _digest(options)
+    recorded = derived.get(step, {})
+    if recorded.get("options") == options_digest and not out_of_date(warehouse, derived, step, tables, sources):
+        return False
+    write()
+    warehouse.forget(*sources)
+    if moved := [name for name, version in warehouse.versions(sources).items() if read[name] != version]:
+        raise ConflictError(f"Something wrote {', '.join(moved)} without the publish lock while {step} read it.")
+    derived[step] = {"sources": read, "options": options_digest, "tables": warehouse.versions(tables)}
+    return True
+
+
+def out_of_date(
+    warehouse: Warehouse, derived: Derived, step: str, tables: Sequence[Table], sources: Sequence[Table]
+) -> list[str]:
+    """Names the tables that are not as the step left them, or all if a source has changed since."""
+    recorded = derived.get(step, {"sources": {}, "tables": {}})
+    if not warehouse.versions(sources).items() <= recorded["sources"].items():
+        return [table.name for table in tables]
+    left = recorded["tables"]
+    return [name for name, version in warehouse.versions(tables).items() if left.get(name) != version]
+
+
+def is_current(warehouse: Warehouse, versions: Mapping[str, int]) -> bool:
+    """Whether these versions of the tables are what this run's steps have read and left."""
+    derived = _held(warehouse).derived.values()
+    return all((step["sources"] | step["tables"]).items() <= versions.items() for step in derived)
+
+
+def as_left(warehouse: Warehouse, step: str, tables: Sequence[Table]) -> list[DataFrame]:
+    """Returns the tables' rows as the step left them; an empty list if one has changed since.
+
+    The rows are of a version, so that they can be read after the tables were written again.
+    """
+    left = _held(warehouse).derived.get(step, {}).get("tables", {})
+    if any(left.get(name) != version for name, version in warehouse.versions(tables).items()):
+        return []
+    return [warehouse.read(table, next(iter(warehouse.commits(table))).version) for table in tables]
+
+
+def _digest(options: Any) -> str:
+    """Returns a short hash of options that JSON can hold."""
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _held(warehouse: Warehouse) -> PublishLock:
+    if not isinstance(warehouse.lock, PublishLock):
+        raise JobError("Only a run that holds the publish lock can derive tables.")
+    return warehouse.lock

@@ -1,0 +1,233 @@
+"""Creates the Delta tables and keeps their columns, comments and constraints as declared.
+
+The tables lie in a folder or are registered in a catalog.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.app.config import Config
+from jobs.app.errors import JobError, UsageError
+from schemas.table import Column, Table
+
+CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
+POLL_S = 2.0
+"""Seconds between two looks at what another run does."""
+_NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+_CHECK = "delta.constraints."
+_DECLARATION = "msmq.schema"
+_STATISTICS = "delta.dataSkippingStatsColumns"
+_ATTEMPTS = 5
+
+
+class Guard(Protocol):
+    """What a warehouse asks of the publish lock that its run holds."""
+
+    run: str
+
+    def check(self) -> None:
+        """Makes sure that the run still holds the lock; raises ConflictError if it does not."""
+
+
+def quoted(text: str) -> str:
+    """Returns the text as a string literal of Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def identifier(text: str) -> str:
+    """Returns the text as an identifier of Spark SQL."""
+    return "`" + text.replace("`", "``") + "`"
+
+
+def located(folder: str, name: str) -> str:
+    """Returns the path of a name in a folder of tables; a path without a scheme is made absolute."""
+    folder = folder if "://" in folder else str(Path(folder).absolute())
+    return f"{folder.rstrip('/')}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables at `<folder>/<name>` or, when `catalog_schema` is given, registered as CATALOG.SCHEMA.NAME.
+
+    With a `lock`, every commit is preceded by a check that this run still holds it.
+    """
+
+    spark: SparkSession
+    folder: str = ""
+    catalog_schema: str = ""
+    lock: Guard | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, spark: SparkSession, config: Config) -> Self:
+        """Returns the warehouse that the options name.
+
+        Raises:
+            UsageError: they name none, or two.
+        """
+        if bool(config.warehouse) == bool(config.catalog_schema):
+            raise UsageError("Give the tables one place: --warehouse URI or --catalog-schema CATALOG.SCHEMA.")
+        return cls(spark, config.warehouse, config.catalog_schema)
+
+    @property
+    def place(self) -> str:
+        """The folder or the catalog and schema, as a person would look for it."""
+        return self.catalog_schema or self.location("").rstrip("/")
+
+    def name(self, table: Table) -> str:
+        """Returns the table's name in SQL."""
+        if self.catalog_schema:
+            return ".".join(identifier(part) for part in (*self.catalog_schema.split("."), table.name))
+        return f"delta.{identifier(self.location(table.name))}"
+
+    def location(self, name: str) -> str:
+        """Returns the path of a name in the folder."""
+        return located(self.folder, name)
+
+    def read(self, table: Table, version: int | None = None) -> DataFrame:
+        """Returns the table's rows, those of the given version if there is one."""
+        reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
+        return reader.table(self.name(table))
+
+    def has(self, table: Table) -> bool:
+        """Whether the table exists."""
+        try:
+            return bool(self.read(table).schema)  # a Connect client asks the server only for the schema
+        except AnalysisException:
+            return False
+
+    def require(self, table: Table, step: str) -> None:
+        """Makes sure that the table exists.
+
+        Raises:
+            UsageError: it does not: `step` has to run first.
+        """
+        if not self.has(table):
+            raise UsageError(f"There is no table {table.name} in {self.place}: run msmq-replay {step} first.")
+
+    def create(self, table: Table, *, derived: bool = False) -> None:
+        """Creates the table with its comments and CHECK constraints, unless it exists as declared.
+
+        A table of another declaration is replaced by an empty one if its rows are `derived`. Otherwise it gets the new
+        columns, if they are nullable, and its checks, comments and clustering are updated.
+
+        Raises:
+            JobError: its columns have other types than this version of the program writes, or a required one is
+            missing. UsageError: its place holds something else.
+        """
+        verb = "CREATE TABLE IF NOT EXISTS"
+        if self.has(table):
+            properties = {
+                row["key"]: row["value"] for row in self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+            }
+            if properties.get(_DECLARATION) == table.fingerprint:
+                return
+            if not derived:
+                self._migrate(table, properties)
+                return
+            verb = "REPLACE TABLE"
+        columns = ", ".join(_definition(column) for column in table)
+        pairs = _declared(table) | {_CHECK + name: check for name, check in table.checks.items()}
+        statement = (
+            f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
+            f"COMMENT {quoted(table.comment)} TBLPROPERTIES ({_properties(pairs)})"
+        )
+        for _ in range(_ATTEMPTS):
+            try:
+                self.commit(lambda: self._sql(statement))
+            except AnalysisException as error:
+                if _NOT_EMPTY not in str(error):
+                    raise
+            if self.has(table):
+                return
+            time.sleep(POLL_S)  # another run may be creating the table: its folder exists before its first commit
+        raise UsageError(f"The table {self.name(table)} cannot be created: its folder holds something else.")
+
+    def _migrate(self, table: Table, properties: dict[str, str]) -> None:
+        """Updates columns, checks, comments and clustering of a table of an older declaration."""
+        existing = {field.name: field.dataType.simpleString() for field in self.read(table).schema}
+        new = [column for column in table if column.nullable and column.name not in existing]
+        wrong = [
+            f"{column.name} {column.type.simpleString()} (there: {existing.get(column.name)})"
+            for column in table
+            if column not in new and existing.get(column.name) != column.type.simpleString()
+        ]
+        if wrong:
+            raise JobError(
+                f"The table {table.name} in {self.place} was made by another version of msmq-replay: it should have "
+                f"{', '.join(wrong)}. Ingest the captures into a new warehouse, or use that version."
+            )
+        name = self.name(table)
+        if new:
+            self._sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(map(_definition, new))})")
+        for column in table:
+            comment = quoted(column.comment)
+            self._sql(f"ALTER TABLE {name} ALTER COLUMN {identifier(column.name)} COMMENT {comment}")
+        for key in properties:
+            check = key.removeprefix(_CHECK)
+            if check != key and check not in table.checks:
+                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
+        for check, condition in table.checks.items():
+            if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
+                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
+                self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {identifier(check)} CHECK ({condition})")
+        if table.clustered_by:
+            self._sql(f"ALTER TABLE {name} {_clustering(table)}")
+        self.commit(lambda: self.set_properties(table, _declared(table)))
+
+    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
+        """Sets properties of the table in one commit, and does not repeat it after a conflict."""
+        self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
+
+    def commit(self, work: Callable[[], Any]) -> None:
+        """Makes a commit that can safely be made twice; repeats it after a conflict with another commit.
+
+        Raises:
+            ConflictError: this run no longer holds the publish lock.
+        """
+        for attempt in range(_ATTEMPTS):
+            self.check_lock()
+            try:
+                work()
+            except Exception as error:  # PySpark has no class for conflicts, and its two clients have none in common
+                if not CONFLICT.search(str(error)) or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def check_lock(self) -> None:
+        """Makes sure that this run, if it took the publish lock, still holds it.
+
+        Raises:
+            ConflictError: it does not.
+        """
+        if self.lock is not None:
+            self.lock.check()
+
+    def _sql(self, statement: str) -> DataFrame:
+        return self.spark.sql(statement)
+
+
+def _declared(table: Table) -> dict[str, str]:
+    """Returns the table's properties except its CHECK constraints."""
+    statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
+    return {_DECLARATION: table.fingerprint} | statistics
+
+
+def _properties(pairs: Mapping[str, str]) -> str:
+    return ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in pairs.items())
+
+
+def _definition(column: Column) -> str:
+    required = "" if column.nullable else " NOT NULL"
+    return f"{identifier(column.name)} {column.type.simpleString()}{required} COMMENT {quoted(column.comment)}"
+
+
+def _clustering(table: Table) -> str:
+    return f"CLUSTER BY ({', '.join(map(identifier, table.clustered_by))})" if table.clustered_by else ""

@@ -1,0 +1,450 @@
+"""The publish lock and its rollback, checked without Spark: the product's lock on tables that are Python lists."""
+
+import json
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobs.app.errors import ConflictError, JobError
+from jobs.warehouse import publish_lock
+from jobs.warehouse.log import CREATE, SET_PROPERTIES, Commit, rows_version
+from jobs.warehouse.publish_lock import LockState, PublishLock, restore_target
+
+TABLES = ("captures", "packets", "streams", "messages")
+SECONDS = 100
+SEEDS = 100
+Rows = tuple[str, ...]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of the program handles this."""
+
+
+@dataclass
+class Warehouse:
+    """Tables as lists of commits, with the rows after each, and the clock that dates them."""
+
+    commits: dict[str, list[Commit]] = field(default_factory=dict)
+    rows: dict[str, list[Rows]] = field(default_factory=dict)
+    now: float = 1_000_000.0
+
+    def __post_init__(self) -> None:
+        self.commit("captures", CREATE, ())
+
+    def commit(self, table: str, operation: str, rows: Rows, /, **parameters: Any) -> None:
+        """Appends a commit, after which the table has these rows."""
+        log = self.commits.setdefault(table, [])
+        log.append(Commit(len(log), datetime.fromtimestamp(self.now, UTC), operation, parameters))
+        self.rows.setdefault(table, []).append(rows)
+
+    def newest(self, table: str) -> Rows:
+        """Returns the table's rows."""
+        return self.rows[table][-1] if table in self.rows else ()
+
+    @property
+    def content(self) -> dict[str, list[str]]:
+        """The rows of all tables, sorted."""
+        return {table: sorted(self.newest(table)) for table in TABLES}
+
+
+class Schedule:
+    """Lets one program at a time go on, from one access to the tables to the next, in a random order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.turns: dict[int, threading.Semaphore] = {}
+        self.ids: dict[int, int] = {}
+        self.parked = threading.Semaphore(0)
+        self.kill: dict[int, int] = {}
+        self.freeze: dict[int, int] = {}
+        self.frozen: set[int] = set()
+        self.on_freeze: Callable[[], None] = lambda: None
+        self.errors: dict[int, BaseException] = {}
+
+    def point(self) -> None:
+        """Marks an access to the tables: another program may go on first, or this one ends here."""
+        me = self.ids.get(threading.get_ident())
+        if me is None:  # a thread that a program waits for
+            return
+        if me in self.kill:
+            self.kill[me] -= 1
+            if not self.kill[me]:
+                raise Killed
+        if me in self.freeze:
+            self.freeze[me] -= 1
+            if not self.freeze[me]:
+                self.frozen.add(me)
+                self.on_freeze()
+        self.parked.release()
+        self.turns[me].acquire()
+
+    def run(self, programs: Sequence[Callable[[], None]]) -> None:
+        """Runs the programs to their ends; what they raised is in `errors`."""
+        living = set(range(len(programs)))
+
+        def start(number: int, program: Callable[[], None]) -> None:
+            self.ids[threading.get_ident()] = number
+            self.turns[number].acquire()
+            try:
+                program()
+            except (Exception, Killed) as error:  # noqa: BLE001 - the test looks at all of them
+                self.errors[number] = error
+            del self.ids[threading.get_ident()]
+            living.discard(number)
+            self.parked.release()
+
+        for number, program in enumerate(programs):
+            self.turns[number] = threading.Semaphore(0)
+            threading.Thread(target=start, args=(number, program), daemon=True).start()
+        while living:
+            awake = sorted(living - self.frozen)
+            if not awake:
+                self.frozen.clear()
+                continue
+            self.turns[self.rng.choice(awake)].release()
+            assert self.parked.acquire(timeout=20)
+
+
+class Run:
+    """One run: its view of the tables, its lock, and a night that ingests captures and derives messages."""
+
+    def __init__(self, warehouse: Warehouse, point: Callable[[], None] = lambda: None, *, lossy: int = 0) -> None:
+        self.warehouse, self.point = warehouse, point
+        self.lock = PublishLock(self, SECONDS)
+        self.losses = random.Random(lossy) if lossy else None
+
+    def tables(self) -> Sequence[str]:
+        """Names the tables."""
+        return TABLES
+
+    def commits(self, table: str) -> Iterable[Commit]:
+        """Returns the table's commits, newest first."""
+        self.point()
+        return self.warehouse.commits.get(table, [])[::-1]
+
+    def set_property(self, table: str, name: str, value: str) -> None:
+        """Commits a property; loses one commit in ten, and one answer in ten, where that is asked for."""
+        self.point()
+        fate = self.losses.random() if self.losses else 1
+        if fate < 0.1:
+            raise ConflictError("not committed")
+        pairs = json.dumps({name: value})
+        self.warehouse.commit(table, SET_PROPERTIES, self.warehouse.newest(table), properties=pairs)
+        if fate < 0.2:
+            raise ConflictError("committed, but the answer was lost")
+
+    def restore(self, table: str, version: int) -> None:
+        """Puts back the rows of a version."""
+        self.write(table, "RESTORE", lambda _: self.warehouse.rows[table][version], version=str(version))
+
+    def write(self, table: str, operation: str, change: Callable[[Rows], Rows], **parameters: str) -> None:
+        """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then."""
+        for _ in range(5):
+            self.lock.check()
+            log = self.warehouse.commits.setdefault(table, [])
+            begun = len(log)
+            self.point()
+            if operation == CREATE and log:  # IF NOT EXISTS
+                return
+            if all(commit.operation != SET_PROPERTIES for commit in log[begun:]):
+                self.warehouse.commit(table, operation, change(self.warehouse.newest(table)), **parameters)
+                return
+        raise ConflictError("DELTA_METADATA_CHANGED")
+
+    def process(self, *captures: str) -> None:
+        """Runs a night as `hold` does, to the end of its process."""
+        try:
+            self.night(*captures)
+        except Exception as error:
+            with suppress(ConflictError):
+                self.lock.fail(str(error))
+            raise
+        finally:
+            publish_lock._HOLDING.discard(self.lock.run)
+
+    def night(self, *captures: str) -> None:
+        """Writes one row of each table for each new capture; blind appends, so that nothing else finds duplicates."""
+        self.lock.acquire()
+        for table in TABLES:
+            if not self.warehouse.commits.get(table):
+                self.write(table, CREATE, lambda _: ())
+        new = tuple(capture for capture in captures if capture not in self.warehouse.newest("captures"))
+        if new:
+            for table in ("packets", "streams", "captures"):
+                self.write(table, "WRITE", lambda rows: rows + new)
+            self.lock.end_step()
+        packets = self.warehouse.newest("packets")
+        if self.lock.derived.get("decode") != {"of": list(packets)}:
+            self.write("messages", "WRITE", lambda _: packets)
+            self.lock.derived["decode"] = {"of": list(packets)}
+        self.lock.release()
+
+
+@pytest.fixture
+def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
+    tables = Warehouse()
+    monkeypatch.setattr(publish_lock, "time", SimpleNamespace(time=lambda: tables.now, sleep=lambda _: None))
+    yield tables
+    publish_lock._HOLDING.clear()
+
+
+WHOLE = {table: ["a", "b", "c"] for table in TABLES}
+
+
+def test_a_night_is_recorded_and_the_next_finds_nothing_to_do(warehouse: Warehouse) -> None:
+    Run(warehouse).night("a", "b", "c")
+    assert warehouse.content == WHOLE
+    before = {table: warehouse.rows[table][:] for table in TABLES[1:]}
+    Run(warehouse).night("a", "b", "c")
+    assert {table: warehouse.rows[table] for table in TABLES[1:]} == before
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_runs_at_once_some_of_them_killed_end_as_one(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Three runs into an empty folder, in a random order of their accesses; some end at a random one of these."""
+    rng = random.Random(seed)
+    schedule = Schedule(rng)
+    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", lambda _: schedule.point())
+    runs = [Run(warehouse, schedule.point, lossy=seed) for _ in range(3)]
+    schedule.kill = {number: rng.randrange(1, 80) for number in range(3) if rng.random() < 0.5}
+
+    given = (("a", "b"), ("b", "c"), ("a", "b", "c"))
+    schedule.run([partial(run.process, *captures) for run, captures in zip(runs, given, strict=True)])
+    assert all(isinstance(error, Killed) for error in schedule.errors.values()), schedule.errors
+    Run(warehouse).night("a", "b", "c")
+    assert warehouse.content == WHOLE
+    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    assert state is not None
+    assert state.is_released
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """It freezes at a random access, within a transaction too, and wakes up when the others have ended."""
+    rng = random.Random(seed)
+    schedule = Schedule(rng)
+    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", lambda _: schedule.point())
+    runs = [Run(warehouse, schedule.point) for _ in range(3)]
+    schedule.freeze = {0: rng.randrange(1, 60)}
+
+    holders: list[LockState | None] = []
+
+    def later() -> None:
+        holders.append(publish_lock.current_state(warehouse.commits["captures"][::-1]))
+        warehouse.now += SECONDS + 1
+
+    schedule.on_freeze = later
+    schedule.run([partial(run.process, "a", "b", "c") for run in runs])
+    assert warehouse.content == WHOLE
+    assert all(isinstance(error, ConflictError) for error in schedule.errors.values()), schedule.errors
+    lost = {runs[number].lock.run for number in schedule.errors}
+    assert lost <= {holder.run for holder in holders if holder}  # time passed for whoever held the lock
+
+
+def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> None:
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    run.write("packets", CREATE, lambda _: ())
+    run.write("packets", "WRITE", lambda _: ("half",))
+    warehouse.now += SECONDS + 1
+    other.night("a", "b", "c")
+    assert len(other.lock.rolled_back) == 1
+    for work in (run.lock.check, run.lock.renew, run.lock.end_step, run.lock.release):
+        with pytest.raises(ConflictError, match="took this one for dead"):
+            work()
+    assert warehouse.content == WHOLE
+
+
+def test_a_run_that_writes_for_long_renews_its_lock(warehouse: Warehouse) -> None:
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    for _ in range(5):
+        warehouse.now += SECONDS * 0.6
+        run.write("packets", "WRITE", lambda rows: (*rows, "x"))
+        state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+        assert state is not None
+        assert state.is_alive(SECONDS)
+    run.lock.release()
+    other.lock.acquire()
+    assert other.lock.rolled_back == []
+
+
+def test_a_completed_step_stays_and_a_failed_one_is_rolled_back(warehouse: Warehouse) -> None:
+    run = Run(warehouse)
+    run.lock.acquire()
+    for table in TABLES[1:]:
+        run.write(table, CREATE, lambda _: ())
+    run.write("packets", "WRITE", lambda _: ("a",))
+    run.lock.derived["decode"] = {"of": ["a"]}
+    run.lock.end_step()
+    run.write("messages", "WRITE", lambda _: ("half",))
+    run.lock.derived["decode"] = {"of": ["half"]}
+    run.lock.fail("OSError: No space left on device")
+    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    assert state is not None
+    assert state.failure == "OSError: No space left on device"
+    after = Run(warehouse)
+    after.lock.acquire()
+    assert (warehouse.newest("packets"), warehouse.newest("messages")) == (("a",), ())
+    assert after.lock.derived == {"decode": {"of": ["a"]}}
+    assert "No space left" in after.lock.rolled_back[0]
+
+
+def test_a_run_that_failed_before_it_wrote_leaves_nothing_to_roll_back(warehouse: Warehouse) -> None:
+    run, after = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    run.lock.fail("UsageError: no such option")
+    after.lock.acquire()
+    assert after.lock.rolled_back == []
+
+
+def test_a_released_lock_is_not_renewed(warehouse: Warehouse) -> None:
+    """As a thread might that renews it while the run ends."""
+    run = Run(warehouse)
+    run.lock.acquire()
+    run.lock.release()
+    with pytest.raises(ConflictError):
+        run.lock.renew()
+    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    assert state is not None
+    assert state.is_released
+
+
+def test_a_dead_lock_is_taken_once_by_two_waiting_runs(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have read that the holder is dead before either takes the lock."""
+    dead = Run(warehouse)
+    dead.lock.acquire()
+    dead.write("packets", "WRITE", lambda _: ("half",))
+    publish_lock._HOLDING.clear()
+    first, second = Run(warehouse), Run(warehouse)
+    tries = count()
+    attempt = PublishLock._try
+
+    def after_the_first(self: PublishLock, after: int, ended: str | None) -> bool:
+        if self is second.lock and not next(tries):
+            first.lock.acquire()
+            first.lock.release()
+        return attempt(self, after, ended)
+
+    monkeypatch.setattr(PublishLock, "_try", after_the_first)
+    second.lock.acquire()
+    assert (len(first.lock.rolled_back), len(second.lock.rolled_back)) == (1, 0)
+
+
+def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead, after = Run(warehouse), Run(warehouse)
+    dead.lock.acquire()
+    dead.write("packets", CREATE, lambda _: ())
+    dead.write("packets", "WRITE", lambda _: ("half",))
+    publish_lock._HOLDING.clear()
+
+    def gone(*_: object) -> None:
+        raise OSError("files are missing\nat org.apache")
+
+    monkeypatch.setattr(Run, "restore", gone)
+    with pytest.raises(JobError, match="packets cannot be restored to version 0: files are missing Drop it if"):
+        after.lock.acquire()
+
+
+def state(**values: Any) -> LockState:
+    """A lock's state that a run on another machine set just now."""
+    given: dict[str, Any] = {"run": "r", "host": "elsewhere", "pid": 1, "after": 0, "at": datetime.now(UTC)}
+    return LockState(**(given | values))
+
+
+def test_who_is_alive() -> None:
+    here = socket.gethostname()
+    old = datetime.fromtimestamp(datetime.now(UTC).timestamp() - SECONDS - 1, UTC)
+    assert state().is_alive(SECONDS)
+    assert not state(at=old).is_alive(SECONDS)
+    assert state(at=old).may_wake
+    assert not state(ended="out of memory").is_alive(SECONDS)
+    assert not state(ended="out of memory").may_wake
+    mine = state(host=here, pid=os.getpid())
+    assert not mine.is_alive(SECONDS)  # this process has no such run any more
+    publish_lock._HOLDING.add("r")
+    assert mine.is_alive(SECONDS)
+    publish_lock._HOLDING.discard("r")
+    assert not state(host=here, pid=1 << 22).is_alive(SECONDS)
+    assert not state(host=here, pid=1 << 22).may_wake
+    assert state(host=here, pid=1).is_alive(SECONDS)
+
+
+def commit(version: int, operation: str, /, **parameters: str) -> Commit:
+    return Commit(version, datetime.now(UTC), operation, parameters)
+
+
+def history(*operations: str) -> list[Commit]:
+    """Commits newest first; "RESTORE 2" restores version 2."""
+    words = [operation.split() for operation in operations]
+    restored = [dict(zip(("version",), word[1:], strict=False)) if word[0] == "RESTORE" else {} for word in words]
+    made = [commit(at, "RESTORE" if more else operations[at], **more) for at, more in enumerate(restored)]
+    return made[::-1]
+
+
+@pytest.mark.parametrize(
+    ("operations", "version"),
+    [
+        ((), -1),
+        (("CREATE TABLE",), 0),
+        (("CREATE TABLE", "WRITE", "OPTIMIZE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END"), 1),
+        (("CREATE TABLE", "WRITE", "MERGE", "RESTORE 1"), 1),
+        (("CREATE TABLE", "WRITE", "OPTIMIZE", "WRITE", "RESTORE 2"), 1),
+        (("CREATE TABLE", "WRITE", "WRITE", "RESTORE 1", "WRITE", "RESTORE 3"), 1),
+        (("CREATE TABLE", "WRITE", "WRITE", "RESTORE 1", "DELETE"), 4),
+    ],
+)
+def test_the_version_whose_rows_a_table_has(operations: tuple[str, ...], version: int) -> None:
+    assert rows_version(history(*operations)) == version
+
+
+def test_commits_that_end_early_tell_a_version_with_the_same_rows() -> None:
+    commits = history("CREATE TABLE", "WRITE", "OPTIMIZE", "OPTIMIZE", "WRITE", "RESTORE 3")
+    assert rows_version(commits[:1]) == 3
+    assert rows_version(commits[:3]) == 3
+    assert rows_version(commits[:4]) == 2
+    assert rows_version(commits) == 1
+
+
+@pytest.mark.parametrize(
+    ("operations", "recorded", "target"),
+    [
+        ((), None, None),  # no such table
+        (("CREATE TABLE",), None, None),  # created since, and empty
+        (("CREATE TABLE", "WRITE"), None, 0),  # created and written since
+        (("CREATE TABLE", "WRITE"), 1, None),
+        (("CREATE TABLE", "WRITE", "OPTIMIZE"), 1, None),  # other files, the same rows
+        (("CREATE TABLE", "WRITE", "OPTIMIZE", "MERGE"), 2, 2),  # and the files of version 1 may be gone
+        (("CREATE TABLE", "WRITE", "MERGE", "RESTORE 1"), 1, None),  # another run has restored it already
+        (("CREATE TABLE", "WRITE"), 7, 0),  # dropped and created again
+    ],
+)
+def test_the_version_that_rolling_back_restores(
+    operations: tuple[str, ...], recorded: int | None, target: int | None
+) -> None:
+    assert restore_target(history(*operations), recorded) == target
+
+
+def test_what_is_no_state_is_left_out() -> None:
+    run = LockState("r", "h", 1, 4)
+    pairs = json.dumps({"msmq.lock": run.text})
+    assert LockState.of(commit(5, SET_PROPERTIES, properties=pairs)) is not None
+    assert LockState.of(commit(6, SET_PROPERTIES, properties=pairs)) is None  # another commit came between
+    assert LockState.of(commit(5, "WRITE", properties=pairs)) is None
+    for text in ("", "{", "[]", '{"msmq.lock": "{}"}', '{"msmq.lock": "{\\"run\\": 1, \\"what\\": 2}"}', '{"x": "y"}'):
+        assert LockState.of(commit(5, SET_PROPERTIES, properties=text)) is None
