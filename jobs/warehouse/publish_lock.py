@@ -72,9 +72,9 @@ class LockState:
             return None
         try:
             state = cls(**json.loads(json.loads(commit.parameters["properties"])[_PROPERTY]))
+            return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
         except (KeyError, TypeError, ValueError):
             return None
-        return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
 
     @property
     def text(self) -> str:
