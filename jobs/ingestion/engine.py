@@ -46,7 +46,7 @@ def shape_of(table: Table) -> Shape:
 
 
 class Engine(Protocol[T]):
-    """Runs passes and combines rows. Nothing but rows of capture files may be collected."""
+    """Runs passes, combines rows, reads and writes tables. Only rows that are as few as capture files are collected."""
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         """Returns (capture_id, uri) of those of the captures that are in the table `captures`."""

@@ -32,21 +32,10 @@ from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 from udfs.passes.preframe import unpack
 
-_FILE, _SPLIT, _IDS, _COUNTED, _HISTORY, _PLANNED, _EXTRACTED, _ASSEMBLED, _PACKET, _FRAMED = map(
-    Shape.of,
-    (
-        staging.FILE,
-        staging.SPLIT,
-        staging.CAPTURE_ID,
-        staging.COUNTED,
-        staging.HISTORY,
-        staging.PLANNED,
-        staging.EXTRACTED,
-        staging.ASSEMBLED,
-        staging.PACKET,
-        staging.FRAMED_PACKETS,
-    ),
-)
+_FILE, _SPLIT, _IDS = map(Shape.of, (staging.FILE, staging.SPLIT, staging.CAPTURE_ID))
+_HISTORY, _PLANNED, _COUNTED = map(Shape.of, (staging.HISTORY, staging.PLANNED, staging.COUNTED))
+_EXTRACTED, _ASSEMBLED = map(Shape.of, (staging.EXTRACTED, staging.ASSEMBLED))
+_PACKET, _FRAMED = map(Shape.of, (staging.PACKET, staging.FRAMED_PACKETS))
 _INDEX, _SEGMENTS = shape_of(staging.INDEX), shape_of(staging.SEGMENTS)
 _FAULT = ("stage", "reason", "detail", "capture", "frame", "offset", "length", "payload")
 _COUNT = {name: name for name in ("capture", "seq", "segments", "others")}

@@ -16,7 +16,7 @@ from udfs.passes.options import Pass
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """An engine whose rows and tables are Arrow tables; sorted rows go to a pass in batches of `batch_rows`."""
+    """Implements `Engine` with Arrow tables; sorted rows reach a pass in batches of `batch_rows`."""
 
     batch_rows: int = 10_000
     tables: dict[str, pa.Table] = field(default_factory=dict)
