@@ -265,7 +265,7 @@ SENDERS = Table(
     (
         _SOURCE,
         Column(
-            "grounds",
+            "fingerprint",
             LONG,
             "xxhash64 of that: messages, ends and unread runs of their sessions, acknowledgments, options, program.",
             nullable=False,

@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -19,13 +20,12 @@ from replay_tables import T0, TABLES
 
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
-from jobs.steps.replay import _settled as checkpoint
+from jobs.steps import replay as step
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import NULL_GUID, with_peers
-from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
@@ -38,6 +38,7 @@ _ON_CONNECTION = 20_000  # messages, after which a scope goes on over another co
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages, after which comes an OrderAck
 _LOST = 10_000  # messages, after which the capture misses one
+_MATERIALIZE = step.materialize
 _OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
 
 
@@ -207,10 +208,10 @@ class Bench:
         rows.write.parquet(path)
         return self.spark.read.parquet(path)
 
-    def checkpoint(self, rows: DataFrame) -> DataFrame:
-        """The rows as the job settles them, their plan counted."""
+    def materialize(self, rows: DataFrame) -> DataFrame:
+        """Materializes rows as the job does, and counts the operators of their plan."""
         self.counted(rows)
-        return checkpoint(rows)
+        return _MATERIALIZE(rows)
 
     def counted(self, rows: DataFrame) -> None:
         """Count the operators of the plan."""
@@ -227,7 +228,7 @@ class Bench:
         for name, rows in inputs.items():
             tables[name] = self.table(name, rows)
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = checkpoint(with_peers(tables["streams"], tables["handshakes"]))
+        ends = step.materialize(with_peers(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
@@ -244,15 +245,15 @@ class Bench:
 
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
-            given.append(ReplayInputs.of(*read, settle=self.checkpoint))
-            return given[0].by_sender("")
+            given.append(step.read_inputs(*read))
+            return given[0].fingerprint_senders("")
 
         def found() -> DataFrame:
-            answers = pair_acks(tables["acks"], ends, result["verdicts"])
-            runs = unread_ranges(gaps, quarantine)
-            concerned = self.checkpoint(concerned_messages(result["verdicts"], watched_sessions(ends, runs, answers)))
+            acks = pair_acks(tables["acks"], ends, result["verdicts"])
+            unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            return collect_findings(tables["messages"], ends, answers, verdicts, sequences, transactions, concerned)
+            concerned = step.materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks)))
+            return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
 
         lines = [
             f"| table | wall s | CPU s | messages per core-second | {' | '.join(_OPERATORS)} |",
@@ -262,7 +263,7 @@ class Bench:
             lambda: lines.extend(
                 [
                     write("senders", senders),
-                    write("verdicts", lambda: judge_messages(given[0], settle=self.checkpoint)),
+                    write("verdicts", lambda: step.judge_messages(given[0])),
                     write("sequences", lambda: summarize_sequences(result["verdicts"])),
                     write(
                         "sessions",
@@ -299,7 +300,8 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             bench = Bench(spark, Path(folder))
             title = f"\n{messages:,} messages in {scopes:,} scopes\n"
-            print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
+            with mock.patch.object(step, "materialize", bench.materialize):
+                print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
             if asked.hash:
                 print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
 

@@ -1,4 +1,4 @@
-"""Rows for the inputs of the replay, on Spark; what the tests of replay, agreement, evidence and findings share."""
+"""Tables that the replay reads, made of rows; shared by the tests of replay, agreement, evidence and findings."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from jobs.steps.replay import judge_messages, materialize, read_inputs
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
-from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.replay.verdicts import judge_messages
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
@@ -62,13 +61,13 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
 
 
 class Tables:
-    """Rows for the inputs of `verdicts`, written to a folder and read by Spark."""
+    """Rows of the tables that the replay reads."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
 
     def stream(self, stream_id: str, src: str, dst: str, **columns: Any) -> None:
-        """A stream; its name ends in > from the initiator, in < back."""
+        """Adds a stream; its name ends in > if its sender is the initiator, otherwise in <."""
         row: dict[str, Any] = {"stream_id": stream_id, "connection_id": stream_id.rstrip("<>")}
         row |= {"src_ip": src, "dst_ip": dst}
         row |= {"from_initiator": not stream_id.endswith("<"), "mid_stream": False, "missing_bytes": 0}
@@ -76,7 +75,7 @@ class Tables:
         self.rows["streams"].append(row | columns)
 
     def message(self, key: tuple[str, int], ns: int | None, tx: tuple[int, int, int], **columns: Any) -> None:
-        """A message at (stream, offset) with (id, number, previous)."""
+        """Adds a message at (stream, offset) with (ID, number, previous)."""
         row = {"captured_ns": ns, "captured_at": ns and ns // 1000, "capture_id": "c", "first_frame": 1}
         row |= {"last_frame": 1, "source_queue_manager": "source", "queue_manager_address": NULL}
         row |= {"destination_queue": "queue", "message_id": f"source\\{tx[1]}", "transactional": True}
@@ -85,20 +84,20 @@ class Tables:
         self.rows["messages"].append(row | {"previous_tx_sequence_number": tx[2]} | columns)
 
     def ack(self, stream_id: str, ns: int, tx: tuple[int, int], **columns: Any) -> None:
-        """An OrderAck of (id, number)."""
+        """Adds an OrderAck of (ID, number)."""
         row: dict[str, Any] = {"stream_id": stream_id, "stream_offset": ns, "captured_ns": ns}
         row["captured_at"] = ns // 1000
         row |= {"ack_type": "order_ack", "source_queue_manager": "receiver", "queue_manager_address": NULL}
         self.rows["acks"].append(row | {"tx_sequence_id": tx[0], "tx_sequence_number": tx[1]} | columns)
 
     def handshake(self, connection: str, client: str, server: str) -> None:
-        """EstablishConnection and its answer; the request leaves the server NULL."""
+        """Adds an EstablishConnection, which leaves the server NULL, and its response."""
         for side, named in ((">", NULL), ("<", server)):
             row = {"stream_id": connection + side, "stream_offset": 0, "handshake_type": "establish_connection"}
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
     def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-        """The tables by name, with the columns that the replay reads, and `ends`, the streams with theirs."""
+        """Returns the tables by name, written to a folder, with the columns that the replay reads; and `ends`."""
         tables = {}
         for name, (table, columns) in TABLES.items():
             schema = to_arrow_schema(StructType([table.spark[column] for column in columns]))
@@ -111,54 +110,48 @@ class Tables:
             path = folder / f"{name}.parquet"
             pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
             tables[name] = spark.read.parquet(str(path))
-        return tables | {"ends": checkpoint(with_peers(tables["streams"], tables["handshakes"]))}
+        return tables | {"ends": materialize(with_peers(tables["streams"], tables["handshakes"]))}
 
 
-def checkpoint(rows: DataFrame) -> DataFrame:
-    """The same rows, computed once, as the job does it."""
-    return rows.localCheckpoint()
-
-
-def grounds(inputs: dict[str, DataFrame], scope: Scope = Scope.AUTO) -> ReplayInputs:
-    """What the messages of these inputs are judged by."""
-    tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")]
-    return ReplayInputs.of(*tables, scope=scope, settle=checkpoint)
+INPUTS = ("messages", "ends", "stream_gaps", "quarantine", "acks")
+"""What `read_inputs` takes."""
 
 
 def replay(
     inputs: dict[str, DataFrame],
-    earlier: DataFrame | None = None,
+    previous: DataFrame | None = None,
     *,
     reading: Reading = Reading.CONFORMANT,
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
-    """The verdicts on these inputs, where an earlier warehouse left these states."""
-    return checkpoint(judge_messages(grounds(inputs, scope), earlier, reading=reading, settle=checkpoint))
+    """Returns VERDICTS of these inputs; `previous` are the STATES of the previous warehouse."""
+    read = read_inputs(*(inputs[name] for name in INPUTS), scope=scope)
+    return materialize(judge_messages(read, previous, reading=reading))
 
 
 def states_after(
-    result: DataFrame, earlier: DataFrame | None, reading: Reading
+    result: DataFrame, previous: DataFrame | None, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
-    """By scope: ID, number, reject count, messages, latest time; and the rows of STATES that say so."""
-    rows = checkpoint(summarize_states(result, earlier, reading=reading))
+    """Returns STATES, and by scope: ID, number, reject count, messages, latest time."""
+    rows = materialize(summarize_states(result, previous, reading=reading))
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
     found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
     return found, rows
 
 
-def summarised(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
-    """The sessions of a replay."""
+def summarize(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
+    """Returns SESSIONS of a replay."""
     tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
     return summarize_sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
 
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
-    """The findings of a replay."""
-    answers = pair_acks(inputs["acks"], inputs["ends"], result)
-    runs = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-    summaries = checkpoint(summarize_sequences(result)), checkpoint(assemble_transactions(result))
-    concerned = checkpoint(concerned_messages(result, watched_sessions(inputs["ends"], runs, answers)))
-    return collect_findings(inputs["messages"], inputs["ends"], answers, result, *summaries, concerned)
+    """Returns FINDINGS of a replay."""
+    acks = pair_acks(inputs["acks"], inputs["ends"], result)
+    unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
+    summaries = materialize(summarize_sequences(result)), materialize(assemble_transactions(result))
+    concerned = materialize(concerned_messages(result, watched_sessions(inputs["ends"], unread, acks)))
+    return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned)
 
 
 FATE = (
@@ -174,7 +167,7 @@ FATE = (
 
 
 def fates(result: DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """The fate of every message by its key."""
+    """Returns the fate of each message by its key."""
     columns = result.select(
         "stream_id", "stream_offset", *(F.col(c).cast("string") if c.endswith("_id") else c for c in FATE)
     ).toArrow()

@@ -27,7 +27,7 @@ def test_rule(message: tuple[int, int, int], accepted: bool) -> None:
     assert accept(State(7, 5, 0), Message(*message, missing=0)) is accepted
 
 
-def test_a_refused_message_moves_the_state_only_upwards_and_over_missing_bytes() -> None:
+def test_a_refused_message_moves_the_state_only_upwards_and_across_unread_bytes() -> None:
     state = State(7, 5, 1)
     assert after(state, Message(7, 9, 8, missing=1)) == state
     assert after(state, Message(7, 9, 8, missing=2)) == State(7, 9, 2)
@@ -35,18 +35,18 @@ def test_a_refused_message_moves_the_state_only_upwards_and_over_missing_bytes()
 
 
 def batch(rows: list[tuple[int, int, int, int, bool]]) -> pa.RecordBatch:
-    columns = {name: [row[i] for row in rows] for i, name in enumerate([*Message._fields, "opens"])}
+    columns = {name: [row[i] for row in rows] for i, name in enumerate([*Message._fields, "begins"])}
     opening = {name: pa.array([value] * len(rows), pa.int64()) for name, value in zip(STATE, (7, 5, 0), strict=True)}
     return pa.RecordBatch.from_pydict(columns | opening)
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_fold_carries_the_state_over_batches_and_takes_it_anew_where_a_run_opens(cut: int) -> None:
+def test_fold_keeps_the_state_between_batches_and_takes_it_from_the_row_that_begins_a_stretch(cut: int) -> None:
     rows = [
-        (7, 7, 6, 0, True),  # a hole at state 7, 5
+        (7, 7, 6, 0, True),  # a sequence break at state 7, 5
         (7, 6, 5, 0, False),
         (7, 7, 6, 0, False),
-        (7, 9, 8, 0, True),  # the next run opens at 7, 5 again
+        (7, 9, 8, 0, True),  # the next stretch begins at 7, 5 again
         (8, 1, 0, 0, False),
     ]
     states = [
@@ -57,7 +57,7 @@ def test_fold_carries_the_state_over_batches_and_takes_it_anew_where_a_run_opens
     assert states == [(7, 5), (7, 5), (7, 6), (7, 5), (7, 5)]
 
 
-def test_fold_is_the_rule_again_and_again() -> None:
+def test_fold_equals_the_rule_applied_to_each_message() -> None:
     rng = random.Random(6)
     messages = [Message(rng.randrange(7, 9), rng.randrange(9), rng.randrange(9), rng.randrange(3)) for _ in range(5000)]
     rows = [(*message, i % 10 == 0) for i, message in enumerate(messages)]

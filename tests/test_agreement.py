@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import NULL, T0, Tables, checkpoint, fates, grounds, replay, states_after
+from replay_tables import INPUTS, NULL, T0, Tables, fates, replay, states_after
 from replayer import State, judged, verdicts
 
 from jobs.app.spark_session import open_session
+from jobs.steps.replay import judge_messages, materialize, read_inputs
 from jobs.transforms.replay.inputs import SENDER
-from jobs.transforms.replay.verdicts import judge_messages
 from schemas.replay import VERDICTS, Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))
@@ -237,21 +237,24 @@ def thinned(rng: random.Random, tables: Tables) -> Tables:
     return before
 
 
-def test_senders_with_the_same_grounds_have_the_same_verdicts(
+def test_senders_with_the_same_fingerprint_have_the_same_verdicts(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], tmp_path: Path
 ) -> None:
-    """So that what others are judged by need not be looked at: together they are what all at once would be."""
-    now = grounds(inputs)
-    known = grounds(thinned(random.Random(20), tables).on(spark, tmp_path))
-    same = checkpoint(now.by_sender("x").join(known.by_sender("x"), [SENDER, "grounds"], "left_semi").select(SENDER))
-    judged = [checkpoint(judge_messages(of, settle=checkpoint)) for of in (known, now, now.without(same))]
-    before, whole, anew = ({tuple(row) for row in rows.collect()} for rows in judged)
+    """Kept verdicts of senders with the same fingerprint and new ones of all others equal a replay of everything."""
+    earlier = thinned(random.Random(20), tables).on(spark, tmp_path)
+    now, known = (read_inputs(*(of[name] for name in INPUTS)) for of in (inputs, earlier))
+    fingerprints = known.fingerprint_senders("x")
+    same = materialize(
+        now.fingerprint_senders("x").join(fingerprints, fingerprints.columns, "left_semi").select(SENDER)
+    )
+    judged = [materialize(judge_messages(of)) for of in (known, now, now.without(same))]
+    before, whole, new = ({tuple(row) for row in rows.collect()} for rows in judged)
     names = {row[SENDER] for row in same.collect()}
     kept = {row for row in before if row[VERDICTS.names.index(SENDER)] in names}
-    assert kept | anew == whole
-    assert not kept & anew
+    assert kept | new == whole
+    assert not kept & new
     assert kept
-    assert before - kept - anew
+    assert before - kept - new
     spark.catalog.clearCache()
 
 

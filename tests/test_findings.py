@@ -8,7 +8,7 @@ import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
 from pyspark.sql import SparkSession
-from replay_tables import Tables, found, replay, summarised
+from replay_tables import Tables, found, replay, summarize
 from scene import COVERED, READINGS, SCENES, Scene, guid
 
 from jobs.transforms.summaries.transactions import assemble_transactions
@@ -30,7 +30,7 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     rows: dict[str, Any] = {}
     for reading in Reading:
         result = replay(inputs, reading=reading)
-        rows[reading] = {name: [] for name in SCENES} | {"sessions": summarised(inputs, result).collect()}
+        rows[reading] = {name: [] for name in SCENES} | {"sessions": summarize(inputs, result).collect()}
         named = {scene.session: name for name, scene in scenes.items()}
         for row in found(inputs, result).collect():
             name = named.get(row.session_id) or str(row.witness[0]).partition(".")[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import NULL, T0, Tables, fates, replay, summarised
+from replay_tables import NULL, T0, Tables, fates, replay, summarize
 
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
@@ -198,7 +198,7 @@ def test_passing_through_has_no_verdict_and_is_counted(spark: SparkSession, tmp_
     inputs = tables.on(spark, tmp_path)
     result = replay(inputs)
     assert list(verdict_of(result)) == [("1>", 1)]
-    rows = summarised(inputs, result).collect()
+    rows = summarize(inputs, result).collect()
     assert {row.session_id: (row.passing_through, row.new_sequence) for row in rows} == {
         f"{ALICE}->{ROUTER}": (1, 0),
         f"{ROUTER}->{BOB}": (0, 1),
@@ -218,7 +218,7 @@ def test_auto_takes_the_scope_under_which_predecessors_are_found(
     inputs = tables.on(spark, tmp_path)
     result = replay(inputs)
     assert {row.verdict for row in verdict_of(result).values()} == {"new_sequence", "in_order"}
-    (row,) = summarised(inputs, result).collect()
+    (row,) = summarize(inputs, result).collect()
     assert (row.replay_scope, row.in_order, row.transactional) == (scope, 6 if per_queue else 7, 8)
 
 

@@ -1,6 +1,6 @@
-"""Messages into verdicts, and verdicts into sequences, states, sessions, transactions and findings; ends of streams.
+"""Replays `messages` into `verdicts`, and derives sequences, states, sessions, transactions and findings from them.
 
-A sender that is judged by what it was judged by before keeps its verdicts and transactions.
+A sender whose inputs have the same fingerprint as in the last run keeps its verdicts and transactions.
 """
 
 from functools import partial
@@ -18,10 +18,16 @@ from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse
 from jobs.steps.summary import captured_bytes, replay_summary
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
-from jobs.transforms.replay.acknowledgments import pair_acks
-from jobs.transforms.replay.inputs import SENDER, ReplayInputs
+from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
+from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.coverage import unread_ranges
+from jobs.transforms.replay.evidence import with_conformant_number, with_evidence
+from jobs.transforms.replay.initial_states import find_initial_states
+from jobs.transforms.replay.inputs import SENDER, ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.replay.verdicts import judge_messages
+from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
+from jobs.transforms.replay.timeline import STREAM, build_timeline, number_streams
+from jobs.transforms.replay.verdicts import verdict_rows, with_verdict
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
@@ -49,7 +55,7 @@ TABLES = (ENDS, SENDERS, VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FI
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Replay all sessions; returns the summary."""
+    """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, _), codegen_for_size(spark, captured_bytes(held)):
@@ -57,12 +63,51 @@ def run(spark: SparkSession, config: Config) -> Summary:
         return replay_summary(held)
 
 
-def _settled(rows: DataFrame) -> DataFrame:
+def materialize(rows: DataFrame) -> DataFrame:
+    """Checkpoints rows that several stages read: as one plan, they would be planned and computed for each reader."""
     return broadcast_if_small(checkpoint(rows))
 
 
+def read_inputs(
+    messages: DataFrame,
+    peers: DataFrame,
+    stream_gaps: DataFrame,
+    quarantine: DataFrame,
+    acks: DataFrame,
+    *,
+    scope: Scope = Scope.AUTO,
+) -> ReplayInputs:
+    """Returns the replay's inputs; `peers` should be materialized."""
+    messages = select_transactional(messages)
+    flows = materialize(find_flows(messages, peers))
+    chosen = materialize(choose_scopes(messages, peers, flows)) if scope is Scope.AUTO else None
+    scoped = with_scope(flows, scope, chosen)
+    paired = materialize(pair_acks(acks, peers, flows))
+    return ReplayInputs(messages, peers, scoped, unread_ranges(stream_gaps, quarantine), paired)
+
+
+def judge_messages(
+    inputs: ReplayInputs, previous: DataFrame | None = None, *, reading: Reading = Reading.CONFORMANT
+) -> DataFrame:
+    """Returns one row of VERDICTS per transactional message that arrived at its final destination.
+
+    Scopes with a row in `previous`, which are STATES, resume there.
+    """
+    streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
+    initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
+    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial)
+    literal = reading is Reading.LITERAL
+    timeline = materialize(timeline) if literal else timeline
+    marked = materialize(mark_sequence_breaks(timeline))
+    judged = with_conformant_number(with_verdict(with_conformant_state(marked)))
+    if literal:
+        conformant = judged.select(*STREAM, "stream_offset", "conformant_number")
+        judged = with_verdict(with_literal_state(timeline)).join(conformant, [*STREAM, "stream_offset"])
+    return verdict_rows(with_evidence(judged, inputs.acks, streams, reading), inputs.messages, streams)
+
+
 class Kept(NamedTuple):
-    """What stays as the last run left it, for these senders are judged by the same as then."""
+    """What stays as the last run left it: the rows of senders with the same fingerprint."""
 
     senders: DataFrame
     verdicts: DataFrame
@@ -70,37 +115,37 @@ class Kept(NamedTuple):
 
     @classmethod
     def of(cls, warehouse: Warehouse, senders: DataFrame) -> Self:
-        """What stays where the SENDERS are these now."""
+        """Returns what stays if these are the SENDERS now."""
         tables = (SENDERS, VERDICTS, TRANSACTIONS)
         left = as_left(warehouse, "replay", tables)
         known, verdicts, transactions = left or (warehouse.read(table).where("false") for table in tables)
         same = senders.join(known, SENDERS.names, "left_semi").select(SENDER)
         if left:
-            same = _settled(same)
+            same = materialize(same)
             progress(f"replay: of {senders.count()} senders {same.count()} keep their verdicts")
         verdicts, transactions = (rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions))
         return cls(same, verdicts, transactions.withColumn("witness", F.array_compact("witness")))  # of no nulls
 
     def others(self, rows: DataFrame) -> DataFrame:
-        """The rows of all other senders."""
+        """Returns the rows of all other senders."""
         return rows.join(self.senders, SENDER, "left_anti")
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:
-    """Replay all sessions, unless that was done for these versions and options; returns whether it was still to do."""
+    """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
-    stood = previous_warehouse.version(warehouse.spark, config)
-    options = {"reading": config.reading, "scope": config.scope, "continue_from": stood}
+    resumed = previous_warehouse.version(warehouse.spark, config)
+    options = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
         messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
-        states, ends_before = previous_warehouse.tables(warehouse.spark, config)
-        ends = _settled(with_peers(streams, handshakes, ends_before))
-        grounds = ReplayInputs.of(messages, ends, stream_gaps, quarantine, acks, scope=scope, settle=_settled)
-        senders = _settled(grounds.by_sender(repr((options, code_version.results_hash()))))
+        states, ends = previous_warehouse.tables(warehouse.spark, config)
+        peers = materialize(with_peers(streams, handshakes, ends))
+        inputs = read_inputs(messages, peers, stream_gaps, quarantine, acks, scope=scope)
+        senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash()))))
         kept = Kept.of(warehouse, senders)
-        judged = judge_messages(grounds.without(kept.senders), states, reading=reading, settle=_settled)
+        judged = judge_messages(inputs.without(kept.senders), states, reading=reading)
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
@@ -108,18 +153,18 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         run_in_parallel(
             partial(warehouse.replace, table, rows)
             for table, rows in (
-                (ENDS, ends),
+                (ENDS, peers),
                 (SEQUENCES, summarize_sequences(verdicts)),
                 (STATES, summarize_states(verdicts, states, reading=reading)),
-                (SESSIONS, summarize_sessions(messages, ends, stream_gaps, quarantine, verdicts, scope=scope)),
+                (SESSIONS, summarize_sessions(messages, peers, stream_gaps, quarantine, verdicts, scope=scope)),
                 (TRANSACTIONS, transactions),
             )
         )
         progress("replay: wrote ends, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
-        answers = pair_acks(acks, ends, verdicts)
-        concerned = _settled(concerned_messages(verdicts, watched_sessions(ends, grounds.runs, answers)))
-        warehouse.replace(FINDINGS, collect_findings(messages, ends, answers, *written, concerned))
+        paired = pair_acks(acks, peers, verdicts)
+        concerned = materialize(concerned_messages(verdicts, watched_sessions(peers, inputs.unread, paired)))
+        warehouse.replace(FINDINGS, collect_findings(messages, peers, paired, *written, concerned))
         warehouse.replace(SENDERS, senders)
         progress("replay: wrote findings, senders")
 

@@ -1,4 +1,4 @@
-"""The acceptance rule of [MS-MQQB] 3.1.5.8.6, and the fold that carries its state through a run of messages."""
+"""The acceptance rule of [MS-MQQB] 3.1.5.8.6, and its fold over messages one after another."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 class State(NamedTuple):
-    """IncomingTxSequenceID and IncomingTxSequenceNumber, and how many missing runs lay before they were set."""
+    """IncomingTxSequenceID and IncomingTxSequenceNumber, and the number of unread ranges before them."""
 
     sequence: int
     number: int
@@ -15,7 +15,7 @@ class State(NamedTuple):
 
 
 class Message(NamedTuple):
-    """TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber, and how many missing runs lie before it."""
+    """TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber, and the number of unread ranges before it."""
 
     sequence: int
     number: int
@@ -31,7 +31,7 @@ def accept(state: State, message: Message) -> bool:
 
 
 def after(state: State, message: Message) -> State:
-    """The state after `message`: it moves on accept, or upwards across bytes that the capture is missing."""
+    """Returns the state after `message`: it moves if `message` is accepted, or upwards across unread bytes."""
     above = (message.sequence, message.number) > (state.sequence, state.number)
     if accept(state, message) or (above and message.missing > state.missing):
         return State(message.sequence, message.number, message.missing)
@@ -42,21 +42,21 @@ STATE = tuple(f"state_{field}" for field in State._fields)
 
 
 def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the true state before each message into the columns `STATE`.
+    """Writes the state before each message into the columns `STATE`.
 
-    Rows come in replay order, runs one after the other; a row with `opens` begins a run, and its `STATE` is
-    true already. Only the state is carried from batch to batch, so that memory does not grow with a run.
+    Rows are in replay order, one stretch of messages after another. A row with `begins` begins a stretch, and has its
+    state already. Only the state is kept between batches, so memory does not grow with a stretch.
     """
-    names = ("opens", *STATE, *Message._fields)
+    names = ("begins", *STATE, *Message._fields)
     state_sequence = state_number = state_missing = 0
     for batch in batches:
         before = []
-        # `accept` and `after`, written out: a call and two tuples a row cost four times as much.
-        for opens, *opening, sequence, number, previous, missing in zip(
+        # `accept` and `after` inlined: a call and two tuples a row cost four times as much.
+        for begins, *initial, sequence, number, previous, missing in zip(
             *(batch[name].to_pylist() for name in names), strict=True
         ):
-            if opens:
-                state_sequence, state_number, state_missing = opening
+            if begins:
+                state_sequence, state_number, state_missing = initial
             before.append((state_sequence, state_number, state_missing))
             if sequence == state_sequence:
                 above = number > state_number

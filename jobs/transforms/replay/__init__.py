@@ -1,4 +1,5 @@
-"""Replays the acceptance rules of [MS-MQQB] 3.1.5.8.6: from messages to verdicts.
+"""Replays the acceptance rules of [MS-MQQB] 3.1.5.8.6: from MESSAGES to VERDICTS; no summaries and no findings.
 
-What verdicts add up to is in `summaries`, what to look at in `findings`.
+In the order in which a message passes them: `peers`, `scopes`, `acknowledgments`, `inputs`, `initial_states`,
+`timeline`, `acceptance`, `verdicts`, `evidence`. `jobs.steps.replay` calls them, and checkpoints between them.
 """

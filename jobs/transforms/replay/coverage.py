@@ -3,33 +3,34 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import SO_FAR
 from schemas.ingest import Stage
 
 
 def unread_ranges(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """`stream_id`, `stream_offset`, `length` of every run of stream bytes that is missing or became no row."""
+    """Returns `stream_id`, `stream_offset` and `length` of each range of stream bytes that is missing or unreadable."""
     unreadable = quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
     columns = ("stream_id", "stream_offset", "length")
     return stream_gaps.select(*columns).unionByName(unreadable.select(*columns))
 
 
-def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
-    """Per stream with runs: `unread_bytes`, and the `dark_ns` in which a message may have been missed.
+def _blind_spans(messages: DataFrame, unread: DataFrame) -> DataFrame:
+    """Returns the spans of a stream in which a message may have been missed: `began_ns`, `ended_ns`, unread `length`.
 
-    One row per span, which lies between the message before a run and the one after it: `began_ns` and `ended_ns`, null
-    where no message is there.
+    A span lies between the message before an unread range and the one after it; its times are null where there is none.
     """
     on_stream = Window.partitionBy("stream_id").orderBy("stream_offset")
-    seen = F.when(F.col("length").isNull(), F.col("captured_ns"))
+    so_far = on_stream.rowsBetween(*SO_FAR)
+    message_ns = F.when(F.col("length").isNull(), F.col("captured_ns"))
     return (
         messages.select("stream_id", "stream_offset", "captured_ns")
-        .join(F.broadcast(runs.select("stream_id").distinct()), "stream_id", "left_semi")
-        .unionByName(runs, allowMissingColumns=True)
+        .join(F.broadcast(unread.select("stream_id").distinct()), "stream_id", "left_semi")
+        .unionByName(unread, allowMissingColumns=True)
         .select(
             "stream_id",
             "length",
-            F.max(seen).over(on_stream.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("began_ns"),
-            F.count(seen).over(on_stream.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("span"),
+            F.max(message_ns).over(so_far).alias("began_ns"),
+            F.count(message_ns).over(so_far).alias("span"),
             F.lead("captured_ns").over(on_stream).alias("next_ns"),
             F.lead("length").over(on_stream).alias("next_length"),
         )
@@ -43,33 +44,32 @@ def dark_times(messages: DataFrame, runs: DataFrame) -> DataFrame:
     )
 
 
-def session_coverage(messages: DataFrame, ends: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """Per session: `byte_coverage`, `time_coverage`, `mid_stream` and `missing_bytes`, as SESSIONS defines them.
+def session_coverage(messages: DataFrame, peers: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
+    """Returns `byte_coverage`, `time_coverage`, `mid_stream` and `missing_bytes` per session, as SESSIONS defines them.
 
-    A span without a message before it begins with its stream, one without a message behind it ends with its stream.
+    A blind span without a message before it begins with its stream; one without a message after it ends with it.
     """
-    lasting = F.col("last_ns") - F.col("first_ns")
-    dark = F.greatest(F.coalesce("ended_ns", "last_ns") - F.coalesce("began_ns", "first_ns"), F.lit(0))
+    duration = F.col("last_ns") - F.col("first_ns")
+    blind = F.greatest(F.coalesce("ended_ns", "last_ns") - F.coalesce("began_ns", "first_ns"), F.lit(0))
     unread = (
-        dark_times(messages, unread_ranges(stream_gaps, quarantine))
-        .join(ends.select("stream_id", "first_ns", "last_ns"), "stream_id")
+        _blind_spans(messages, unread_ranges(stream_gaps, quarantine))
+        .join(peers.select("stream_id", "first_ns", "last_ns"), "stream_id")
         .groupBy("stream_id")
-        .agg(F.sum("length").alias("unread_bytes"), F.sum(dark).alias("dark_ns"))
+        .agg(F.sum("length").alias("unread_bytes"), F.sum(blind).alias("blind_ns"))
     )
     known = F.col("recovered_bytes") + F.col("missing_bytes")
-    share = 1 - F.sum(F.coalesce("unread_bytes", F.lit(0))) / F.nullif(F.sum(known), F.lit(0))
-    time = F.sum(lasting)
-    whole = F.count("dark_ns") == 0
-    clear = 1 - F.sum(F.least(F.coalesce("dark_ns", F.lit(0)), lasting)) / F.nullif(time, F.lit(0))
+    read_share = 1 - F.sum(F.coalesce("unread_bytes", F.lit(0))) / F.nullif(F.sum(known), F.lit(0))
+    blind_ns = F.sum(F.least(F.coalesce("blind_ns", F.lit(0)), duration))
+    clear_share = F.when(F.count("blind_ns") == 0, F.lit(1.0)).otherwise(
+        1 - blind_ns / F.nullif(F.sum(duration), F.lit(0))
+    )
     return (
-        ends.join(unread, "stream_id", "left")
+        peers.join(unread, "stream_id", "left")
         .groupBy("session_id")
         .agg(
             F.sum("missing_bytes").alias("missing_bytes"),
             F.count_if("mid_stream").alias("mid_stream"),
-            share.alias("byte_coverage"),
-            F.when(F.count_if(lasting.isNull()) == 0, F.when(whole, F.lit(1.0)).otherwise(clear)).alias(
-                "time_coverage"
-            ),
+            read_share.alias("byte_coverage"),
+            F.when(F.count_if(duration.isNull()) == 0, clear_share).alias("time_coverage"),
         )
     )

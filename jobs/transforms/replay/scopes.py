@@ -11,13 +11,12 @@ FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "desti
 
 
 def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
-    """Returns one row per FLOW_KEY with transactional messages at their final destination.
+    """Returns one row per FLOW_KEY of transactional messages at their final destination.
 
     Each has the peers of its stream, and `first`: offset, time and sequence (`signed`) of its first message.
     """
     return (
-        messages.where("transactional")
-        .groupBy(*FLOW_KEY)
+        messages.groupBy(*FLOW_KEY)
         .agg(
             F.min("stream_offset").alias("offset"),
             F.min_by("captured_ns", "stream_offset").alias("ns"),
@@ -45,8 +44,7 @@ def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> Da
     session = ("session_id", "source_queue_manager", "tx_sequence_id", "number")
     queue = ("source_queue_manager", "destination_queue", "tx_sequence_id", "number")
     numbers = (
-        messages.where("transactional")
-        .join(senders, "source_queue_manager", "left_semi")
+        messages.join(senders, "source_queue_manager", "left_semi")
         .join(peers, "stream_id")
         .where(~passes_through())
         .withColumn(

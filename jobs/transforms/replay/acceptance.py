@@ -1,0 +1,86 @@
+"""The receiver's state before each message, by the rule of [MS-MQQB] 3.1.5.8.6.
+
+A message is accepted exactly when the state S lies in `lo <= S < hi`, with `hi = (ID, number)` and
+`lo = (ID, previous)`, or no lower bound where previous is 0. S then becomes `hi`; it never falls. Let M be the highest
+`hi` before a message. A message with `hi > M` is a *new high*. While no new high was refused, S is M. A *sequence
+break* is a new high with `lo > M`: it is refused, and S stays below M until a *reset*, which is a new high that every
+state accepts. So windows find the states of all messages but those from a sequence break to the next reset; those are
+*folded*, one after another. Across unread bytes the state moves to a new high even if the rule would refuse it.
+"""
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import BEFORE
+from jobs.transforms.replay.timeline import in_scope
+from udfs.msmq.acceptance import STATE, fold
+from udfs.on_spark import map_arrow
+
+
+def in_replay_order() -> WindowSpec:
+    """A scope in replay order, once `replay_order` is known."""
+    return Window.partitionBy("scope_no").orderBy("replay_order")
+
+
+def is_above_state(number: str = "number") -> Column:
+    """Whether (sequence, number) is above the state; null where the state is unknown."""
+    return (F.col("sequence") > F.col("state_sequence")) | (
+        (F.col("sequence") == F.col("state_sequence")) & (F.col(number) > F.col("state_number"))
+    )
+
+
+def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
+    """Adds the state before each message if no new high was refused, and the marks of those that have another one.
+
+    `sequence_break`; `after_break`: the last sequence break came after the last reset; `stretch`: that reset's order.
+    """
+    before = in_scope().rowsBetween(*BEFORE)
+    # Of equal numbers the first set the state: the one with the fewest unread ranges before it.
+    highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(before)
+    new_high = F.col("state_number").isNull() | is_above_state()
+    sequence_break = (
+        new_high & (F.col("previous") != 0) & is_above_state("previous") & (F.col("missing") == F.col("state_missing"))
+    )
+    reset = new_high & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
+    return (
+        timeline.select("*", highest.alias("highest"), F.lag("missing").over(in_scope()).alias("missing_before"))
+        .select(
+            "*",
+            F.col("highest.sequence").alias("state_sequence"),
+            F.col("highest.number").alias("state_number"),
+            (-F.col("highest.fewest")).alias("state_missing"),
+        )
+        .withColumn("sequence_break", F.coalesce(sequence_break, F.lit(False)))
+        .select(
+            "*",
+            F.max(F.when(reset, F.col("replay_order"))).over(before).alias("stretch"),
+            F.max(F.when(F.col("sequence_break"), F.col("replay_order"))).over(before).alias("last_break"),
+        )
+        .withColumn("after_break", F.coalesce(F.col("last_break") > F.coalesce("stretch", F.lit(-1)), F.lit(False)))
+        .drop("highest", "missing_before", "last_break", "clock")
+    )
+
+
+def with_conformant_state(marked: DataFrame) -> DataFrame:
+    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it.
+
+    `marked` is read twice: rows from a sequence break to the next reset are folded, all others have their state.
+    """
+    to_fold = F.col("sequence_break") | F.col("after_break")
+    timeline = [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
+    stretches = (
+        marked.where(to_fold)
+        .select(*timeline, (F.col("sequence_break") & ~F.col("after_break")).alias("begins"), "stretch")
+        .repartition("scope_no", "stretch")  # splits a large scope
+        .sortWithinPartitions("scope_no", "replay_order")
+    )
+    folded = map_arrow(stretches, fold, stretches.schema)
+    return marked.where(~to_fold).select(timeline).unionByName(folded.select(timeline))
+
+
+def with_literal_state(timeline: DataFrame) -> DataFrame:
+    """Returns the timeline with the state before each row, where every message sets it, accepted or not."""
+    return timeline.select(
+        "*",
+        *(F.lag(name.removeprefix("state_")).over(in_replay_order()).alias(name) for name in STATE),
+    )
