@@ -9,7 +9,7 @@ from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, 
 
 
 class Reading(StrEnum):
-    """How the last paragraph of [MS-MQQB] 3.1.5.8.6 is read: the state moves on accept only, or always."""
+    """Whether only an accepted message moves the state, or every message, as [MS-MQQB] 3.1.5.8.6 says at its end."""
 
     CONFORMANT = "conformant"
     LITERAL = "literal"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class Evidence(StrEnum):
-    """What the receiver's own OrderAcks say of a verdict."""
+    """Whether the receiver's own acknowledgments agree with a verdict."""
 
     CONFIRMED = "confirmed"
     CONTRADICTED = "contradicted"
@@ -54,7 +54,7 @@ class Evidence(StrEnum):
 
 
 class Explains(StrEnum):
-    """Which reading of 3.1.5.8.6 an acknowledgment agrees with."""
+    """The reading of 3.1.5.8.6 that an OrderAck agrees with."""
 
     CONFORMANT = "conformant"
     LITERAL = "literal"
@@ -62,7 +62,7 @@ class Explains(StrEnum):
     NEITHER = "neither"
 
 
-UNKNOWN_READING = "unknown"  # of a session without an acknowledgment that tells
+UNKNOWN_READING = "unknown"  # of a session without an OrderAck that tells the readings apart
 
 
 class FindingKind(StrEnum):
@@ -105,13 +105,13 @@ _STREAM_OFFSET = Column("stream_offset", LONG, "Where the message begins on its 
 _SESSION_ID = Column(
     "session_id",
     STRING,
-    "Sending and receiving queue manager: GUIDs of the handshake, addresses where none was seen.",
+    "Sending and receiving queue manager: GUIDs of the handshake, or IP addresses without one.",
     nullable=False,
 )
 _SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False)
 _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
 _SCOPE_KEY = Column(
-    "scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False
+    "scope_key", STRING, "What a replayed state belongs to; its first word is the scope.", nullable=False
 )
 _SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
 _TX_SEQUENCE = Column(
@@ -125,7 +125,7 @@ _COUNTS = tuple(
 
 ENDS = Table(
     "ends",
-    "One row per stream: which queue managers talk on it.",
+    "One row per stream: the queue managers that talk on it.",
     ("stream_id",),
     (
         _STREAM_ID,
@@ -133,13 +133,13 @@ ENDS = Table(
         _SESSION_ID,
         _SENDER,
         _RECEIVER,
-        Column("sender_guid", STRING, "Its GUID; null when no handshake told it."),
-        Column("receiver_guid", STRING, "Its GUID; null when no handshake told it."),
+        Column("sender_guid", STRING, "GUID of the sender; null when no handshake names it."),
+        Column("receiver_guid", STRING, "GUID of the receiver; null when no handshake names it."),
         Column("address", STRING, "IP address of the sender.", nullable=False),
-        Column("mid_stream", BOOL, "Its beginning was not captured.", nullable=False),
+        Column("mid_stream", BOOL, "The beginning of the connection was not captured.", nullable=False),
         Column("recovered_bytes", LONG, "Bytes that the captures hold.", nullable=False),
         Column("missing_bytes", LONG, "Bytes that no capture holds.", nullable=False),
-        Column("first_ns", LONG, "Time of its first segment with data, else of its connection's, in ns since 1970."),
+        Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
     ),
 )
@@ -174,38 +174,37 @@ VERDICTS = Table(
         Column("replay_order", LONG, "1, 2, … in the order the scope's receiver saw them.", nullable=False),
         Column("incoming_tx_sequence_id", U64, "IncomingTxSequenceID before it; null when unknown."),
         Column("incoming_tx_sequence_number", U32, "IncomingTxSequenceNumber before it; null when unknown."),
-        Column("accepted", BOOL, "Whether the rule accepts it; null when the capture cannot tell."),
+        Column("accepted", BOOL, "Whether the rule accepts it; null when the captures cannot show it."),
         Column("verdict", STRING, "What the receiver did.", nullable=False, values=tuple(Verdict)),
         Column("reason", STRING, "Why, for out_of_order and unknown.", values=tuple(Reason)),
-        Column("gap_size", LONG, "Numbers that expired right before it; 0 for none.", nullable=False),
+        Column("gap_size", LONG, "Numbers directly before it that expired; 0 for none.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
         Column(
             "acknowledged_at",
             TIMESTAMP,
-            "Time, UTC, of the first OrderAck at or after it that covers it, or of the FinalAck that says that it "
-            "was in its queue.",
+            "Time, UTC, of its first acknowledgment: an OrderAck that covers it, or a FinalAck that says it was queued.",
         ),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column(
             "evidence",
             STRING,
-            "What OrderAcks and FinalAcks, on whatever connection, say of the verdict.",
+            "Whether the receiver's OrderAcks and FinalAcks, on any connection, agree with the verdict.",
             nullable=False,
             values=tuple(Evidence),
         ),
         Column(
             "explained_by",
             STRING,
-            "Which reading of 3.1.5.8.6 foretells the OrderAck that answered it: the next packet of its sequence, 250 "
-            "ms later or more. Null when none did, or it names what was not captured.",
+            "The reading of 3.1.5.8.6 that predicts the OrderAck after it, if that is the next packet of its sequence "
+            "and at least 250 ms later. Null without one, and when it names a message that was not captured.",
             values=tuple(Explains),
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
         Column(
             "content_hash",
             LONG,
-            "xxhash64 of what a resend repeats: message ID, transaction, class, label, sizes, body type, tag and "
-            "correlation ID.",
+            "xxhash64 of the columns that a resend repeats: message ID, transaction, class, label, sizes, body type, "
+            "tag and correlation ID.",
             nullable=False,
         ),
     ),
@@ -238,7 +237,7 @@ SEQUENCES = Table(
 
 STATES = Table(
     "states",
-    "One row per scope: where its receiver stood after the last message, in this warehouse or in the one before it "
+    "One row per scope: the receiver's state after the last message, in this warehouse or in the previous one "
     "(`continue_from`).",
     ("scope_key",),
     (
@@ -249,7 +248,7 @@ STATES = Table(
         replace(_TX_SEQUENCE, nullable=False),
         Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column("messages", LONG, "Messages judged in this warehouse; 0: all were in an earlier one.", nullable=False),
+        Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
         replace(_LAST_AT, comment="Time of the latest message, UTC."),
         Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
         Column("stream_id", STRING, "Stream of the last message.", nullable=False),
@@ -259,15 +258,14 @@ STATES = Table(
 
 SENDERS = Table(
     "senders",
-    "One row per original sender of judged messages: what they were judged by. Where that is the same another night, "
-    "its verdicts are kept.",
+    "One row per original sender: a fingerprint of the replay's inputs. While that is the same, its verdicts are kept.",
     ("source_queue_manager",),
     (
         _SOURCE,
         Column(
             "fingerprint",
             LONG,
-            "xxhash64 of that: messages, ends and unread runs of their sessions, acknowledgments, options, program.",
+            "xxhash64 of its messages, acknowledgments, peers and unread ranges, the options and the program.",
             nullable=False,
         ),
     ),
