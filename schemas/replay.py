@@ -182,7 +182,7 @@ VERDICTS = Table(
         Column(
             "acknowledged_at",
             TIMESTAMP,
-            "Time, UTC, of its first acknowledgment: an OrderAck that covers it, or a FinalAck that says it was queued.",
+            "Time, UTC, of the first OrderAck after it that covers it, or of a FinalAck that says that it was queued.",
         ),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column(
