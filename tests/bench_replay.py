@@ -1,7 +1,7 @@
-"""Measure the replay's transforms on made rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
+"""Measures the replay's transforms on generated rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
 
-The tables that they read are made by Spark: ten million messages cost neither a capture nor its decoding. CPU
-time is that of all processes of the run. `--hash` hashes what was written, to hold one version to another.
+Spark generates the tables that they read, so ten million messages need no capture and no decoding. CPU time is that of
+all processes of the run. `--hash` prints a hash of each result, to compare two versions of the program.
 """
 
 import argparse
@@ -31,24 +31,24 @@ from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.wire import UNLIMITED
 
-_ROUND = 500  # messages of a scope, in which one comes twice, two are swapped and one number expires
-_NUMBERS = 499  # that a round uses up
+_ROUND = 500  # messages of a scope; one is resent, two are swapped and one number expires
+_NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
-_ON_CONNECTION = 20_000  # messages, after which a scope goes on over another connection
+_ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
-_ACKNOWLEDGED = 20  # messages, after which comes an OrderAck
-_LOST = 10_000  # messages, after which the capture misses one
+_ACKNOWLEDGED = 20  # messages per OrderAck
+_LOST = 10_000  # messages, of which the capture misses one
 _MATERIALIZE = step.materialize
 _OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
 
 
 def guid(prefix: str, number: Column) -> Column:
-    """The GUID of a made queue manager."""
+    """Returns the GUID of a generated queue manager."""
     return F.concat(F.lit(prefix), F.lpad(number.cast("string"), 7, "0"), F.lit("-1234-5678-9abc-def012345678"))
 
 
 def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
-    """One row per message with `scope`, its place `k` there, its numbers, its connection and the offset there."""
+    """Returns one row per message: `scope`, its place `k` in it, its numbers, connection and stream offset."""
     of_scope = -(-messages // scopes)
     scope, k = F.expr(f"id div {of_scope}"), F.col("id") % of_scope
     rows = spark.range(messages).select(scope.alias("scope"), k.alias("k"))
@@ -94,7 +94,7 @@ def _stream_id(*, forth: bool) -> Column:
 
 
 def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame]:
-    """The tables that the replay reads, with the columns it reads."""
+    """Returns the tables and columns that the replay reads."""
     rows = sent(spark, messages, scopes)
     lost = F.col("k") % _LOST == _LOST - 1
     at = F.timestamp_micros(F.expr("ns div 1000"))
@@ -195,14 +195,14 @@ def _shaped(name: str, rows: DataFrame, columns: dict[str, Column]) -> DataFrame
 
 
 class Bench:
-    """Tables in a folder, and what it costs to write each."""
+    """Writes tables to a folder, and measures each."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
         self.plans: Counter[str] = Counter()
 
     def table(self, name: str, rows: DataFrame) -> DataFrame:
-        """The rows, written and read again."""
+        """Writes rows; returns them as read again."""
         self.counted(rows)
         path = str(self.folder / name)
         rows.write.parquet(path)
@@ -214,7 +214,7 @@ class Bench:
         return _MATERIALIZE(rows)
 
     def counted(self, rows: DataFrame) -> None:
-        """Count the operators of the plan."""
+        """Counts the operators of the plan."""
         text = StringIO()
         with redirect_stdout(text):
             rows.explain()
@@ -222,7 +222,7 @@ class Bench:
         self.plans.update(word for word in words if word in _OPERATORS)
 
     def replay(self, messages: int, scopes: int) -> list[str]:
-        """Markdown: what each table costs."""
+        """Returns the cost of each table, as lines of Markdown."""
         tables = {}
         inputs = made(self.spark, messages, scopes)
         for name, rows in inputs.items():
@@ -278,7 +278,7 @@ class Bench:
         return [*lines, f"| all | {all_of_it.wall_s:.1f} | {all_of_it.cpu_s:.1f} | {per_s:,.0f} | |"]
 
     def hashes(self) -> list[str]:
-        """Count and hash of the rows of each table, whatever their order."""
+        """Returns the count and a hash of the rows of each table; their order has no influence."""
         lines = []
         for name in ("verdicts", "sequences", "sessions", "transactions", "findings"):
             rows = self.spark.read.parquet(str(self.folder / name))
@@ -288,11 +288,11 @@ class Bench:
 
 
 def main() -> None:
-    """Replay as many messages as are asked for, in so many scopes, and print what it costs."""
+    """Replays the given numbers of messages and scopes, and prints the cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
-    parser.add_argument("--hash", action="store_true", help="hash what was written")
+    parser.add_argument("--hash", action="store_true", help="print a hash of each result")
     asked = parser.parse_args()
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 4g pyspark-shell")
     spark = open_session("benchmark of the replay")

@@ -1,7 +1,7 @@
-"""Whole captures replayed without Spark: ingest's passes, the decoders, and the plain loop of the contract.
+"""Replays captures without Spark: the passes of ingest, the decoders, and the second replayer.
 
-`python tests/plain_replay.py 1000` holds it to the truth of so many simulated nights, in all their variants; with
-`--spark` it is the product's replay that is held to it.
+`python tests/plain_replay.py 1000` compares it with the truth of 1,000 simulated nights, in all their variants; with
+`--spark`, the product's replay is compared.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from udfs.passes.options import IngestOptions
 Row = dict[str, Any]
 Truth = dict[tuple[str, str | None], list[Row]]
 _BATCH = 50
-"""So many nights are replayed at once on Spark."""
+"""Nights that are replayed at once on Spark."""
 _APART = {"stream_id", "connection_id", "src_ip", "dst_ip"}
 _PACKETS = to_arrow_schema(PACKETS.spark)
 
 
 def packets(found: Ingested) -> pa.RecordBatch:
-    """The table `packets`."""
+    """Returns the table `packets`."""
     rows = [
         row | {"capture_id": str(row["capture"]), "captured_at": row["captured_ns"] // 1000} for row in found.packets
     ]
@@ -49,7 +49,7 @@ def packets(found: Ingested) -> pa.RecordBatch:
 
 
 class Night:
-    """What was ingested and decoded of some captures, and who talks to whom in it."""
+    """The tables of some captures, ingested and decoded, and the peers of each stream."""
 
     def __init__(self, captures: Iterable[Path]) -> None:
         self.found = ingest(captures, IngestOptions())
@@ -76,12 +76,12 @@ class Night:
         self.messages = [row for row in self.every_message if row["transactional"] and not self.passes_through(row)]
 
     def passes_through(self, message: Row) -> bool:
-        """Whether it is for another queue manager than the one it came to."""
+        """Whether it is for another queue manager than its receiver."""
         receiver = self.ends[message["stream_id"]].receiver_guid
         return message["queue_manager_address"] != NULL and receiver not in (None, message["queue_manager_address"])
 
     def by_queue(self) -> set[str]:
-        """The sources with several queues whose sessions `auto` replays by queue."""
+        """Returns the sources with several queues whose sessions `auto` replays by queue."""
         choice = replayer.chosen(self.messages, self.ends)
         queues: dict[str, set[str]] = defaultdict(set)
         for row in self.messages:
@@ -90,22 +90,22 @@ class Night:
         return {source for source, names in queues.items() if len(names) > 1}
 
     def verdicts(self) -> list[tuple[Row, Fate]]:
-        """Every message with its fate by the plain loop, in replay order."""
+        """Returns each message with its fate by the second replayer, in replay order."""
         return self.judged(self.fates())
 
     def fates(self) -> dict[Key, Fate]:
-        """The fate of every message by its key, from the plain loop."""
+        """Returns the fate of each message by its key, by the second replayer."""
         return replayer.verdicts(self.tables, reading="conformant", scope="auto")
 
     def judged(self, given: Mapping[Key, Fate]) -> list[tuple[Row, Fate]]:
-        """Every message with the fate that it is given, in replay order."""
+        """Returns each message with the fate that `given` says, in replay order."""
         assert len(given) == len(self.messages)
         judged = [(row, given[row["stream_id"], row["stream_offset"]]) for row in self.messages]
         return sorted(judged, key=lambda pair: pair[1].replay_order)
 
 
 def truth_of(message: Row, fate: Fate) -> Row:
-    """A row of a truth file."""
+    """Returns a message and its fate as a row of a truth file."""
     _, before, incoming, accepted, verdict, reason, gap, reject = fate
     return {
         "id": str(message["tx_sequence_id"]),
@@ -122,7 +122,7 @@ def truth_of(message: Row, fate: Fate) -> Row:
 
 
 def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
-    """A night's verdicts in the form of truth.json, by queue for the sources that have `several` scopes."""
+    """Returns verdicts in the form of truth.json, by queue for the sources that have `several` scopes."""
     found: Truth = defaultdict(list)
     for message, fate in judged:
         source = message["source_queue_manager"]
@@ -131,7 +131,7 @@ def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
 
 
 def expected(folder: Path) -> Truth:
-    """The truth beside the captures."""
+    """Returns the truth beside the captures."""
     return {
         (scope["source_queue_manager"], scope.get("destination_queue")): scope["rows"]
         for scope in json.loads((folder / TRUTH).read_text())
@@ -139,7 +139,7 @@ def expected(folder: Path) -> Truth:
 
 
 def variant(seed: int) -> dict[str, Any]:
-    """How the night of a seed is simulated: a third whole, the others with a capture that misses something."""
+    """Returns how to simulate the night of a seed: a third whole, the others with a capture that misses something."""
     rng = Random(seed)
     kind = seed % 3
     return {
@@ -154,17 +154,16 @@ def variant(seed: int) -> dict[str, Any]:
 
 
 def simulated(seed: int) -> tuple[Night, Truth]:
-    """A seed's night as it is read, and its truth."""
+    """Simulates a seed's night; returns it as ingested and decoded, and its truth."""
     with TemporaryDirectory() as folder:
         simulate(folder, seed, **variant(seed))
         return Night(sorted(Path(folder).glob(f"{CAPTURE_PREFIX}_*.pcap"))), expected(Path(folder))
 
 
 def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate]) -> str | None:
-    """Where replay and truth of a seed's night differ first.
+    """Describes the first difference between replay and truth of a seed's night; None without one.
 
-    A sender that numbers by session is left out where so little of it was captured that the contract has its session
-    replayed by queue.
+    Leaves out a sender that numbers by session if so little of it was captured that `auto` replays it by queue.
     """
     found = truths(night.judged(given), {source for source, queue in truth if queue is not None})
     left_out = {(source, None) for source in night.by_queue()}
@@ -177,13 +176,13 @@ def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate])
 
 
 def differences(seeds: Iterable[int]) -> list[str]:
-    """Where the plain loop and the truth differ, for each night where they do."""
+    """Describes the first difference of each night where the second replayer and the truth differ."""
     nights = ((seed, *simulated(seed)) for seed in seeds)
     return [said for seed, night, truth in nights if (said := difference(seed, truth, night, night.fates()))]
 
 
 def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, Truth]]) -> list[str]:
-    """The same of the product's replay, many nights at once: their seed sets streams and addresses apart."""
+    """Does so for the product's replay, many nights at once; the seed keeps their streams and addresses apart."""
     tables = Tables()
     for seed, (night, _) in nights.items():
         for name, rows in tables.rows.items():
@@ -201,7 +200,7 @@ def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, 
 def _look(seed: int) -> list[str]:
     try:
         return differences([seed])
-    except Exception as error:  # noqa: BLE001 - the seed is to be named
+    except Exception as error:  # noqa: BLE001 - names the seed
         return [f"seed {seed} {variant(seed)}: {type(error).__name__} {error}"]
 
 
@@ -217,7 +216,7 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--spark", action="store_true", help="hold the product's replay to it, not the plain loop")
+    parser.add_argument("--spark", action="store_true", help="compare the product's replay, not the second replayer")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     wrong = 0

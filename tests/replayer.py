@@ -1,6 +1,6 @@
 """A second replayer: plain Python, one message at a time, from contract.md, [MS-MQQB] 3.1.5.8.6 and DECISIONS.md.
 
-It shares nothing with the transforms but the names of columns: rows of their input tables in, fates out.
+It takes rows of the replay's input tables and returns fates. It shares only names of columns with the transforms.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ NULL = "00000000-0000-0000-0000-000000000000"
 
 
 class Fate(NamedTuple):
-    """What became of a message: columns of `verdicts`."""
+    """Columns of `verdicts` that the replay computes for a message."""
 
     replay_order: int
     incoming_tx_sequence_id: int | None
@@ -29,8 +29,8 @@ class Fate(NamedTuple):
     reject_count: int
 
 
-class End(NamedTuple):
-    """Who talks on a stream, by GUID where the handshake told it, else by address."""
+class Peers(NamedTuple):
+    """The queue managers that talk on a stream, by GUID of the handshake, or by address without one."""
 
     session: str
     sender: str
@@ -41,7 +41,7 @@ class End(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a scope's receiver stood after its last message, how many it had, and when the latest came."""
+    """The state of a scope's receiver after its last message, the number of messages, and the time of the latest."""
 
     pair: Pair
     rejects: int
@@ -50,7 +50,7 @@ class State(NamedTuple):
 
 
 class Receiver:
-    """The final destination's state for one scope; of the first message when nothing that came earlier `fixed` it."""
+    """The state of the final destination for one scope; `fixed` is the initial state, None if it is not known."""
 
     def __init__(self, fixed: Pair | None, *, literal: bool) -> None:
         self.state = fixed
@@ -61,7 +61,7 @@ class Receiver:
         self.rejects = self.taken = 0
 
     def take(self, identity: int, number: int, previous: int) -> Fate:
-        """Judge a message by the two conditions of 3.1.5.8.6 and the contract's table."""
+        """Judges a message by the two conditions of 3.1.5.8.6 and the contract's table."""
         pair, before = (identity, number), self.state
         accepted: bool | None
         reason = None
@@ -103,13 +103,13 @@ class Receiver:
         return Fate(self.taken, identity_before, number_before, accepted, verdict, reason, gap, self.rejects)
 
 
-def ends(tables: Rows) -> dict[str, End]:
-    """Both ends of every stream."""
+def ends(tables: Rows) -> dict[str, Peers]:
+    """Returns the peers of each stream."""
     side = {row["stream_id"]: row["from_initiator"] for row in tables["streams"]}
     connection = {row["stream_id"]: row["connection_id"] for row in tables["streams"]}
     clients: dict[str, str] = {}
     servers: dict[str, str] = {}
-    # The answer, which comes from the acceptor, is sure to name the server: it is looked at last.
+    # The response, on the acceptor's stream, is sure to name the server, so it comes last.
     for row in sorted(tables["handshakes"], key=lambda row: not side[row["stream_id"]]):
         for named, guid in ((clients, row["client_guid"]), (servers, row["server_guid"])):
             if guid not in (None, NULL):
@@ -125,20 +125,20 @@ def ends(tables: Rows) -> dict[str, End]:
         sender, receiver = source or row["src_ip"], target or row["dst_ip"]
         first = row["first_captured_at"]  # none where nothing of it was captured
         begun_ns = 1000 * (begun.get(row["connection_id"], 0) if first is None else first)
-        found[row["stream_id"]] = End(f"{sender}->{receiver}", sender, receiver, target, begun_ns, row["mid_stream"])
+        found[row["stream_id"]] = Peers(f"{sender}->{receiver}", sender, receiver, target, begun_ns, row["mid_stream"])
     return found
 
 
-def scope_of(kind: str, end: End, message: Row) -> Scope:
-    """What the state belongs to that judges a message."""
+def scope_of(kind: str, end: Peers, message: Row) -> Scope:
+    """Returns the scope of a message."""
     source = message["source_queue_manager"]
     if kind == "connection":
         return (kind, message["stream_id"], source)
     return (kind, source, message["destination_queue"]) if kind == "queue" else (kind, end.session, source)
 
 
-def chosen(messages: Iterable[Row], at: dict[str, End]) -> dict[str, str]:
-    """`session` or `queue` for each session: under which more messages find their predecessor."""
+def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[str, str]:
+    """Returns `session` or `queue` for each session: the scope under which more messages find their predecessor."""
     seen: set[tuple[Scope, int, int]] = set()
     asked: list[tuple[str, str, tuple[Scope, int, int]]] = []
     for message in messages:
@@ -156,12 +156,12 @@ def chosen(messages: Iterable[Row], at: dict[str, End]) -> dict[str, str]:
 
 
 def merged(
-    streams: dict[str, list[Row | None]], at: dict[str, End], opened: int, *, arrived: bool = False
+    streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: int, *, arrived: bool = False
 ) -> Iterator[Row | None]:
-    """Messages in replay order, None where bytes are missing before them.
+    """Yields messages in replay order, and None for unread bytes before them.
 
-    Of the connections' next messages the one that came first; a stream without messages counts where it begins. One
-    caught in mid-stream misses bytes where others had `arrived` before.
+    Of the next messages of all streams, the earliest comes first; a stream without messages counts when it begins. On
+    a stream captured from mid-stream, bytes are unread before its first message if others `arrived` before it.
     """
     left = {stream: list(reversed(items)) for stream, items in streams.items()}
 
@@ -190,14 +190,14 @@ def merged(
 
 
 def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
-    """The fate of every transactional message at its final destination."""
+    """Returns the fate of each transactional message at its final destination."""
     return judged(tables, {}, reading=reading, scope=scope)[0]
 
 
 def judged(
     tables: Rows, before: dict[Scope, State], *, reading: str, scope: str
 ) -> tuple[dict[Key, Fate], dict[Scope, State]]:
-    """The fate of every transactional message at its final destination, and the states `before` as they are then."""
+    """Returns the fate of each transactional message at its final destination, and the states `before`, updated."""
     at = ends(tables)
     messages = [
         row

@@ -1,6 +1,6 @@
-"""The replay on Spark against the second replayer, on random nights, for every scope and reading.
+"""Compares the replay on Spark with the second replayer on random nights, for every scope and reading.
 
-`python tests/test_agreement.py 1000000` makes as many messages as asked, and prints the messages that differ.
+`python tests/test_agreement.py 1000000` generates that many messages, and prints those that differ.
 """
 
 import argparse
@@ -32,7 +32,7 @@ Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenc
 
 
 def as_sent(rng: random.Random) -> list[Sent]:
-    """What a sender puts on the wire: sequences, expiry, wraps, resends with a bridged previous, loss and swaps."""
+    """Returns messages of one sender: sequences, expiry, wraps, resends with a bridged previous, loss and swaps."""
     identity = rng.choice([1, (1 << 63) - 2, (1 << 64) - 40, rng.randrange(1 << 63)])
     number = rng.choice([0, 0, 0, 5, LAST_NUMBER - 3])
     unacknowledged: list[int] = []
@@ -61,7 +61,7 @@ def as_sent(rng: random.Random) -> list[Sent]:
 
 
 def arbitrary(rng: random.Random) -> list[Sent]:
-    """Messages that no sender would send."""
+    """Returns messages that no sender would send."""
     base, low = rng.choice([0, (1 << 63) - 2, (1 << 64) - 4]), rng.choice([0, 0, LAST_NUMBER - 7])
     return [
         (base + rng.randrange(4), low + rng.randrange(8), rng.choice([0, low + rng.randrange(8)]))
@@ -70,7 +70,7 @@ def arbitrary(rng: random.Random) -> list[Sent]:
 
 
 def to_queues(rng: random.Random) -> list[tuple[str, Sent]]:
-    """What one sender sends to one to three queues, numbered per session or per queue."""
+    """Returns messages of one sender to one to three queues, numbered per session or per queue."""
     queues = [f"q{i}" for i in range(rng.choice([1, 1, 2, 3]))]
     make = as_sent if rng.random() < 0.75 else arbitrary
     if rng.random() < 0.5:
@@ -82,9 +82,9 @@ def to_queues(rng: random.Random) -> list[tuple[str, Sent]]:
 
 
 def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver: str, senders: list[str]) -> None:
-    """A sender's session over one to three connections, one after the other or at once, under a clock that may be off.
+    """Adds a session over one to three connections, one after the other or at once; its clock may be wrong.
 
-    Messages of several original senders come through a router; OrderAcks come before, among and after them.
+    Several original senders mean a router. OrderAcks come before, among and after the messages.
     """
     known, lossy, wild = rng.random() < 0.6, rng.random() < 0.4, rng.random() < 0.2
     connections = [f"{name}-{i}" for i in range(rng.choice([1, 1, 1, 2, 3]))]
@@ -144,7 +144,7 @@ def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver
 
 
 def night(rng: random.Random, messages: int) -> Tables:
-    """So many messages or a few more, in small sessions: some through routers, some to queues of the same name."""
+    """Returns that many messages or a few more, in small sessions: some through routers, some to queues of one name."""
     tables, count = Tables(), 0
     while len(tables.rows["messages"]) < messages:
         senders = [f"s{count}.{i}" for i in range(rng.choice([1, 1, 1, 2]))]
@@ -155,7 +155,7 @@ def night(rng: random.Random, messages: int) -> Tables:
 
 
 def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
-    """The night as two warehouses have it: sessions go on in the second or not, their connections in mid-stream."""
+    """Splits a night into two warehouses; some sessions continue in the second one, on connections in mid-stream."""
     halves, streams = (Tables(), Tables()), {row["stream_id"]: row for row in tables.rows["streams"]}
     first_ns = {row["connection_id"]: T0 + 10_000 + rng.choice([0, 0, *range(20)]) * 500 for row in streams.values()}
     for name in ("messages", "acks"):
@@ -178,7 +178,7 @@ def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
 def disagreements(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
-    """Messages of which the two replayers think otherwise: key, on Spark, and the second."""
+    """Yields messages that the replayers judge differently: key, fate on Spark, fate by the second."""
     expected = verdicts(tables.rows, reading=reading, scope=scope)
     found = fates(replay(inputs, reading=reading, scope=scope))
     spark.catalog.clearCache()
@@ -210,7 +210,7 @@ def test_two_replayers_agree(
 @pytest.mark.parametrize(
     ("reading", "scope"), [*product(Reading, [Scope.AUTO]), (Reading.CONFORMANT, Scope.CONNECTION)]
 )
-def test_two_replayers_agree_on_what_goes_on_in_another_warehouse(
+def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(
     spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading, scope: Scope
 ) -> None:
     halves = cut(random.Random(19), tables)
@@ -229,7 +229,7 @@ def test_two_replayers_agree_on_what_goes_on_in_another_warehouse(
 
 
 def thinned(rng: random.Random, tables: Tables) -> Tables:
-    """The night as it was known before its last captures came: of each table some rows are not there."""
+    """Returns the night without some rows of each table, as if its last captures had not come."""
     before = Tables()
     for name, rows in tables.rows.items():
         gone = set(rng.sample(range(len(rows)), len(rows) // 200))
@@ -268,7 +268,7 @@ def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables:
 
 
 def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    """Without OrderAcks, whose times tell what the first message met."""
+    """Without OrderAcks, as their times decide the initial state."""
     rng, wrong = random.Random(8), Tables()
     wrong.rows |= tables.rows | {"acks": []}
     stamps = (None, 0, T0 - 10**15, T0, T0 + 10**15)
@@ -283,13 +283,13 @@ def test_the_night_has_every_verdict_and_reason(tables: Tables) -> None:
     assert len({fate.reason for fate in given}) == 6
 
 
-def test_scopes_and_readings_tell_in_the_night(tables: Tables) -> None:
+def test_all_scopes_and_readings_differ_on_the_night(tables: Tables) -> None:
     given = [verdicts(tables.rows, reading=reading, scope=scope) for reading, scope in MODES]
     assert all(one != other for i, one in enumerate(given) for other in given[:i])
 
 
 def main() -> None:
-    """Replay as many messages as are asked for, in nights of 250,000, and print what does not agree."""
+    """Replays the given number of messages, in nights of 250,000, and prints the messages that differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("messages", type=int)
     parser.add_argument("--first", type=int, default=0, help="the first seed")

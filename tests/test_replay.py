@@ -1,6 +1,6 @@
-"""The replay on Spark, held to the documents' trace, to captured sequences, and to reviewed sessions.
+"""The replay on Spark: the documents' trace, captured sequences, and reviewed sessions.
 
-tests/test_agreement.py holds it to a second replayer.
+tests/test_agreement.py compares it with a second replayer.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 @dataclass
 class Stream:
-    """One direction of a TCP connection: (ns, id, number, previous) for a message, None for a missing run."""
+    """One direction of a TCP connection: (ns, ID, number, previous) for a message, None for an unread range."""
 
     items: list[tuple[int | None, int, int, int] | None]
     first_ns: int = T0
@@ -30,14 +30,14 @@ class Stream:
 
 @dataclass
 class History:
-    """What one scope's receiver saw, and the OrderAcks (ns, id, number) it sent."""
+    """The streams that one scope's receiver saw, and the OrderAcks (ns, ID, number) that it sent."""
 
     streams: list[Stream]
     acks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def tables_of(histories: Iterable[History]) -> Tables:
-    """Every history as a session of its own, known by its addresses."""
+    """Returns tables with one session per history, named by addresses."""
     tables = Tables()
     for k, history in enumerate(histories):
         sender, receiver = f"s{k}", f"r{k}"
@@ -154,7 +154,7 @@ ALICE, BOB, ROUTER = (f"{n}0000000-0000-0000-0000-000000000000" for n in "123")
 
 
 def verdict_of(result: DataFrame) -> dict[tuple[str, int], Any]:
-    """Rows by their key."""
+    """Returns rows by their key."""
     return {(row.stream_id, row.stream_offset): row for row in result.collect()}
 
 
@@ -163,7 +163,7 @@ def test_result_is_the_table(spark: SparkSession, tmp_path: Path) -> None:
     assert [(f.name, f.dataType) for f in result] == [(f.name, f.dataType) for f in VERDICTS.spark]
 
 
-def test_a_session_goes_on_over_connections_and_addresses(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_session_continues_over_connections_and_addresses(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables()
     for i, address in enumerate(("10.0.0.1", "192.0.2.9")):  # the same queue manager behind another address
         tables.stream(f"{i}>", address, "10.0.0.2")
@@ -264,14 +264,14 @@ def test_order_acks_confirm_and_contradict(spark: SparkSession, tmp_path: Path) 
     assert found["0>", 6].acknowledged_at is None
 
 
-# --- what goes on from an earlier warehouse -------------------------------------------------------------------------
+# --- scopes resumed from the previous warehouse ----------------------------------------------------------------------
 
 A, B_, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
 
 
 def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> DataFrame:
-    """A row of STATES."""
+    """Returns a row of STATES."""
     row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
     row |= {"tx_sequence_id": Decimal(S1), "tx_sequence_number": number, "reject_count": 0}
     row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0} | columns
@@ -279,7 +279,7 @@ def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> D
 
 
 def later_night(numbers: Iterable[int], **columns: Any) -> Tables:
-    """A connection caught in mid-stream, with messages of these numbers, and nothing that names its ends."""
+    """Returns a connection in mid-stream with messages of these numbers, and nothing that names its peers."""
     tables = Tables()
     tables.stream(f"{WAY}#0", "10.0.0.1", "10.0.0.2", **{"connection_id": "0", "mid_stream": True} | columns)
     tables.stream(f"{BACK}#0", "10.0.0.2", "10.0.0.1", connection_id="0", from_initiator=False, mid_stream=True)
@@ -289,7 +289,7 @@ def later_night(numbers: Iterable[int], **columns: Any) -> Tables:
 
 
 def known(spark: SparkSession, **columns: Any) -> DataFrame:
-    """The row of ENDS of the connection's last stream there that carried messages, and of one before it."""
+    """Returns the row of ENDS of the last stream between these ports, and of one before it."""
     row: dict[str, Any] = {
         "stream_id": f"{WAY}#3",
         "connection_id": "3",
@@ -304,9 +304,7 @@ def known(spark: SparkSession, **columns: Any) -> DataFrame:
     return spark.createDataFrame(rows, ENDS.spark)
 
 
-def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_session_resumes_by_its_name_over_a_connection_in_mid_stream(spark: SparkSession, tmp_path: Path) -> None:
     inputs = later_night([5, 6, 8]).on(spark, tmp_path)
     inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
     assert {(row.stream_id, row.session_id) for row in inputs["ends"].collect()} == {
@@ -330,7 +328,7 @@ def test_a_session_goes_on_by_its_name_over_a_connection_caught_in_mid_stream(
         ({}, {"stream_id": f"{BACK}#3", "sender_guid": B_, "receiver_guid": A}, f"{A}->{B_}"),
     ],
 )
-def test_only_a_connection_between_these_ports_names_one_caught_in_mid_stream(
+def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
     spark: SparkSession, tmp_path: Path, columns: dict[str, Any], end: dict[str, Any], session: str
 ) -> None:
     inputs = later_night([5], **columns).on(spark, tmp_path)
@@ -339,7 +337,7 @@ def test_only_a_connection_between_these_ports_names_one_caught_in_mid_stream(
 
 
 @pytest.mark.parametrize(("destination", "judged"), [(B_, 1), (A, 0)])
-def test_a_router_is_known_over_a_connection_caught_in_mid_stream(
+def test_a_router_is_known_over_a_connection_in_mid_stream(
     spark: SparkSession, tmp_path: Path, destination: str, judged: int
 ) -> None:
     tables = later_night([5])
@@ -349,7 +347,9 @@ def test_a_router_is_known_over_a_connection_caught_in_mid_stream(
     assert replay(inputs).count() == judged
 
 
-def test_what_skips_numbers_behind_the_change_of_captures_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     inputs = later_night([7, 8]).on(spark, tmp_path)
     found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5)))
     assert [found[f"{WAY}#0", i][1:6] for i in range(2)] == [
@@ -359,7 +359,7 @@ def test_what_skips_numbers_behind_the_change_of_captures_is_unknown(spark: Spar
 
 
 @pytest.mark.parametrize(("ns", "known"), [(T0 - 1, True), (T0, False), (None, False)])
-def test_a_state_counts_that_is_older_than_the_first_message(
+def test_only_a_state_older_than_the_first_message_counts(
     spark: SparkSession, tmp_path: Path, ns: int | None, known: bool
 ) -> None:
     inputs = later_night([6]).on(spark, tmp_path)
@@ -367,14 +367,14 @@ def test_a_state_counts_that_is_older_than_the_first_message(
     assert found[f"{WAY}#0", 0][4] == ("in_order" if known else "unknown")
 
 
-def test_connections_do_not_go_on_by_their_names(spark: SparkSession) -> None:
+def test_scopes_of_connections_are_not_resumed(spark: SparkSession) -> None:
     states = [stood(spark, key, 1) for key in (f"connection {WAY}#0 {SOURCE}", f"queue {SOURCE} connection ")]
     assert [row.scope_key for row in resumable_states(states[0].union(states[1])).collect()] == [
         f"queue {SOURCE} connection "
     ]
 
 
-# --- what verdicts add up to ----------------------------------------------------------------------------------------
+# --- summaries of verdicts ----------------------------------------------------------------------------------------
 
 
 def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
