@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from replay_tables import NULL, T0, Tables, fates, replay, summarize
 
+from jobs.transforms.expressions import timestamp
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
 from jobs.transforms.summaries.sequences import summarize_sequences
@@ -146,6 +148,14 @@ def test_sequences_with_reviewed_fates(spark: SparkSession, tmp_path: Path, rows
     stream = Stream([(T0 + i, *row[:3]) for i, row in enumerate(rows)])
     found = fates(replay(tables_of([History([stream])]).on(spark, tmp_path)))
     assert [found["0-0>", i][4:] for i in range(len(rows))] == [row[3:] for row in rows]
+
+
+def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
+    """A quotient of type DOUBLE would be one microsecond low for the second and third."""
+    numbers = [1_700_000_000_000_000_999, 1_700_000_000_000_016_000, 1_700_000_000_000_080_001, 0, -1, None]
+    rows = spark.createDataFrame([(ns,) for ns in numbers], "ns long")
+    found = rows.select(F.unix_micros(timestamp(F.col("ns")))).collect()
+    assert [us for (us,) in found] == [ns if ns is None else ns // 1000 for ns in numbers]
 
 
 # --- scopes ---------------------------------------------------------------------------------------------------------
