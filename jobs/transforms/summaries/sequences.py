@@ -48,6 +48,6 @@ def summarize_states(verdicts: DataFrame, earlier: DataFrame | None = None, *, r
         .select("*", "last.*")
     )
     if earlier is not None:
-        idle = earlier.join(rows.select("scope_key"), "scope_key", "left_anti")
+        idle = earlier.drop("tx_sequence").join(rows.select("scope_key"), "scope_key", "left_anti")
         rows = rows.drop("last").unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
     return rows.withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id"))).select(columns_of(STATES))
