@@ -77,8 +77,8 @@ SENTENCES = {
     "resent_and_passed_by_at_last": (
         K.OUT_OF_ORDER,
         (
-            f"1 message of sequence {NAME} arrived out of order and was refused; 1 was never accepted and is lost. The "
-            "first is number 3, which needs number 2; the receiver stood at: number 1."
+            f"1 message of sequence {NAME} arrived out of order and was refused; it was never accepted and is lost. "
+            "The first is number 3, which needs number 2; the receiver stood at: number 1."
         ),
         ["resent_and_passed_by_at_last.0>@0", "resent_and_passed_by_at_last.0>@10"],
     ),
@@ -227,9 +227,17 @@ SENTENCES = {
     "one_came_too_early": (
         K.OUT_OF_ORDER,
         (
-            f"1 message of sequence {NAME} arrived out of order and was refused; 1 was accepted later. The first is "
+            f"1 message of sequence {NAME} arrived out of order and was refused; it was accepted later. The first is "
             "number 3, which needs number 2; the receiver stood at: number 1."
         ),
         ["one_came_too_early.0>@0", "one_came_too_early.0>@10"],
+    ),
+    "some_accepted_later_and_some_not": (
+        K.OUT_OF_ORDER,
+        (
+            f"3 messages of sequence {NAME} arrived out of order and were refused; 2 were accepted later, 1 was not "
+            "accepted so far. The first is number 3, which needs number 2; the receiver stood at: number 1."
+        ),
+        ["some_accepted_later_and_some_not.0>@0", "some_accepted_later_and_some_not.0>@10"],
     ),
 }

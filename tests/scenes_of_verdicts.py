@@ -150,6 +150,16 @@ def resent_and_passed_by_at_last(s: Scene) -> None:
 
 
 @scene(out_of_order=WARNING)
+def some_accepted_later_and_some_not(s: Scene) -> None:
+    s.connection(0)
+    s.connection(1)
+    s.messages(1, 3, 4, 2)
+    s.message(7, 3, 2, on=1)
+    s.message(8, 4, 3, on=1)
+    s.message(9, 7, 6)
+
+
+@scene(out_of_order=WARNING)
 def refused_once_at_the_end(s: Scene) -> None:
     s.connection()
     s.messages(1, 3)

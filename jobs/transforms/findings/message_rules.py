@@ -98,7 +98,6 @@ def _refusals() -> list[MessageRule]:
     reason, fate, key, setter = (F.col(name) for name in ("reason", "fate", "key", "setter"))
     old_sequence = reason == Reason.STALE_SEQUENCE.value
     sent_later = F.coalesce(F.col("sent") >= F.col("highest_sent"), F.lit(False))
-    waiting = F.col("messages") - F.col("repaired") - F.col("lost")
     return [
         MessageRule(
             FindingKind.OUT_OF_ORDER,
@@ -112,17 +111,7 @@ def _refusals() -> list[MessageRule]:
                 _messages("message", "messages"),
                 sequence_name(),
                 one_or_many("messages", "was", "were"),
-                F.concat_ws(
-                    ", ",
-                    *(
-                        F.when(count > 0, counted(count, one, many))
-                        for count, one, many in (
-                            (F.col("repaired"), "was accepted later", "were accepted later"),
-                            (F.col("lost"), "was never accepted and is lost", "were never accepted and are lost"),
-                            (waiting, "was not accepted so far", "were not accepted so far"),
-                        )
-                    ),
-                ),
+                _fates(),
                 NUMBER,
                 PREVIOUS,
                 receiver_state(),
@@ -173,6 +162,22 @@ def _refusals() -> list[MessageRule]:
             (setter, key),
         ),
     ]
+
+
+def _fates() -> Column:
+    """Says what became of the refused messages: "all were accepted later", "2 are lost, 1 was not accepted so far"."""
+    messages, repaired, lost = F.col("messages"), F.col("repaired"), F.col("lost")
+    fates = (
+        (repaired, "was accepted later", "were accepted later"),
+        (lost, "was never accepted and is lost", "were never accepted and are lost"),
+        (messages - repaired - lost, "was not accepted so far", "were not accepted so far"),
+    )
+
+    def said(count: Column, one: str, many: str) -> Column:
+        of_all = one_or_many(count, f"it {one}", f"all {many}")
+        return F.when(count == messages, of_all).when(count > 0, counted(count, one, many))
+
+    return F.concat_ws(", ", *(said(*fate) for fate in fates))
 
 
 def _gaps() -> list[MessageRule]:
