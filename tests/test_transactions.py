@@ -54,7 +54,9 @@ def test_an_interleaved_transaction_of_two_queues_names_what_is_between(spark: S
     tables.stream("0>", "a", "b")
     marks = (("a", 1, 7, True, False), ("a", 2, 8, True, True), ("a", 3, 7, False, False), ("b", 1, 9, True, True))
     for i, (queue, number, transaction, first, last) in enumerate((*marks, ("b", 2, 7, False, True))):
-        columns = {"destination_queue": queue, "tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
+        columns: dict[str, Any] = {"destination_queue": queue, "tx_first": first, "tx_last": last}
+        columns["tx_transaction_id"] = transaction
+        columns["message_id"] = f"source\\{i}"  # a sender numbers its messages over all queues
         tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
     rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.interleaved, row.witness) for row in rows] == [
