@@ -283,7 +283,8 @@ WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
 def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> DataFrame:
     """Returns a row of STATES."""
     row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
-    row |= {"tx_sequence_id": Decimal(S1), "tx_sequence_number": number, "reject_count": 0}
+    row |= {"tx_sequence_id": Decimal(S1), "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
+    row |= {"tx_sequence_number": number, "reject_count": 0}
     row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0} | columns
     return spark.createDataFrame([[row.get(name) for name in STATES.names]], STATES.spark)
 
