@@ -1,4 +1,4 @@
-"""Rows between the steps of ingest: they live inside one run and are in no table of the warehouse."""
+"""Declares the rows between the passes of ingest, which exist only during a run."""
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -29,12 +29,12 @@ INDEX = Table(
 
 SEGMENTS = Table(
     "segments",
-    "One row per TCP segment; and rows for what else a split held: faults, rejected frames, a count of other traffic.",
+    "One row per TCP segment or framed run; also one per fault and rejected frame, and one count per split.",
     ("connection", "capture", "frame"),
     (
-        Column("connection", BINARY, "Both endpoints, the lower one first; null for what is no segment."),
-        Column("capture", LONG, "Rank of the capture in the order of capture times; -1 for what was carried over."),
-        Column("frame", LONG, "Record number; 0 for what is no record."),
+        Column("connection", BINARY, "Both endpoints, the lower one first; null when the row is no segment."),
+        Column("capture", LONG, "Rank of the capture in the order of capture times; -1 for a state."),
+        Column("frame", LONG, "Record number; 0 for a row that belongs to no record."),
         Column("time_ns", LONG, "Time of the record."),
         Column("last_ns", LONG, "Of a framed run: time of its last record."),
         Column("from_b", BOOL, "Sent by the higher endpoint."),
@@ -48,16 +48,14 @@ SEGMENTS = Table(
             U16,
             "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
         ),
-        Column(
-            "framed_run", BOOL, "True when it stands for packets that were framed already; its payload begins them."
-        ),
+        Column("framed_run", BOOL, "True for a framed run; `payload` holds only its first bytes."),
         Column(
             "file_offsets",
             BINARY,
-            "Of a framed run: where in the capture its bytes are (`udfs.tcp.overlap.FILE_OFFSETS`).",
+            "Of a framed run: where the capture holds its bytes (`udfs.tcp.overlap.FILE_OFFSETS`).",
         ),
-        Column("state", STRING, "What an earlier run knew of the connection (`udfs.tcp.resume`)."),
-        Column("stage", STRING, "Of a fault: where it was found."),
+        Column("state", STRING, "The connection's state after an earlier run (`udfs.tcp.resume`)."),
+        Column("stage", STRING, "Of a fault: the stage that found it."),
         Column("reason", STRING, "Of a fault: its code."),
         Column("detail", STRING, "Of a fault: its sentence."),
         Column("offset", LONG, "Of a fault: byte of the file."),
@@ -81,7 +79,7 @@ FRAGMENTS = Table(
         Column("frame", LONG, "Record number.", nullable=False),
         Column("time_ns", LONG, "Time of the record."),
         Column("offset", LONG, "Bytes from the start of the datagram's payload.", nullable=False),
-        Column("more", BOOL, "It is not the datagram's last.", nullable=False),
+        Column("more", BOOL, "More fragments of the datagram follow.", nullable=False),
         Column("length", LONG, "Payload bytes on the wire.", nullable=False),
         Column("payload", BINARY, "Payload bytes captured.", nullable=False),
     ),
@@ -98,12 +96,12 @@ EXTRACTED = StructType(
         StructField("ping", _PING),
     ],
 )
-"""What a split held: segments, and what is no segment; the packets of framed runs, FRAMED_PACKETS as an Arrow stream,
-which stay where they are; IP fragments; UDP pings."""
+"""The rows of a split: those of SEGMENTS; in `packets` the packets of a framed run (FRAMED_PACKETS as an Arrow stream),
+which are not shuffled; IP fragments; UDP pings."""
 
 
 def _row(table: Table, *more: str) -> StructType:
-    """The table's row as a worker makes it: times in ns only."""
+    """Returns the table's row as a worker makes it: with times in ns only."""
     fields = [StructField(f.name, f.dataType) for f in table.spark if f.name not in _DERIVED]
     return StructType(fields + [StructField(name, LONG) for name in more])
 
@@ -111,7 +109,7 @@ def _row(table: Table, *more: str) -> StructType:
 _STATE = ("packed", "first_instance", "tails", "state")
 
 PACKET = _row(PACKETS)
-"""A packet as a worker makes it."""
+"""A row of `packets` as a worker makes it."""
 
 _PLACED = ("stream_id", "stream_offset", "capture_id")
 FRAMED_PACKETS = StructType([StructField("offset", LONG), *(f for f in PACKET if f.name not in _PLACED)])

@@ -1,4 +1,4 @@
-"""What a Python worker need not look through again at each task."""
+"""The importers and modules that a Python worker does not visit again at each task."""
 
 import gc
 import importlib
@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches
-from udfs.spark_worker import spare
+from udfs.spark_worker import reduce_overhead
 
 COUNTS = StructType([StructField("finders", LongType()), StructField("frozen", LongType())])
 
@@ -37,10 +37,10 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_zips_are_not_looked_into_again_and_can_be_imported_from(archive: Path) -> None:
+def test_zips_are_not_read_again_and_can_be_imported_from(archive: Path) -> None:
     assert importlib.import_module("of_a_zip").NUMBER == 1
     assert str(archive) in of_zips()
-    spare()
+    reduce_overhead()
     assert not of_zips()
     importlib.invalidate_caches()
     assert importlib.import_module("of_a_zip_later").NUMBER == 2
@@ -49,11 +49,11 @@ def test_zips_are_not_looked_into_again_and_can_be_imported_from(archive: Path) 
 def test_loaded_modules_are_not_searched_for_garbage(archive: Path) -> None:
     assert archive.exists()
     before = len(gc.get_objects())
-    spare()
+    reduce_overhead()
     assert len(gc.get_objects()) < before / 100
 
 
-def test_every_pass_spares_its_worker(spark: SparkSession) -> None:
+def test_every_pass_reduces_its_workers_overhead(spark: SparkSession) -> None:
     def counts(batches: Batches) -> Batches:
         for _ in batches:
             finders = [finder for finder in sys.path_importer_cache.values() if isinstance(finder, zipimporter)]

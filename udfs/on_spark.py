@@ -1,4 +1,4 @@
-"""The passes and decoders as Spark sees them: DataFrame in, DataFrame out, through Arrow."""
+"""Runs passes and decoders on Spark: DataFrame in, DataFrame out, by `mapInArrow`."""
 
 from collections.abc import Callable
 
@@ -12,28 +12,28 @@ from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.passes.options import Batches, Pass
-from udfs.spark_worker import spare
+from udfs.spark_worker import reduce_overhead
 
 _MOST_TASKS = 10_000
 
 
 def tasks(parts: int) -> int:
-    """How many tasks do so many independent parts of a pass."""
+    """Returns the number of tasks for so many independent parts of a pass: at least 1, at most 10,000."""
     return max(1, min(parts, _MOST_TASKS))
 
 
 def map_arrow(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
-    """The rows of `schema` that a pass makes of `rows`."""
+    """Returns the rows of `schema` that a pass makes of `rows`."""
 
     def run(batches: Batches) -> Batches:
-        spare()
+        reduce_overhead()
         yield from work(batches)
 
     return rows.mapInArrow(run, schema)
 
 
 def decode_packets(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """The rows of a table of what packets say, in `packets`; names hidden under the key."""
+    """Decodes rows of `packets` into rows of one of the decoded tables; with a key, names are pseudonymized."""
     schema = to_arrow_schema(table.spark)
 
     def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -44,7 +44,7 @@ def decode_packets(packets: DataFrame, table: Table, key: bytes | None = None) -
 
 
 def explain_undecodable(packets: DataFrame) -> DataFrame:
-    """The rows of `packets` that cannot be decoded, with `reason` and `detail`."""
+    """Returns the rows of `packets` that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
     schema = StructType(
         [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
     )

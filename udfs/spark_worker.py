@@ -1,18 +1,17 @@
-"""What a Python worker of Spark's is spared between two tasks."""
+"""Reduces the overhead of each task in a Python worker of Spark."""
 
 import gc
 import sys
 from zipimport import zipimporter
 
 
-def spare() -> None:
-    """Take from the worker what it would look through again at each task: zip files in its path, and loaded modules.
+def reduce_overhead() -> None:
+    """Drops the importers of zip files from the path cache and exempts loaded modules from garbage collection.
 
-    Spark has all finders look again at where they find modules. Before Python 3.13 each that is of a zip file reads its
-    whole directory at that (python/cpython#103200), and Spark has some twenty in the path, of its own archives and of
-    jars: 0.1 s of CPU time a task. Here they leave the cache; an import that needs one makes it anew, without reading.
-
-    Then it collects garbage, and looks at every object of every module. These are made permanent.
+    Before each task, Spark invalidates the caches of all importers. Before Python 3.13, the importer of a zip file then
+    reads the whole directory of the file (python/cpython#103200); Spark's path holds about twenty such files, its own
+    archives and jars, which costs 0.1 s of CPU time per task. An import that needs a dropped importer creates it again,
+    without reading. Spark also collects garbage before each task; frozen objects are not visited.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

@@ -1,4 +1,4 @@
-"""The third pass of ingest: connections in, streams and packets out."""
+"""The third pass of ingest: assembles the segments of connections into streams, and frames their packets."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -28,7 +28,7 @@ _NEVER = np.iinfo(np.int64).max
 def assemble_connections(
     options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema, *, final: bool
 ) -> Pass:
-    """From rows of SEGMENTS, sorted by connection, capture and frame, to rows of `schemas.staging.ASSEMBLED`.
+    """Turns rows of SEGMENTS, sorted by connection, capture and frame, into rows of `schemas.staging.ASSEMBLED`.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
     no row is a framed run, and segments from before the resumed state are not asked for. Memory: the window of each
@@ -52,7 +52,7 @@ def assemble_connections(
 
 
 def _by_connection(batches: Batches) -> Iterator[tuple[bytes, pa.RecordBatch]]:
-    """The rows of each connection, as many together as one batch holds."""
+    """Yields the consecutive rows of each connection; a connection may span batches."""
     for batch in batches:
         if batch.num_rows:
             connection = batch.column("connection")
@@ -77,7 +77,7 @@ class _Pair:
         self._name = "-".join(_printed(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
 
     def take(self, rows: pa.RecordBatch) -> Batches:
-        """Take the next segments, and hand on what is out of reach of those to come."""
+        """Takes the next segments, and delivers the bytes that later segments cannot change."""
         if self._needs_payload:
             return
         try:
@@ -91,7 +91,7 @@ class _Pair:
             self._give_up(reason)
 
     def finish(self) -> Batches:
-        """Hand on the rest; then what is to be known when the connections go on."""
+        """Delivers the remaining bytes; yields the state from which the next run resumes."""
         try:
             if not self._needs_payload:
                 self._connections.finish()
@@ -106,7 +106,7 @@ class _Pair:
         self._out.add("needs_payload", self._name, {"packed": self.packed, "rewind": reason.rewind})
 
     def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
-        """The segments; payloads are views of the Arrow buffers."""
+        """Yields the segments, with payloads as views of the Arrow buffers; a row with a state restores it first."""
         if rows.column("capture")[0].as_py() < 0:
             kept = resume.load(rows.column("state")[0].as_py(), self._connections)
             for (instance, from_b), state in kept.items():
@@ -145,7 +145,7 @@ class _Pair:
                     yield from self._stream(connection, from_b=from_b).add(pieces)
 
     def _close(self) -> None:
-        """Rows of the streams, and of what is carried over."""
+        """Adds the rows of the streams, of segments in no connection, and of the state for the next run."""
         for connection in self._connections.found:
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 if side.done or side.rejected or missing_at_end(side) or (connection.instance, from_b) in self._streams:
@@ -161,7 +161,7 @@ class _Pair:
 
 
 class _Stream:
-    """One direction of a connection: from pieces to packets."""
+    """One direction of a connection: frames packets from its pieces."""
 
     def __init__(
         self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
@@ -174,19 +174,19 @@ class _Stream:
         self._options = options
         self._out = out
         self._framer: Framer | None = None
-        self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of what is in no packet yet
-        self._carried: list[str] = []  # identifiers of the captures that are ranked below 0
+        self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of pieces in no packet yet
+        self._resumed: list[str] = []  # identifiers of an earlier run's captures, which have negative ranks
         self._gaps = 0
         self._recovered = 0
         self._first_ns, self._last_ns = int(_NEVER), int(NO_TIME)
 
     @property
     def tail(self) -> int:
-        """Offset from which on rows are provisional."""
+        """Offset from which on the next run may replace rows."""
         return 0 if self._framer is None else self._framer.offset
 
     def add(self, pieces: Iterable[Piece]) -> Batches:
-        """Frame the pieces that follow."""
+        """Frames the pieces that follow."""
         framer = self._framer
         if framer is None:
             mid_stream = self._side.isn is None
@@ -213,7 +213,7 @@ class _Stream:
         return self._connection.sides[self._from_b]
 
     def close(self) -> None:
-        """Rows of the stream as it is now, and of the bytes that are in no packet yet."""
+        """Adds the rows of the stream as it is now, and of the bytes that are in no packet yet."""
         side = self._side
         if self._framer is not None:
             self._add_framed([self._framer.frame_decided()])
@@ -244,7 +244,7 @@ class _Stream:
         )
 
     def state(self) -> dict[str, Any]:
-        """What is kept for the next run."""
+        """Returns the stream's state for the next run, as JSON types and bytes."""
         self._forget(self.tail)
         places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
         ranks = sorted({rank for _, rank, _, _ in places})
@@ -257,12 +257,12 @@ class _Stream:
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` kept; its captures are ranked below 0, in their order."""
+        """Resumes from what `state` returned; its captures get negative ranks, in their order."""
         if state["framer"] is not None:
             self._framer = Framer.resume(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
-        self._carried = state["captures"]
+        self._resumed = state["captures"]
         self._pieces = [
-            (start, arrival_number(index - len(self._carried), frame), time_ns)
+            (start, arrival_number(index - len(self._resumed), frame), time_ns)
             for start, index, frame, time_ns in state["pieces"]
         ]
         self._recovered = state["recovered"]
@@ -270,7 +270,7 @@ class _Stream:
         self._gaps = len(self._side.gaps)
 
     def _capture_id(self, rank: int) -> str:
-        return self._carried[rank] if rank < 0 else self._out.captures[rank].capture_id
+        return self._resumed[rank] if rank < 0 else self._out.captures[rank].capture_id
 
     def _add_gap(self, offset: int, length: int) -> None:
         row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
@@ -306,7 +306,7 @@ class _Stream:
                 self._out.add_packets(self._endpoints, self.stream_id, framed, columns)
 
     def _forget(self, offset: int) -> None:
-        """Let go of the pieces that end at or before an offset."""
+        """Drops the pieces that end at or before an offset."""
         index = bisect_right(self._pieces, offset, key=lambda piece: piece[0]) - 1
         if index > 0:
             del self._pieces[:index]
@@ -324,20 +324,20 @@ class _Out:
         self._bytes = 0
 
     def fetch(self, capture: int, place: int, length: int) -> bytes:
-        """Bytes of an unpacked capture, read again."""
+        """Reads bytes of an uncompressed capture again."""
         return open_source(self.captures[capture].uri, Compression.NONE, place).read(length)
 
     def add(self, kind: str, endpoints: str, row: Any) -> None:
-        """Take a row of one kind."""
+        """Adds a row of one kind, which is a column of ASSEMBLED."""
         self._rows[kind].append((endpoints, row))
 
     def add_packets(self, endpoints: str, stream_id: str, framed: FramedPackets, places: dict[str, Any]) -> None:
-        """Take framed packets, and where they came from."""
+        """Adds framed packets; `places`: columns of the records that they came from."""
         self._packets.append((endpoints, stream_id, framed, places))
         self._bytes += len(framed.data)
 
     def reject(self, endpoints: str, stream_id: str | None, segment: Segment, reason: TcpReason) -> None:
-        """Take a segment that is not part of its stream."""
+        """Adds the quarantine row of a segment that is not part of its stream."""
         length = len(segment.payload)
         self.add(
             "quarantine",
@@ -355,12 +355,12 @@ class _Out:
         )
 
     def full(self) -> Batches:
-        """What has grown to a batch."""
+        """Yields all rows when they are enough for a batch."""
         if self._bytes >= self._options.batch_bytes or sum(map(len, self._rows.values())) >= _ROWS:
             yield from self.rest()
 
     def rest(self) -> Batches:
-        """All that is left."""
+        """Yields all rows that were added since the last batch."""
         for kind, rows in self._rows.items():
             if rows:
                 values = pa.array([row for _, row in rows], self._schema.field(kind).type)

@@ -1,7 +1,7 @@
-"""Between the second and the third pass of ingest: TCP segments out of the fragments of IP datagrams.
+"""Between the second and the third pass of ingest: reassembles IP fragments into TCP segments.
 
 [RFC 791] 3.2, [RFC 8200] 4.5. A datagram is complete when its last missing byte arrives; the next fragment with the
-same key begins another one, because identifications are used again. Where fragments overlap, the first to arrive wins.
+same key begins another datagram, because identifications are reused. Where fragments overlap, the first to arrive wins.
 """
 
 import struct
@@ -21,11 +21,11 @@ from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 _LARGEST = 0xFFFF
-"""Payload bytes of a datagram: more have no room in a length field."""
+"""Most payload bytes of a datagram: a length field cannot express more."""
 _PENDING = 512
-"""Fragments of one datagram, with copies of them, that are waited with."""
+"""Most fragments of an incomplete datagram, copies included."""
 _PENDING_BYTES = 1 << 17
-"""Different bytes among these: room for a largest datagram that was fragmented in two ways."""
+"""Most different bytes among these: room for the largest datagram, fragmented in two ways."""
 _PATIENCE_NS = 60 * 1_000_000_000  # [RFC 8200] 4.5
 _ROWS = 10_000
 _RAW_IPV6 = 229
@@ -33,7 +33,7 @@ _COUNTS = b"fragments"
 
 
 class _Content(NamedTuple):
-    """What a fragment says and holds; copies of a fragment are equal in it."""
+    """Header fields and payload of a fragment; copies of a fragment have equal contents."""
 
     offset: int
     more: bool
@@ -42,7 +42,7 @@ class _Content(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """A fragment as it was captured. `copy`: the datagram before this one, complete by then, has the same fragment."""
+    """A captured fragment. `copy`: the previous, complete datagram with this key has the same fragment."""
 
     capture: int
     frame: int
@@ -52,7 +52,7 @@ class _Arrival(NamedTuple):
 
 
 class _Fate(Enum):
-    """What became of a datagram."""
+    """What a complete datagram turned out to be: a segment, traffic of other ports, or unreadable."""
 
     SEGMENT = auto()
     OTHER = auto()
@@ -61,7 +61,7 @@ class _Fate(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Datagram:
-    """A complete datagram: its payload as far as it was captured without a hole, and its length on the wire."""
+    """A complete datagram: its payload up to the first byte that was not captured, and its length on the wire."""
 
     key: bytes
     data: bytes
@@ -74,7 +74,7 @@ class _Datagram:
 
 @dataclass(slots=True)
 class _Pending:
-    """Fragments of a datagram that is not complete. `on_wire`, `captured`: one bit for each of its bytes."""
+    """Fragments of an incomplete datagram. `on_wire`, `captured`: bit masks, one bit per byte of the datagram."""
 
     arrivals: list[_Arrival] = field(default_factory=list)
     contents: dict[_Content, None] = field(default_factory=dict)
@@ -84,16 +84,16 @@ class _Pending:
     captured: int = 0
 
     def has_room(self, content: _Content) -> bool:
-        """Whether another fragment can be waited with."""
+        """Tells whether another fragment fits the limits."""
         return len(self.arrivals) < _PENDING and self.size + len(content.payload) <= _PENDING_BYTES
 
     def waits_for(self, time_ns: int | None) -> bool:
-        """Whether what arrives then may be of the same datagram."""
+        """Tells whether a fragment that arrives then may belong to the same datagram."""
         first = self.arrivals[0].time_ns if self.arrivals else None
         return first is None or time_ns is None or abs(time_ns - first) <= _PATIENCE_NS
 
     def add(self, arrival: _Arrival) -> None:
-        """Take a fragment in; a copy of one that is there takes no room."""
+        """Adds a fragment; a copy of a known one takes no room."""
         offset, more, length, payload = arrival.content
         self.arrivals.append(arrival)
         if arrival.content in self.contents:
@@ -106,7 +106,7 @@ class _Pending:
             self.total = offset + length
 
     def datagram(self, key: bytes) -> _Datagram | None:
-        """The datagram, when no byte is missing."""
+        """Returns the datagram; None while a byte is missing."""
         if self.total is None or ~self.on_wire & ((1 << self.total) - 1):
             return None
         data = bytearray(self.on_wire.bit_length())
@@ -119,24 +119,23 @@ class _Pending:
         return _Datagram(key, held, self.total, own, contents, self.arrivals[-1])
 
     def is_behind(self, content: _Content) -> bool:
-        """Whether all bytes of a fragment lie behind the datagram's end."""
+        """Tells whether all bytes of a fragment lie after the datagram's end."""
         return self.total is not None and content.offset >= self.total and content.length > 0
 
 
 def defragment(options: IngestOptions, schema: pa.Schema) -> Pass:
-    """From rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, to rows of SEGMENTS (`schema`).
+    """Turns rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, into rows of SEGMENTS (`schema`).
 
-    One row for each complete datagram that is a segment from or to one of the ports: its record and time are those of
-    the fragment that completed it. One fault (`ip_fragment`) for each fragment of a datagram that never completes or is
-    no TCP segment that can be read, and for one that lies behind its datagram's end. One count for each capture of the
-    fragments that are neither: in `segments`, those of the segments but for the completing one, which is the row; in
-    `others`, those of datagrams to other ports. So every fragment is one row or is counted once.
+    One row per complete datagram that is a segment from or to one of the ports, with record and time of the fragment
+    that completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable
+    TCP segment, and per fragment that lies after its datagram's end. One count per capture: `segments` counts the other
+    fragments of segments, `others` those of datagrams to other ports. So every fragment is a row or is counted once.
 
-    A datagram cut by the snap length has the bytes that were captured without a hole. A datagram is given up when
-    fragments with its key are 60 s apart, or more of them come than any datagram has. Exact copies of a complete
-    datagram's fragments, as a mirror port makes, count as that datagram's unless they make up another one.
+    A datagram cut by the snap length has the bytes before the first missing one. A datagram is given up when fragments
+    with its key are 60 s apart, or when more of them arrive than any datagram has. Exact copies of a complete
+    datagram's fragments, as a mirror port makes, belong to that datagram unless they form another one.
 
-    Memory: what is pending for one key, and a batch of datagrams.
+    Memory: the pending fragments of one key, and a batch of datagrams.
     """
 
     def run(batches: Batches) -> Batches:
@@ -156,7 +155,7 @@ def defragment(options: IngestOptions, schema: pa.Schema) -> Pass:
 
 
 def _arrivals(batches: Batches) -> Iterator[tuple[bytes, _Arrival]]:
-    """The fragments with their keys."""
+    """Yields the fragments with their keys."""
     for batch in batches:
         keys, captures, frames, times, *contents = (
             batch.column(name).to_pylist()
@@ -166,7 +165,7 @@ def _arrivals(batches: Batches) -> Iterator[tuple[bytes, _Arrival]]:
 
 
 class _Key:
-    """The datagrams with one key, one behind the other."""
+    """The consecutive datagrams with one key."""
 
     def __init__(self, key: bytes, out: "_Out") -> None:
         self.key = key
@@ -175,7 +174,7 @@ class _Key:
         self._before: _Datagram | None = None
 
     def take(self, arrival: _Arrival) -> None:
-        """Put the next fragment where it belongs."""
+        """Assigns the next fragment to its datagram."""
         content = arrival.content
         if content.offset + content.length > _LARGEST:
             self._out.lose(self.key, [arrival])
@@ -194,7 +193,7 @@ class _Key:
             self._out.lose(self.key, behind)
 
     def give_up(self) -> None:
-        """Wait no longer for what is missing."""
+        """Gives up the pending datagram."""
         arrivals, self._pending = self._pending.arrivals, _Pending()
         if self._before is not None:
             self._out.join(self._before, [arrival for arrival in arrivals if arrival.copy])
@@ -213,12 +212,12 @@ class _Out:
         self._counted: dict[_Fate, Counter[int]] = {_Fate.SEGMENT: Counter(), _Fate.OTHER: Counter()}
 
     def complete(self, datagram: _Datagram) -> None:
-        """Take a datagram; what it is, shows when there is a batch of them."""
+        """Adds a complete datagram, which is parsed with its batch."""
         self._datagrams.append(datagram)
         self._bytes += len(datagram.data)
 
     def join(self, datagram: _Datagram, arrivals: list[_Arrival]) -> None:
-        """Let copies of its fragments share a datagram's fate."""
+        """Adds copies of a datagram's fragments, which share its fate."""
         if datagram.fate is None:
             datagram.arrivals += arrivals
         elif datagram.fate is _Fate.LOST:
@@ -227,18 +226,18 @@ class _Out:
             self._counted[datagram.fate].update(arrival.capture for arrival in arrivals)
 
     def lose(self, key: bytes, arrivals: Iterable[_Arrival]) -> None:
-        """Take fragments that became nothing."""
+        """Adds fragments that are faults."""
         for arrival in arrivals:
             self._lost.append((key, arrival))
             self._bytes += len(arrival.content.payload)
 
     def full(self) -> Batches:
-        """What has grown to a batch."""
+        """Yields all rows when they are enough for a batch."""
         if self._bytes >= self._options.batch_bytes or len(self._datagrams) + len(self._lost) >= _ROWS:
             yield from self.rest()
 
     def rest(self) -> Batches:
-        """All rows that are left, but for counts."""
+        """Yields all rows that were added since the last batch, without counts."""
         if self._datagrams:
             yield self._parse()
         if self._lost:
@@ -248,7 +247,7 @@ class _Out:
         self._datagrams, self._lost, self._bytes = [], [], 0
 
     def counts(self) -> Batches:
-        """How many fragments are no rows of their own."""
+        """Yields the counts of fragments that are no rows of their own, one row per capture."""
         columns = self._counted[_Fate.SEGMENT], self._counted[_Fate.OTHER]
         rows = [
             {"connection": _COUNTS, "capture": capture, "frame": 0}
@@ -259,7 +258,7 @@ class _Out:
             yield pa.RecordBatch.from_pylist(rows, self._schema)
 
     def _parse(self) -> pa.RecordBatch:
-        """The segments among the datagrams; learns what the others are."""
+        """Returns the rows of the segments among the datagrams, and sets the fate of all datagrams."""
         records = _records(self._datagrams)
         found, rejected, nested = find_segments(records, self._options.ports)
         fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _Fate.LOST)
@@ -280,7 +279,7 @@ class _Out:
 
 
 def _records(datagrams: list[_Datagram]) -> Records:
-    """The datagrams as if they had been captured whole, each behind an IPv6 header: keys hold IPv6 addresses."""
+    """Returns the datagrams as records of whole IPv6 packets, because keys hold IPv6 addresses."""
     parts = [struct.pack(">IHBB", 6 << 28, d.length, d.key[36], 64) + d.key[:32] + d.data for d in datagrams]
     captured = np.array([len(part) for part in parts], np.int64)
     return Records(

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from schemas.ingest import Compression, Stage
 from udfs.arrow.buffers import fixed_binary, record_batch
@@ -14,15 +13,13 @@ from udfs.capture.files import open_source
 from udfs.capture.reader import Block, read_blocks
 from udfs.capture.records import Cursor
 from udfs.msmq.ping import find_pings
-from udfs.network.dissect import ACK, Fragments, Rejected, Segments, connection_keys, find_segments
+from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
-from udfs.passes.preframe import Cuts, Preframed, preframe, run_rows
-from udfs.tcp.overlap import PART_SUM, Overlap
+from udfs.passes.preframe import preframe
 
 _BLOCK_BYTES = 24 << 20
 """Bytes that are read together. From 32 MiB on, malloc maps new pages for every copy of them."""
-_MASK = (1 << 32) - 1
 
 
 def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
@@ -64,35 +61,21 @@ class _Split:
             found, rejected, fragments = find_segments(block.records, self._options.ports)
             if self._only is not None:
                 found = _selected(found, self._only)
-                yield self._segment_rows(block.records.buffer, found)
+                ranks = np.full(len(found.frame), self._capture)
+                yield segment_rows(block.records.buffer, found, ranks, self._schema)
                 continue
             counts["segments"] += len(found.frame)
             frames = len(block.records.start)
             counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
-            yield from self._segments(block, found)
+            base = block.after.offset - len(block.records.buffer) if self._unpacked else None
+            yield from preframe(
+                block.records.buffer, found, self._capture, base, self._options, self._schema, self._packets
+            )
             yield from self._fragments(block, fragments)
             yield from self._batch({"ping": ping} for ping in find_pings(block.records))
             yield from self._batch(_fault_rows(block, rejected, self._options.quarantine_raw_bytes))
         if self._only is None:
             yield from self._batch([{"frame": 0} | counts])
-
-    def _segments(self, block: Block, found: Segments) -> Batches:
-        buffer = block.records.buffer
-        if self._options.overlap is Overlap.FIRST:
-            preframed = preframe(buffer, found, *connection_keys(found.endpoints), self._options.window_bytes)
-        else:
-            preframed = Preframed([Cuts.whole(found, np.arange(len(found.frame)))], [], [])
-        yield self._segment_rows(buffer, _left(found, preframed))
-        if preframed.runs:
-            yield run_rows(
-                found,
-                preframed.runs,
-                self._capture,
-                block.after.offset - len(buffer) if self._unpacked else None,
-                self._schema,
-                self._packets,
-                keep_bodies=self._options.keep_bodies,
-            )
 
     def _fragments(self, block: Block, found: Fragments) -> Batches:
         count = len(found.frame)
@@ -106,37 +89,12 @@ class _Split:
         if of_capture := [{"capture": self._capture} | row for row in rows]:
             yield pa.RecordBatch.from_pylist(of_capture, self._schema)
 
-    def _segment_rows(self, buffer: NDArray[np.uint8], found: Segments) -> pa.RecordBatch:
-        return segment_rows(buffer, found, np.full(len(found.frame), self._capture), self._schema)
-
 
 def _selected(found: Segments, only: pa.Array) -> Segments:
     """Returns the segments of the connections in `only`."""
     connection, _ = connection_keys(found.endpoints)
     index = np.flatnonzero(pc.is_in(fixed_binary(connection), only).to_numpy(zero_copy_only=False))
     return found.take(index)
-
-
-def _left(found: Segments, preframed: Preframed) -> Segments:
-    """Returns the segments, or parts of them, that are in no framed run, and the acknowledgments of the runs."""
-    index, skip, length = (np.concatenate(columns) for columns in zip(*preframed.cuts, strict=True))
-    cut = length != found.captured[index]
-    ack_index, ack_seq, ack = np.array(preframed.acks, np.int64).reshape(-1, 3).T
-    rows = np.concatenate([index, ack_index])
-    acks = len(ack_index)
-    zeros = np.zeros(acks, np.int64)
-    return Segments(
-        frame=found.frame[rows],
-        time_ns=found.time_ns[rows],
-        endpoints=found.endpoints[rows],
-        seq=np.concatenate([(found.seq[index] + skip) & _MASK, ack_seq]),
-        ack=np.concatenate([found.ack[index], ack]),
-        flags=np.concatenate([found.flags[index], np.full(acks, ACK)]),
-        payload=found.payload[rows] + np.concatenate([skip, zeros]),
-        captured=np.concatenate([length, zeros]),
-        length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
-        header_sum=np.concatenate([np.where(cut, PART_SUM, found.header_sum[index]), zeros]),
-    )
 
 
 def _fault_rows(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:

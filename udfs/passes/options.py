@@ -1,4 +1,4 @@
-"""What the passes of ingest can be told."""
+"""Declares the options of the passes, and the types that they share."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from udfs.tcp.overlap import Overlap
 
 Batches = Iterable[pa.RecordBatch]
 Pass = Callable[[Batches], Batches]
-"""A pass goes to `udfs.on_spark.map_arrow`; it keeps no state between calls."""
+"""Turns batches into batches and keeps no state between calls; `udfs.on_spark.map_arrow` runs it."""
 
 
 class CaptureFile(NamedTuple):
-    """A capture: its identifier, and where it lies."""
+    """A capture: its identifier and its location."""
 
     capture_id: str
     uri: str
@@ -22,7 +22,7 @@ class CaptureFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """Ports that carry MSMQ, who wins an overlap, what is kept of packets; sizes are bytes."""
+    """Ports that carry MSMQ, the overlap policy, the parts of packets to keep; sizes in bytes."""
 
     ports: tuple[int, ...] = (1801,)
     overlap: Overlap = Overlap.FIRST

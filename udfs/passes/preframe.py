@@ -18,40 +18,40 @@ from udfs.arrow.buffers import fixed_binary
 from udfs.capture.records import NO_TIME
 from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns, struct_array
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
-from udfs.network.dissect import ACK, FIN, RST, SYN, Segments
+from udfs.network.dissect import ACK, FIN, RST, SYN, Segments, connection_keys
 from udfs.network.segment_rows import segment_rows
-from udfs.passes.options import Batches, Pass
+from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.tcp.connections import Segment
 from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, merge
 
 RUN_BYTES = 8 << 10
-"""Fewest stream bytes that are worth a framed run."""
+"""Fewest stream bytes of a framed run: fewer are not worth one."""
 TAIL_BYTES = 2 << 10
-"""Last bytes of a stretch that stay segments: what comes next may repeat them."""
+"""Last bytes of a stretch that stay segments, because the next split may repeat them."""
 HEAD_BYTES = 2 * HEADER_SIZE
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Headers of neighbouring packets are much alike: a sixth is left, of what Spark stores and sends from then on."""
+"""Headers of neighbouring packets are much alike: compression leaves a sixth of what Spark stores and sends."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
 
 
-class Cuts(NamedTuple):
-    """Parts of segments that stay as they are: which segment, from which byte of its payload on, how many bytes."""
+class _Cuts(NamedTuple):
+    """Parts of segments that stay segments: index of the segment, first byte in its payload, number of bytes."""
 
     segment: Ints
     skip: Ints
     length: Ints
 
     @classmethod
-    def whole(cls, found: Segments, index: Ints) -> "Cuts":
-        """Segments from their first byte to their last."""
+    def whole(cls, found: Segments, index: Ints) -> "_Cuts":
+        """Returns these segments from their first byte to their last."""
         return cls(index, np.zeros_like(index), found.captured[index])
 
 
-class Run(NamedTuple):
-    """Packets that follow one another on one side of a connection, from byte `begin` of `data` on.
+class _Run(NamedTuple):
+    """Packets that follow one another on one side of a connection, from byte `begin` of `data` on; `sizes` in bytes.
 
-    `segment`, `start`, `skip`: the segments that hold them, where in the data each takes over, and from which byte of
-    its payload on. `seq`: sequence number of the first packet.
+    The data from each `start` on is the payload of `segment` (an index) from its byte `skip` on. `seq`: sequence number
+    of the first packet.
     """
 
     data: bytes
@@ -63,37 +63,84 @@ class Run(NamedTuple):
     seq: int
 
 
-class Preframed(NamedTuple):
-    """What is left of a block's segments, and what stands for the rest.
+class _Preframed(NamedTuple):
+    """The framed runs of a block, and the parts of its segments that are in none.
 
-    `acks`: number of a segment, sequence number, acknowledgment number: all that a stretch said besides its data.
+    `acks`: index of a segment, sequence number, acknowledgment number; one at each end of a stretch keeps the
+    information of its headers.
     """
 
-    cuts: list[Cuts]
+    cuts: list[_Cuts]
     acks: list[tuple[int, int, int]]
-    runs: list[Run]
+    runs: list[_Run]
+
+    def rest(self, found: Segments) -> Segments:
+        """Returns the segments, or parts of them, that are in no framed run, and the acknowledgments of the runs."""
+        index, skip, length = (np.concatenate(columns) for columns in zip(*self.cuts, strict=True))
+        cut = length != found.captured[index]
+        ack_index, ack_seq, ack = np.array(self.acks, np.int64).reshape(-1, 3).T
+        rows = np.concatenate([index, ack_index])
+        acks = len(ack_index)
+        zeros = np.zeros(acks, np.int64)
+        return Segments(
+            frame=found.frame[rows],
+            time_ns=found.time_ns[rows],
+            endpoints=found.endpoints[rows],
+            seq=np.concatenate([(found.seq[index] + skip) & _MASK, ack_seq]),
+            ack=np.concatenate([found.ack[index], ack]),
+            flags=np.concatenate([found.flags[index], np.full(acks, ACK)]),
+            payload=found.payload[rows] + np.concatenate([skip, zeros]),
+            captured=np.concatenate([length, zeros]),
+            length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
+            header_sum=np.concatenate([np.where(cut, PART_SUM, found.header_sum[index]), zeros]),
+        )
 
 
 def preframe(
-    buffer: NDArray[np.uint8], found: Segments, connection: NDArray[np.uint8], from_b: NDArray[np.bool_], window: int
-) -> Preframed:
-    """Find the orderly stretches among the segments of a block; `connection`: a row of 36 bytes a segment.
+    buffer: NDArray[np.uint8],
+    found: Segments,
+    capture: int,
+    base: int | None,
+    options: IngestOptions,
+    schema: pa.Schema,
+    packets: pa.Schema,
+) -> Batches:
+    """Yields the segments of a block as rows of EXTRACTED (`schema`), those in order as framed runs.
 
-    A stretch spans at most half the `window` in which `udfs.tcp.connections` puts segments in order: so none comes
-    too late.
+    `capture`: rank of the capture. `base`: byte of the file where the block begins; None in a compressed file.
+    `packets`: the schema of FRAMED_PACKETS. Only the overlap policy `first` allows framed runs: under the others, a
+    later segment may replace bytes of the run.
     """
+    ranks = np.full(len(found.frame), capture)
+    if options.overlap is not Overlap.FIRST:
+        yield segment_rows(buffer, found, ranks, schema)
+        return
+    preframed = _preframe(buffer, found, options.window_bytes // 2)
+    rest = preframed.rest(found)
+    yield segment_rows(buffer, rest, np.full(len(rest.frame), capture), schema)
+    if preframed.runs:
+        yield _run_rows(found, preframed.runs, capture, base, schema, packets, keep_bodies=options.keep_bodies)
+
+
+def _preframe(buffer: NDArray[np.uint8], found: Segments, span: int) -> _Preframed:
+    """Frames the stretches in order among the segments of a block.
+
+    A stretch spans at most `span` bytes, half the window in which `udfs.tcp.connections` orders segments, so that no
+    framed run arrives behind the window.
+    """
+    connection, from_b = connection_keys(found.endpoints)
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
     amount = np.bincount(codes, found.captured)
     large = amount >= RUN_BYTES + TAIL_BYTES
-    result = Preframed([Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
+    result = _Preframed([_Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
-    block = _Block(buffer.data, found, from_b, window // 2)
+    block = _Block(buffer.data, found, from_b, span)
     for code in np.flatnonzero(large).tolist():
         index = order[bounds[code] : bounds[code + 1]]
         part = block.connection(index)
         if part is None:
-            result.cuts.append(Cuts.whole(found, index))
+            result.cuts.append(_Cuts.whole(found, index))
         else:
             result.cuts.extend(part.cuts)
             result.acks.extend(part.acks)
@@ -102,7 +149,7 @@ def preframe(
 
 
 class _Block:
-    """The segments of a block, and what can be framed of one connection's."""
+    """The segments of a block."""
 
     def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_], span: int) -> None:
         self._view = view
@@ -112,10 +159,10 @@ class _Block:
         self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
         self._odd = (found.captured != found.length) | (found.length == 1)
 
-    def connection(self, index: Ints) -> Preframed | None:
-        """The segments of one connection, in file order; nothing when none of it can be framed.
+    def connection(self, index: Ints) -> _Preframed | None:
+        """Frames the segments of one connection, given in file order; None when there is no framed run.
 
-        SYN, FIN and RST keep their place: only the largest stretch between two of them is looked at.
+        A stretch lies between two segments with SYN, FIN or RST, which stay segments; only the largest is framed.
         """
         if self._odd[index].any():
             return None
@@ -123,7 +170,7 @@ class _Block:
         held = np.concatenate([[0], np.cumsum(self._found.captured[index])])
         widest = int(np.argmax(held[edges[1:]] - held[edges[:-1] + 1]))
         begin, end = int(edges[widest]) + 1, int(edges[widest + 1])
-        result = Preframed([Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
+        result = _Preframed([_Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
         stretch = index[begin:end]
         for side in (False, True):
             mine = stretch[self._from_b[stretch] == side]
@@ -131,8 +178,8 @@ class _Block:
                 return None
         return result if result.runs else None
 
-    def _side(self, mine: Ints, result: Preframed) -> bool:
-        """What one side sent in a stretch; whether it is orderly."""
+    def _side(self, mine: Ints, result: _Preframed) -> bool:
+        """Frames the bytes that one side sent in a stretch; returns False when they span too much or copies differ."""
         found = self._found
         position = _unwrapped(found.seq[mine])
         acked = _unwrapped(found.ack[mine])
@@ -156,23 +203,23 @@ class _Block:
         return True
 
     def _pieces(self, index: Ints, position: Ints) -> tuple[Ints, Ints, Ints, Ints] | None:
-        """The side's bytes in order: segment, first and last position, byte of the segment; none when copies differ."""
+        """Returns the bytes in order: segment, first and last position, byte in payload; None when copies differ."""
         order = np.argsort(position, kind="stable")
         index, start = index[order], position[order]
         stop = start + self._found.length[index]
-        behind = start[1:] >= np.maximum.accumulate(stop)[:-1]  # it begins behind all before it
+        behind = start[1:] >= np.maximum.accumulate(stop)[:-1]  # it begins after the end of all before it
         alone = np.append(True, behind)[: len(start)] & np.append(behind, True)[: len(start)]
         rows = np.stack([index, start, stop, np.zeros_like(start)])[:, alone]
         if not alone.all():
-            checkpoint = self._overlapping(index[~alone], start[~alone])
-            if checkpoint is None:
+            overlapping = self._overlapping(index[~alone], start[~alone])
+            if overlapping is None:
                 return None
-            rows = np.concatenate([rows, checkpoint], axis=1)
+            rows = np.concatenate([rows, overlapping], axis=1)
             rows = rows[:, np.argsort(rows[1], kind="stable")]
         return rows[0], rows[1], rows[2], rows[3]
 
     def _overlapping(self, index: Ints, start: Ints) -> Ints | None:
-        """The pieces, one a column, of segments that overlap; none when they hold different bytes."""
+        """Returns the pieces, one per column, of segments that overlap; None when they hold different bytes."""
         arrived = np.argsort(index, kind="stable")
         segments = [
             (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
@@ -187,8 +234,8 @@ class _Block:
         at = int(self._found.payload[index])
         return self._view[at : at + int(self._found.captured[index])]
 
-    def _frame(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: Preframed) -> None:
-        """Frame the packets of a run without gaps; what is before and behind them stays segments."""
+    def _frame(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: _Preframed) -> None:
+        """Frames the packets of bytes without a gap; the bytes before and after the packets stay segments."""
         base, size = int(start[0]), int(stop[-1] - start[0])
         begin = end = 0
         if size >= RUN_BYTES + TAIL_BYTES:
@@ -205,24 +252,24 @@ class _Block:
                 held = np.maximum(start[low:high] - base, begin)
                 skipped = skip[low:high] + held - (start[low:high] - base)
                 seq = (first + base + begin) & _MASK
-                result.runs.append(Run(data, begin, sizes, index[low:high], held, skipped, seq))
+                result.runs.append(_Run(data, begin, sizes, index[low:high], held, skipped, seq))
             else:
                 begin = end = 0
         for low, high in ((base, base + begin), (base + end, base + size)):
             kept = (start < high) & (stop > low)
             cut_start, cut_stop = np.maximum(start[kept], low), np.minimum(stop[kept], high)
-            result.cuts.append(Cuts(index[kept], skip[kept] + cut_start - start[kept], cut_stop - cut_start))
+            result.cuts.append(_Cuts(index[kept], skip[kept] + cut_start - start[kept], cut_stop - cut_start))
 
 
 def _unwrapped(numbers: Ints) -> Ints:
-    """Sequence numbers as distances from the first of them."""
+    """Returns sequence numbers as signed distances from the first of them."""
     distances: Ints = ((numbers - numbers[0] + _HALF) & _MASK) - _HALF
     return distances
 
 
-def run_rows(
+def _run_rows(
     found: Segments,
-    runs: list[Run],
+    runs: list[_Run],
     capture: int,
     base: int | None,
     schema: pa.Schema,
@@ -230,10 +277,7 @@ def run_rows(
     *,
     keep_bodies: bool,
 ) -> pa.RecordBatch:
-    """Rows of EXTRACTED, one a run: their payload is its first `HEAD_BYTES`, the rest is in their packets.
-
-    `base`: where in the file the block begins; none in a packed one.
-    """
+    """Returns rows of EXTRACTED, one per run: `payload` holds its first `HEAD_BYTES`, `packets` all of it."""
     first = np.array([run.segment[0] for run in runs])
     rows = found.take(first)._replace(
         seq=np.array([run.seq for run in runs]),
@@ -259,16 +303,16 @@ def run_rows(
     return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
 
 
-def _file_offsets(found: Segments, run: Run, base: int) -> bytes:
-    """Where in the capture each piece of a run lies, as `PLACES`; `base`: where in the capture the block begins."""
+def _file_offsets(found: Segments, run: _Run, base: int) -> bytes:
+    """Returns where the capture holds each piece of a run, as `FILE_OFFSETS`; the block begins at byte `base`."""
     rows = np.zeros(len(run.start), FILE_OFFSETS)
     rows["run_offset"] = run.start - run.begin
     rows["file_offset"] = base + found.payload[run.segment] + run.skip
     return rows.tobytes()
 
 
-def _packets(found: Segments, runs: list[Run], schema: pa.Schema, *, keep_bodies: bool) -> list[bytes]:
-    """The packets of each run."""
+def _packets(found: Segments, runs: list[_Run], schema: pa.Schema, *, keep_bodies: bool) -> list[bytes]:
+    """Returns the packets of each run: rows of FRAMED_PACKETS as an Arrow stream."""
     shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
     offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
     start = np.concatenate([o + r.begin + shift for o, r, shift in zip(offsets, runs, shifts, strict=True)])
@@ -296,7 +340,7 @@ def _packed(rows: pa.RecordBatch) -> bytes:
 
 
 def unpack(schema: pa.Schema) -> Pass:
-    """From rows (stream_id, stream_offset, capture_id, packets) of framed runs to rows of `staging.PACKET`."""
+    """Turns framed runs (stream_id, stream_offset, capture_id, packets) into rows of `schemas.staging.PACKET`."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:

@@ -35,7 +35,7 @@ class NeedsPayload(Exception):  # noqa: N818 - not an error: the connection is a
     """A connection needs bytes that its rows do not hold or, with `rewind`, a state before the one that it resumed."""
 
     def __init__(self, *, rewind: bool = False) -> None:
-        """Say whether the resumed state is in question."""
+        """Says whether the resumed state is in question."""
         super().__init__()
         self.rewind = rewind
 
@@ -116,19 +116,19 @@ class Direction:
         return self.first if self.first is not None else self.low or 0
 
     def unwrap(self, seq: int) -> int:
-        """Return the position of this sequence number that is nearest to what was sent before."""
+        """Returns the position of this sequence number that is nearest to what was sent before."""
         reference = self.end if self.end is not None else self.acked
         if reference is None:
             return seq + _MODULUS  # leaves room below, should the stream turn out to begin lower
         return reference + (seq - reference + _HALF) % _MODULUS - _HALF
 
     def near(self, position: int, window: int) -> bool:
-        """Tell whether a segment at this position fits what this direction has sent."""
+        """Tells whether a segment at this position fits what this direction has sent."""
         reference = self.end if self.end is not None else self.acked
         return reference is None or -_BEHIND < position - reference < window
 
     def take(self, position: int, segment: Segment, window: int) -> None:
-        """Keep a segment with data, unless it is further behind the newest byte than the window is wide."""
+        """Keeps a segment with data, unless it is further behind the newest byte than the window is wide."""
         if self.end is not None and position < self.end - window:
             if segment.framed_run:
                 raise NeedsPayload
@@ -143,7 +143,7 @@ class Connection:
     """One TCP connection, the k-th (from 0) on its endpoints: the directions from endpoint a and from endpoint b."""
 
     def __init__(self, instance: int, window: int = WINDOW_BYTES) -> None:
-        """Begin without segments; `window`: bytes that one may be away from the newest byte of its direction."""
+        """Begins without segments; `window`: bytes that one may be away from the newest byte of its direction."""
         self.window = window
         self.instance = instance
         self.sides = (Direction(), Direction())
@@ -154,7 +154,7 @@ class Connection:
         """Time of its latest segment."""
 
     def opens_with(self, segment: Segment) -> bool:
-        """Tell whether this SYN may be this connection's: a repeated one, or the first to be seen, perhaps late.
+        """Tells whether this SYN may be this connection's: a repeated one, or the first to be seen, perhaps late.
 
         A SYN/ACK acknowledges the other side's SYN and none, some or all of the data sent with it ([RFC 7413] 3.1,
         [RFC 9293] 3.10.7.3: ISS < SEG.ACK =< SND.NXT).
@@ -169,11 +169,11 @@ class Connection:
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
-        """Tell whether this SYN opens another connection, whatever its number, because this one ended long before."""
+        """Tells whether this SYN opens another connection, whatever its number, because this one ended long before."""
         return self.closed and self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
 
     def accepts(self, segment: Segment) -> bool:
-        """Tell whether the sequence number fits what this direction has sent or, if unknown, what it acknowledges."""
+        """Tells whether the sequence number fits what this direction has sent or, if unknown, what it acknowledges."""
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.end is None and side.acked is None and segment.flags & ACK:
             acked = other.unwrap(segment.ack)
@@ -182,13 +182,13 @@ class Connection:
         return side.near(position, self.window) and (side.isn is None or position >= side.isn)
 
     def precedes(self, segment: Segment) -> bool:
-        """Tell whether the sequence number lies shortly before the first of this direction."""
+        """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
         position = side.unwrap(segment.seq)
         return side.isn is not None and side.near(position, self.window) and position < side.isn
 
     def take(self, segment: Segment) -> None:
-        """Update the state with a segment that this connection accepts."""
+        """Updates the state with a segment that this connection accepts."""
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         position = side.unwrap(segment.seq)
         self.last_ns = max(self.last_ns, segment.time_ns, segment.last_ns)
@@ -235,7 +235,7 @@ class Connections:
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
-        """Begin without connections; `window`: see `Connection`."""
+        """Begins without connections; `window`: see `Connection`."""
         self.found: list[Connection] = []
         self.outside: list[Segment] = []
         self.far: list[Segment] = []
@@ -245,22 +245,22 @@ class Connections:
         self._by_syn: dict[_Syn, Connection] = {}
 
     def at(self, instance: int) -> Connection:
-        """Return the k-th connection."""
+        """Returns the k-th connection."""
         return self.found[instance - self.first_instance]
 
     def restore(self, found: list[Connection], current: int | None) -> None:
-        """Resume the latest connections of an earlier run; `current` is an index in `found`."""
+        """Resumes the latest connections of an earlier run; `current` is an index in `found`."""
         self.found = found
         self.current = None if current is None else found[current]
         self.first_instance = found[0].instance if found else 0
         self._by_syn = {syn: connection for connection in found for syn in connection.syns}
 
     def recent(self) -> list[Connection]:
-        """Return the connections that may go on."""
+        """Returns the connections that may go on."""
         return self.found[-_RECENT:]
 
     def take(self, segment: Segment) -> None:
-        """Assign the next segment in file order to its connection.
+        """Assigns the next segment in file order to its connection.
 
         Raises:
             NeedsPayload: a framed run does not continue what its direction has sent.
@@ -279,7 +279,7 @@ class Connections:
         self.current.take(segment)
 
     def finish(self) -> None:
-        """End the input: far segments after a closed connection are another connection, however few."""
+        """Ends the input: far segments after a closed connection are another connection, however few."""
         if self.far and self.current is not None and self.current.closed:
             self._open_far()
         self.outside += self.far
@@ -290,7 +290,7 @@ class Connections:
         return self.found[-1]
 
     def _open(self, segment: Segment) -> None:
-        """Make the connection of this SYN the current one."""
+        """Makes the connection of this SYN the current one."""
         syn = segment.from_b, segment.seq, segment.ack if segment.flags & ACK else None
         known = self._by_syn.get(syn)
         if known is not None and not known.ended_before(segment):
@@ -302,7 +302,7 @@ class Connections:
             self.current.syns.append(syn)
 
     def _take_stray(self, current: Connection, segment: Segment) -> None:
-        """Assign a segment that the current connection does not accept."""
+        """Assigns a segment that the current connection does not accept."""
         if segment.framed_run:
             raise NeedsPayload
         fitting = next((c for c in reversed(self.recent()) if c.accepts(segment)), None)
@@ -316,7 +316,7 @@ class Connections:
                 self._open_far()
 
     def _open_far(self) -> None:
-        """Open another connection with the far segments."""
+        """Opens another connection with the far segments."""
         opened, far = self._add(), self.far
         self.current, self.far = opened, []
         for one in far:

@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 def deliver(
     side: Direction, overlap: Overlap, before: int | None = None, *, final: bool = True, fetch: Fetch | None = None
 ) -> list[Piece]:
-    """Return the stream's next bytes, in order, up to offset `before` (all, when it is None).
+    """Returns the stream's next bytes, in order, up to offset `before` (all, when it is None).
 
     Where segments overlap with different data, `side.conflict` is set and `overlap` decides; a segment with a right
     checksum wins over one with a wrong checksum. Missing bytes go to `side.gaps`, segments that are not on the stream
@@ -91,7 +91,7 @@ def deliver(
 
 
 def missing_at_end(side: Direction) -> int:
-    """Count the bytes after the last delivered one that FIN, lengths and acknowledgments show to have been sent."""
+    """Counts the bytes after the last delivered one that FIN, lengths and acknowledgments show to have been sent."""
     limit = side.fin
     ends = [side.sent, side.fin]
     if side.isn is not None or side.first is not None:
@@ -101,12 +101,12 @@ def missing_at_end(side: Direction) -> int:
 
 
 def merge(placed: list[tuple[int, Segment]], overlap: Overlap) -> tuple[list[Piece], bool]:
-    """Return the stream of segments at these offsets, given in order of arrival, and whether any bytes differ."""
+    """Returns the stream of segments at these offsets, given in order of arrival, and whether any bytes differ."""
     return _merge([_Part(at, at + len(one.payload), one, 0, 0) for at, one in placed], overlap)
 
 
 def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Overlap, *, final: bool) -> _Part | None:
-    """Return the part of a segment after the delivered bytes; None when it is rejected or repeats delivered bytes."""
+    """Returns the part of a segment after the delivered bytes; None when it is rejected or repeats delivered bytes."""
     end = start + segment.captured
     skip = max(0, -start)
     if not final and start < side.done:
@@ -124,7 +124,7 @@ def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Ov
 
 
 def _reject_rest(side: Direction) -> None:
-    """Reject the segments that are not, or not wholly, on the stream; drop those that only repeat it."""
+    """Rejects the segments that are not, or not wholly, on the stream; drop those that only repeat it."""
     limit = None if side.fin is None else side.fin - side.base
     for position, segment, _ in side.pending:
         start, end = position - side.base, position - side.base + segment.captured
@@ -142,7 +142,7 @@ def _reject_rest(side: Direction) -> None:
 
 
 def _in_gap(side: Direction, start: int, end: int) -> bool:
-    """Tell whether missing bytes lie between these offsets."""
+    """Tells whether missing bytes lie between these offsets."""
     at = bisect_right(side.gaps, start, key=lambda gap: gap[0] + gap[1])
     return at < len(side.gaps) and side.gaps[at][0] < end
 
@@ -151,7 +151,7 @@ def _in_gap(side: Direction, start: int, end: int) -> bool:
 
 
 def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
-    """Yield the parts without the bytes that a framed run before them holds as well."""
+    """Yields the parts without the bytes that a framed run before them holds as well."""
     runs: list[_Part] = []  # by offset
     for part in parts:
         at = max(bisect_right(runs, part.start, key=lambda run: run.start) - 1, 0)
@@ -174,7 +174,7 @@ def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
 
 
 def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
-    """Read the bytes of a framed run between two stream offsets from its capture again."""
+    """Reads the bytes of a framed run between two stream offsets from its capture again."""
     offsets = np.frombuffer(run.segment.file_offsets or b"", FILE_OFFSETS)
     if fetch is None or not len(offsets):
         raise NeedsPayload
@@ -190,7 +190,7 @@ def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
 
 
 def _merge(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], bool]:
-    """Return the stream of overlapping parts, and whether any bytes differ."""
+    """Returns the stream of overlapping parts, and whether any bytes differ."""
     pieces = list(_winners(parts, overlap))
     if not _conflict(parts, pieces):
         return pieces, False
@@ -200,7 +200,7 @@ def _merge(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], bool]:
 
 
 def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False) -> Iterator[Piece]:
-    """Yield the stream in offset order, each byte from the segment that wins it; `parts` are in order of arrival.
+    """Yields the stream in offset order, each byte from the segment that wins it; `parts` are in order of arrival.
 
     Time: n log n for `first`; the other policies also compare the segments over one byte, at most `_COPIES`.
     """
@@ -232,13 +232,13 @@ def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False)
 
 
 def _edges(part: _Part, overlap: Overlap) -> tuple[int, ...]:
-    """Return where the winner may change: the ends of a segment, and what was acknowledged when it came."""
+    """Returns where the winner may change: the ends of a segment, and what was acknowledged when it came."""
     start, end, acked = part.start, part.end, part.acked
     return (start, end) if overlap is Overlap.FIRST or not start < acked < end else (start, acked, end)
 
 
 def _replaces(later: _Part, earlier: _Part, offset: int, overlap: Overlap) -> bool:
-    """Tell whether the later segment's byte at `offset` replaces the earlier one's while it is not yet acknowledged.
+    """Tells whether the later segment's byte at `offset` replaces the earlier one's while it is not yet acknowledged.
 
     The policies are those of Novak and Sturges, Target-Based TCP Stream Reassembly (2007).
     """
@@ -252,13 +252,13 @@ def _replaces(later: _Part, earlier: _Part, offset: int, overlap: Overlap) -> bo
 
 
 def _bytes(part: _Part | Piece, start: int, end: int) -> bytes | memoryview:
-    """Return the part's bytes between two stream offsets."""
+    """Returns the part's bytes between two stream offsets."""
     at = part.skip - part.start
     return part.segment.payload[start + at : end + at]
 
 
 def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
-    """Tell whether any segment holds other bytes than the stream has there."""
+    """Tells whether any segment holds other bytes than the stream has there."""
     conflict = False
     for part in parts:
         for piece in pieces[bisect_right(pieces, part.start, key=lambda piece: piece.start) - 1 :]:

@@ -13,7 +13,7 @@ _PLAIN = ("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed",
 
 
 def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:
-    """Return as JSON the recent connections, whose segments were all delivered, and the states of their streams.
+    """Returns as JSON the recent connections, whose segments were all delivered, and the states of their streams.
 
     `streams`: the state of each stream by instance and direction (sent by b), of JSON types and bytes.
     """
@@ -31,7 +31,7 @@ def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> s
 
 
 def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
-    """Restore the connections from this text; returns the states of their streams.
+    """Restores the connections from this text; returns the states of their streams.
 
     Raises:
         ValueError: the text has another format version.
