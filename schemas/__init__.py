@@ -1,1 +1,1 @@
-"""What things are: wire layouts, enumerations and tables, as data."""
+"""Declares wire layouts, enumerations and tables, as data."""

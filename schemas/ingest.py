@@ -24,7 +24,7 @@ class Compression(StrEnum):
 
 
 class CaptureStatus(StrEnum):
-    """How much of a capture file could be read."""
+    """Lists how much of a capture file could be read."""
 
     OK = "ok"
     PARTIAL = "partial"
@@ -32,7 +32,7 @@ class CaptureStatus(StrEnum):
 
 
 class Bodies(StrEnum):
-    """Whether `packets` keeps message bodies."""
+    """Lists whether `packets` keeps message bodies."""
 
     DROP = "drop"
     KEEP = "keep"

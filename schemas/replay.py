@@ -9,14 +9,14 @@ from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, 
 
 
 class Reading(StrEnum):
-    """Whether only an accepted message moves the state, or every message, as [MS-MQQB] 3.1.5.8.6 says at its end."""
+    """Lists the readings of [MS-MQQB] 3.1.5.8.6: only an accepted message moves the state, or every message does."""
 
     CONFORMANT = "conformant"
     LITERAL = "literal"
 
 
 class Scope(StrEnum):
-    """What one replayed sequence state belongs to; `auto` takes `session` or `queue` for each session."""
+    """Lists what one replayed sequence state may belong to; `auto` takes `session` or `queue` for each session."""
 
     AUTO = "auto"
     SESSION = "session"
@@ -25,7 +25,7 @@ class Scope(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a conforming receiver does with a transactional message, [MS-MQQB] 3.1.5.8.6."""
+    """Lists what a conforming receiver may do with a transactional message, [MS-MQQB] 3.1.5.8.6."""
 
     IN_ORDER = "in_order"
     NEW_SEQUENCE = "new_sequence"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class Evidence(StrEnum):
-    """Whether the receiver's own acknowledgments agree with a verdict."""
+    """Lists what the receiver's own acknowledgments say of a verdict."""
 
     CONFIRMED = "confirmed"
     CONTRADICTED = "contradicted"
@@ -66,7 +66,7 @@ UNKNOWN_READING = "unknown"  # of a session without an OrderAck that tells the r
 
 
 class FindingKind(StrEnum):
-    """What an analyst should look at."""
+    """Lists the kinds of things that an analyst should look at."""
 
     DUPLICATES = "duplicates"
     OUT_OF_ORDER = "out_of_order"
@@ -93,7 +93,7 @@ class FindingKind(StrEnum):
 
 
 class Severity(StrEnum):
-    """How soon an analyst should look."""
+    """Lists how soon an analyst should look, the least urgent first."""
 
     INFO = "info"
     WARNING = "warning"

@@ -25,7 +25,7 @@ GUID_SIZE = 16
 
 
 class Kind(Enum):
-    """How the bytes of a field become a value."""
+    """Lists how the bytes of a field become a value."""
 
     NUMBER = auto()  # unsigned
     TIME = auto()  # u32 seconds since 1970, UTC

@@ -35,7 +35,7 @@ command line overrides that file. `make docs` writes this file from jobs/app/con
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is declared of an option beside its name, type and default."""
+    """Holds what is declared of an option beside its name, type and default."""
 
     help: str
     """One sentence for --help and the template, with the unit."""

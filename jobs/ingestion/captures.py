@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> tuple[tuple[bool, int], tuple[bool, int], str]:
-        """What places are compared by: captures without times come first."""
+        """Returns what places are compared by: captures without times come first."""
         first, last = ((ns is not None, ns or 0) for ns in self[:2])
         return first, last, self.capture_id
 

@@ -126,10 +126,10 @@ class Tap:
             self.near_end.write(time_ns, frame)
         return self._ring.write(time_ns, frame, kept)
 
-    def look(self, time_ns: int, frame: bytes, *, spared: bool) -> int | None:
+    def look(self, time_ns: int, frame: bytes, *, is_safe: bool) -> int | None:
         """Takes the frame and returns the time of its record, or None if the capture misses it.
 
-        A `spared` frame is never drawn as a loss.
+        A `is_safe` frame is never drawn as a loss.
         """
         blindness = self.blindness
         if time_ns < blindness.begins_ns or self._cut:
@@ -139,7 +139,7 @@ class Tap:
             self._cut = True
             self.at_end()
             return None
-        if not spared and (time_ns < self._blind_until_ns or self._loses(time_ns)):
+        if not is_safe and (time_ns < self._blind_until_ns or self._loses(time_ns)):
             return None
         return self.take(time_ns, frame)
 

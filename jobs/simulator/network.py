@@ -221,7 +221,7 @@ class Direction:
         tap, now = self._network.tap, self._events.now
         if self.held is None:
             return tap.take(now, frame)
-        time_ns = tap.look(now, frame, spared=connection.is_opening)
+        time_ns = tap.look(now, frame, is_safe=connection.is_opening)
         if time_ns is not None and self.back.held is not None:
             self.back.held.shown(ack)
         return time_ns

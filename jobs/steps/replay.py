@@ -107,7 +107,7 @@ def judge_messages(
 
 
 class Kept(NamedTuple):
-    """What stays as the last run left it: the rows of senders with the same fingerprint."""
+    """Holds what stays as the last run left it: the rows of senders with the same fingerprint."""
 
     senders: DataFrame
     verdicts: DataFrame

@@ -38,7 +38,7 @@ class Commit(NamedTuple):
 
     @property
     def changes_rows(self) -> bool:
-        """Whether the table's rows may differ from those of the version before."""
+        """Returns whether the table's rows may differ from those of the version before."""
         return self.operation not in _UPKEEP
 
     @property

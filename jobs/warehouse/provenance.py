@@ -61,7 +61,7 @@ def out_of_date(
 
 
 def is_current(warehouse: Warehouse, versions: Mapping[str, int]) -> bool:
-    """Whether these versions of the tables are what this run's steps have read and left."""
+    """Returns whether these versions of the tables are what this run's steps have read and left."""
     derived = _held(warehouse).derived.values()
     return all((step["sources"] | step["tables"]).items() <= versions.items() for step in derived)
 

@@ -51,7 +51,7 @@ _HOLDING: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """Who holds the lock or held it last, and what the tables were when its last step was completed."""
+    """Says who holds the lock or held it last, and the tables' versions when its last step was completed."""
 
     run: str
     host: str
@@ -83,11 +83,11 @@ class LockState:
 
     @property
     def is_released(self) -> bool:
-        """Whether the run was completed, so that there is nothing to roll back."""
+        """Returns whether the run was completed, so that there is nothing to roll back."""
         return self.ended == _RELEASED
 
     def is_alive(self, seconds: int) -> bool:
-        """Whether the run may still be writing.
+        """Returns whether the run may still be writing.
 
         It renewed the lock within these seconds, and its process is not known to be gone.
         """
@@ -95,12 +95,12 @@ class LockState:
 
     @property
     def may_wake(self) -> bool:
-        """Whether the run may go on although it does not renew the lock: its process is not known to be gone."""
+        """Returns whether the run may go on although it does not renew the lock: its process is not known to be gone."""
         return self.ended is None and not self._is_gone
 
     @property
     def owner(self) -> str:
-        """Who holds it, for a person."""
+        """Returns who holds it, for a person."""
         since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         return f"process {self.pid} on {self.host}{since}"
 
@@ -140,7 +140,7 @@ def restore_target(commits: Iterable[Commit], recorded: int | None) -> int | Non
 
 
 class Ledger(Protocol):
-    """What the lock needs of a warehouse."""
+    """Declares what the lock needs of a warehouse."""
 
     def tables(self) -> Sequence[str]:
         """Names all tables that a run may write; the first is `captures`."""

@@ -119,7 +119,7 @@ class Warehouse(Tables):
         return {table.name: version for table, version in zip(tables, found, strict=True)}
 
     def is_new(self, table: Table) -> bool:
-        """Whether the table was created and nothing was ever written to it."""
+        """Returns whether the table was created and nothing was ever written to it."""
         version = -1
         for commit in self.commits(table):
             version = commit.version

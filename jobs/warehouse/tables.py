@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 
 
 class Guard(Protocol):
-    """What a warehouse asks of the publish lock that its run holds."""
+    """Declares what a warehouse asks of the publish lock that its run holds."""
 
     run: str
 
@@ -96,7 +96,7 @@ class Tables:
         return reader.table(self.name(table))
 
     def has(self, table: Table) -> bool:
-        """Whether the table exists."""
+        """Returns whether the table exists."""
         try:
             return bool(self.read(table).schema)  # a Connect client asks the server only for the schema
         except AnalysisException:

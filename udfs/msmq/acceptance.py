@@ -24,7 +24,7 @@ class Message(NamedTuple):
 
 
 def accept(state: State, message: Message) -> bool:
-    """Whether a receiver in `state` accepts `message`."""
+    """Returns whether a receiver in `state` accepts `message`."""
     return (message.sequence == state.sequence and message.number > state.number >= message.previous) or (
         message.sequence > state.sequence and message.previous == 0
     )

@@ -46,7 +46,7 @@ class DecodeError(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where the fixed part of a header is, or a field whose place depends on the packet."""
+    """Says where the fixed part of a header is, or a field whose place depends on the packet."""
 
     offset: int
     size: int

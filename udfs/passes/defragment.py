@@ -52,7 +52,7 @@ class _Arrival(NamedTuple):
 
 
 class _Fate(Enum):
-    """What a complete datagram turned out to be: a segment, traffic of other ports, or unreadable."""
+    """Lists what a complete datagram can be: a segment, traffic of other ports, or unreadable."""
 
     SEGMENT = auto()
     OTHER = auto()

@@ -70,7 +70,7 @@ class Segment(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether the TCP checksum is right; it is wrong where the network card was to fill it in."""
+        """Returns whether the TCP checksum is right; it is wrong if the network card fills it in after the capture."""
         if self.header_sum is None or len(self.payload) != self.length:
             return False
         return intact(self.header_sum, self.payload)

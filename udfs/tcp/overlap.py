@@ -23,7 +23,7 @@ Fetch = Callable[[int, int, int], bytes]
 
 
 class Overlap(StrEnum):
-    """Which bytes win where segments overlap with different data."""
+    """Lists the policies that decide which bytes win where segments overlap with different data."""
 
     FIRST = "first"
     WINDOWS = "windows"

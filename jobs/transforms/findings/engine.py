@@ -172,7 +172,7 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
 
 
 def _sent() -> Column:
-    """When, and in which order, the sender sent a message; null without a SentTime."""
+    """Returns when, and in which order, the sender sent a message; null without a SentTime."""
     ordinal = F.substring_index("message_id", "\\", -1).cast("long")
     return F.when(F.col("sent_at").isNotNull(), F.struct(F.unix_seconds("sent_at").alias("s"), ordinal.alias("n")))
 
@@ -289,7 +289,7 @@ def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
 
 
 def _on_schedule(interval_s: Column) -> Column:
-    """Whether an interval is one of the defaults in [MS-MQQB] 3.1.3.1."""
+    """Returns whether an interval is one of the defaults in [MS-MQQB] 3.1.3.1."""
     return reduce(Column.__or__, (F.abs(interval_s - default) <= default * _RESEND_TOLERANCE for default in _RESEND_S))
 
 

@@ -1,4 +1,4 @@
-"""What a finding is, and the sentences that operators read."""
+"""Declares a finding, and builds the sentences that operators read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ def in_replay_order() -> WindowSpec:
 
 
 def is_above_state(number: str = "number") -> Column:
-    """Whether (sequence, number) is above the state; null where the state is unknown."""
+    """Returns whether (sequence, number) is above the state; null where the state is unknown."""
     return (F.col("sequence") > F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (F.col(number) > F.col("state_number"))
     )

@@ -1,4 +1,4 @@
-"""How much of a session the captures hold: the share of its bytes, and of its time."""
+"""Computes how much of a session the captures hold: the share of its bytes, and of its time."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it

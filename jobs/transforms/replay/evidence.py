@@ -1,4 +1,4 @@
-"""What the receiver's own acknowledgments say of its verdicts ([MS-MQQB] 3.1.1.6.2, 3.1.6.9, 2.2.5).
+"""Compares verdicts with the receiver's own acknowledgments ([MS-MQQB] 3.1.1.6.2, 3.1.6.9, 2.2.5).
 
 An OrderAck is cumulative: the first one at or above a message's number *covers* the message. A FinalAck covers its
 message alone, if that was in its queue. So windows over the messages and acknowledgments of one pair and sequence are
@@ -38,7 +38,7 @@ _WAS_QUEUED = 0x4000  # bit of the classes that FinalAcks have of messages that 
 
 
 def was_queued(message_class: Column) -> Column:
-    """Whether a FinalAck of this class is for a message that was in its queue; otherwise it was refused for cause."""
+    """Returns whether a FinalAck of this class is for a message that was in its queue; otherwise it was refused for cause."""
     return message_class.bitwiseAND(_WAS_QUEUED) != 0
 
 

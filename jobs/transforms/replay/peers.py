@@ -1,4 +1,4 @@
-"""Which queue managers talk on each stream: the rows of ENDS."""
+"""Finds the queue managers that talk on each stream: the rows of ENDS."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -14,7 +14,7 @@ def known_guid(name: str) -> Column:
 
 
 def passes_through() -> Column:
-    """Whether a message on a stream with peers is for another queue manager than the receiver (3.1.5.8.6)."""
+    """Returns whether a message on a stream with peers is for another queue manager than the receiver (3.1.5.8.6)."""
     return F.coalesce(known_guid("queue_manager_address") != F.col("receiver_guid"), F.lit(False))
 
 

@@ -1,4 +1,4 @@
-"""What one replayed sequence state belongs to ([MS-MQQB] 3.1.1.3.1, 3.1.1.5)."""
+"""Finds what one replayed sequence state belongs to ([MS-MQQB] 3.1.1.3.1, 3.1.1.5)."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
