@@ -95,7 +95,7 @@ class LockState:
 
     @property
     def may_wake(self) -> bool:
-        """Returns whether the run may go on although it does not renew the lock: its process is not known to be gone."""
+        """Returns whether the run may go on without renewing the lock: its process is not known to be gone."""
         return self.ended is None and not self._is_gone
 
     @property

@@ -38,7 +38,7 @@ _WAS_QUEUED = 0x4000  # bit of the classes that FinalAcks have of messages that 
 
 
 def was_queued(message_class: Column) -> Column:
-    """Returns whether a FinalAck of this class is for a message that was in its queue; otherwise it was refused for cause."""
+    """Returns whether a FinalAck of this class is for a message that was queued; otherwise it was refused for cause."""
     return message_class.bitwiseAND(_WAS_QUEUED) != 0
 
 
