@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, row_key, unsigned
+from jobs.transforms.expressions import null, row_key, timestamp, unsigned
 from jobs.transforms.findings.model import NS, choose, class_name, counted, one_or_many, sentence, sequence_name
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import was_queued
@@ -81,7 +81,7 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
     return scopes.select(
         F.lit(FindingKind.REPEATED_ORDER_ACK.value).alias("kind"),
         F.when(stuck, Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
-        F.expr("timestamp_micros(acks.first_ns div 1000)").alias("found_at"),
+        timestamp(F.col("acks.first_ns")).alias("found_at"),
         *("session_id", "scope_key", "destination_queue", "tx_sequence_id", "messages"),
         sentence(
             "The receiver sent the OrderAck for number {} of {} {} times in {} s, and none for a higher number: {}.",

@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, row_key, signed
+from jobs.transforms.expressions import null, row_key, signed, timestamp
 from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Reason, Severity
 from schemas.wire import UNLIMITED
@@ -147,7 +147,7 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
     return seen.join(_conflicts(ends, verdicts, seen), "sender_guid", "left").select(
         F.lit(FindingKind.TWO_ADDRESSES.value).alias("kind"),
         F.when(two_machines, Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
-        F.expr("timestamp_micros(places[1].first_ns div 1000)").alias("found_at"),
+        timestamp(F.col("places")[1]["first_ns"]).alias("found_at"),
         places[1]["first"]["session_id"].alias("session_id"),
         null("string").alias("scope_key"),
         null("string").alias("destination_queue"),
