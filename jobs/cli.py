@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from jobs.app import command
+from jobs.app.code_version import VERSION
 from jobs.steps import decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
 
 Command = Callable[[Sequence[str]], int]
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("-h", "--help"):
         print(usage())  # noqa: T201 - the result
+        return 0
+    if name == "--version":
+        print(f"msmq-replay {VERSION}")  # noqa: T201 - the result
         return 0
     if name not in COMMANDS:
         print(usage(), file=sys.stderr)  # noqa: T201 - an error goes to the terminal

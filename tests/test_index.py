@@ -117,6 +117,13 @@ def test_splits_of_every_size(make: Callable[[list[Record]], bytes], tmp_path: P
         index_exactly(tmp_path / "a", data, split_bytes=split_bytes)
 
 
+def test_a_windows_trace_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "a.etl").write_bytes(bytes((0, 0, 1, 0)) + bytes(60))
+    row = index_file(tmp_path / "a.etl")
+    assert (row["status"], row["reason"]) == ("unreadable", "bad_magic")
+    assert "pktmon etl2pcap" in row["detail"]
+
+
 def test_several_interfaces(tmp_path: Path) -> None:
     data = section() + interface() + interface(link=wiretap.SLL, resolution=9)
     data += b"".join(enhanced(r.data, r.time_ns // 1000, number=i % 2) for i, r in enumerate(SOME))

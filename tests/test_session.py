@@ -11,6 +11,7 @@ import pytest
 
 from jobs import cli
 from jobs.app import spark_session
+from jobs.app.code_version import VERSION
 from jobs.app.command_line import command_parser
 from jobs.app.config import DEFAULTS, Config, template
 from jobs.app.errors import JobError, UsageError
@@ -117,4 +118,6 @@ def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[
     assert cli.main(["nonsense"]) == 2
     assert "usage: msmq-replay COMMAND" in capsys.readouterr().err
     assert cli.main(["--help"]) == 0
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.endswith(f"msmq-replay {VERSION}\n")
     assert cli.main(["simulate", "--messages", "1"]) == 2

@@ -1,10 +1,12 @@
-"""Hashes the program's code, so that tables and summaries of another version of it are recognized."""
+"""Names the release, and hashes the program's code, so that what another version of it left is recognized."""
 
 import hashlib
 from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
+VERSION = "0.1.0"
+"""The release; the package's metadata reads it from here."""
 _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")
 _RESULTS = ("transforms", "steps/decode.py", "steps/replay.py")

@@ -30,6 +30,9 @@ def index_files(options: IngestOptions, schema: pa.Schema) -> Pass:
     return run
 
 
+_ETL_HINT = " A trace of pktmon or netsh must be converted first: pktmon etl2pcap FILE.etl --out FILE.pcapng."
+
+
 def _index(uri: str, options: IngestOptions) -> Row:
     """Returns the row of one file; a file that cannot be read is identified by the SHA-256 of its URI."""
     row: Row = {"uri": uri, "size_bytes": 0, "compression": Compression.NONE, "packet_count": 0, "cursors": []}
@@ -40,7 +43,8 @@ def _index(uri: str, options: IngestOptions) -> Row:
         start = open_capture(head)
         hashed = HashedSource(open_source(uri, Compression.NONE), size)
         if isinstance(start, Fault):
-            found: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail, "raw": start.raw}
+            hint = _ETL_HINT if uri.lower().endswith(".etl") else ""
+            found: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
             found["reason"] = head.fault or start.reason
         elif compression is Compression.NONE:
             hashed.read(start.offset)
