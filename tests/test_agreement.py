@@ -24,6 +24,14 @@ from jobs.transforms.replay.inputs import SENDER
 from schemas.replay import VERDICTS, Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))
+_MERGE = {(Reading.CONFORMANT, Scope.AUTO), (Reading.LITERAL, Scope.SESSION)}
+
+
+def needed_for_a_merge(*mode: Any) -> Any:
+    """Returns the mode as a test's parameters; all but two are slow."""
+    return pytest.param(*mode, marks=() if mode in _MERGE else pytest.mark.slow)
+
+
 LAST_NUMBER = 0xFFFFFFFF
 Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
 
@@ -200,7 +208,7 @@ def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPat
     return tables.on(spark, tmp_path_factory.mktemp("night"))
 
 
-@pytest.mark.parametrize(("reading", "scope"), MODES)
+@pytest.mark.parametrize(("reading", "scope"), [needed_for_a_merge(*mode) for mode in MODES])
 def test_two_replayers_agree(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> None:
@@ -208,7 +216,8 @@ def test_two_replayers_agree(
 
 
 @pytest.mark.parametrize(
-    ("reading", "scope"), [*product(Reading, [Scope.AUTO]), (Reading.CONFORMANT, Scope.CONNECTION)]
+    ("reading", "scope"),
+    [needed_for_a_merge(*mode) for mode in (*product(Reading, [Scope.AUTO]), (Reading.CONFORMANT, Scope.CONNECTION))],
 )
 def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(
     spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading, scope: Scope
@@ -267,6 +276,7 @@ def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables:
     assert found == verdicts(tables.rows, reading="conformant", scope="auto")
 
 
+@pytest.mark.slow
 def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     """Without OrderAcks, as their times decide the initial state."""
     rng, wrong = random.Random(8), Tables()

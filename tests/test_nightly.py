@@ -72,6 +72,7 @@ def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
     assert summary["books"] == {"balanced": 1 + 12 + 12, "unbalanced": 0}
 
 
+@pytest.mark.slow
 def test_a_night_like_those_of_large_captures_says_the_same(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[
         assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["description"] == table.comment
 
 
+@pytest.mark.slow
 def test_captures_one_at_a_time_in_any_order_end_as_together(
     spark: SparkSession, branches: Path, tmp_path: Path
 ) -> None:
@@ -137,11 +139,13 @@ def nights(spark: SparkSession, tmp_path: Path, order: Iterable[int]) -> Path:
     return warehouse
 
 
+@pytest.mark.slow
 def test_connections_go_on_when_captures_are_rotated_away(spark: SparkSession, branches: Path, tmp_path: Path) -> None:
     warehouse = nights(spark, tmp_path, (0, 1, 2))
     assert all_rows(warehouse, INGESTED) == all_rows(branches, INGESTED)
 
 
+@pytest.mark.slow
 def test_a_late_capture_loses_nothing_when_its_neighbours_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     """What it brings cannot be put in its place any more: it is told, segment by segment, and the books balance."""
     warehouse = nights(spark, tmp_path, (0, 2))
@@ -207,6 +211,7 @@ def test_exit_codes_and_json(
     assert command.main("nightly", nightly.run, [*arguments, "--fail-on", "nonsense"]) == 2
 
 
+@pytest.mark.slow
 def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path) -> None:
     ingest.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", bodies="keep"))
     decode.run(spark, config(tmp_path))
@@ -216,6 +221,7 @@ def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summa
     assert all(raw == size for raw, size in sizes)
 
 
+@pytest.mark.slow
 def test_splits_do_not_show(spark: SparkSession, branches: Path, tmp_path: Path) -> None:
     plain = tmp_path / "captures"
     plain.mkdir()
