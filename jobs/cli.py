@@ -6,7 +6,19 @@ from functools import partial
 
 from jobs.app import command
 from jobs.app.code_version import VERSION
-from jobs.steps import decode, decode_packet, ingest, maintain, nightly, repair, replay, report, simulate, status
+from jobs.steps import (
+    decode,
+    decode_packet,
+    dissector,
+    ingest,
+    maintain,
+    nightly,
+    repair,
+    replay,
+    report,
+    simulate,
+    status,
+)
 
 Command = Callable[[Sequence[str]], int]
 
@@ -23,6 +35,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
         partial(command.main_alone, "simulate", simulate.run),
         "write captures of simulated queue managers, and their truth",
     ),
+    "dissector": (partial(command.main_alone, "dissector", dissector.run), "write a Wireshark dissector in Lua"),
     "decode-packet": (decode_packet.main, "print one packet, given as hexadecimal or in a file, as a tree"),
 }
 """What runs each command, and a line for the usage text."""

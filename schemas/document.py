@@ -9,7 +9,7 @@ from pathlib import Path
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import TABLE_OF
+from schemas.messages import HEADERS_OF, TABLE_OF
 from schemas.table import Column, Table
 from schemas.tables import TABLES
 from schemas.violations import Fault, Violation
@@ -22,30 +22,6 @@ _INTRODUCTION = (
     "present only if a flag is set; it follows the field before it. The columns are those of [the tables](tables.md). "
     "`msmq-replay decode-packet` prints one packet with these names."
 )
-_USER_HEADERS: tuple[Header, ...] = (
-    wire.BASE_HEADER,
-    wire.USER_HEADER,
-    wire.TRANSACTION_HEADER,
-    wire.SECURITY_HEADER,
-    wire.MESSAGE_PROPERTIES_HEADER,
-    wire.DEBUG_HEADER,
-    wire.SOAP_HEADER,
-    wire.SOAP_BODY,
-    wire.MULTI_QUEUE_FORMAT_HEADER,
-    wire.SESSION_HEADER,
-)
-_ACK_HEADERS = (wire.BASE_HEADER, wire.USER_HEADER, wire.MESSAGE_PROPERTIES_HEADER)
-_INTERNAL_HEADERS = (wire.BASE_HEADER, wire.INTERNAL_HEADER)
-PACKETS: dict[PacketType, tuple[Header, ...]] = {
-    PacketType.USER_MESSAGE: _USER_HEADERS,
-    PacketType.ADMINISTRATION: _USER_HEADERS,
-    PacketType.ORDER_ACK: (*_ACK_HEADERS, wire.ORDER_ACK_BODY),
-    PacketType.FINAL_ACK: (*_ACK_HEADERS, wire.FINAL_ACK_BODY),
-    PacketType.ESTABLISH_CONNECTION: (*_INTERNAL_HEADERS, wire.ESTABLISH_CONNECTION_HEADER),
-    PacketType.CONNECTION_PARAMETERS: (*_INTERNAL_HEADERS, wire.CONNECTION_PARAMETERS_HEADER),
-    PacketType.SESSION_ACK: (*_INTERNAL_HEADERS, wire.SESSION_HEADER),
-}
-"""The headers of each packet, in wire order; flags say which of them are present."""
 _KINDS = {
     Kind.TIME: "time",
     Kind.GUID: "GUID",
@@ -73,7 +49,7 @@ def wire_format() -> str:
         "",
         "## Packets",
         "",
-        *_table(("packet", "headers, in this order", "table"), map(_packet, PACKETS)),
+        *_table(("packet", "headers, in this order", "table"), map(_packet, HEADERS_OF)),
         "",
         "## Headers",
     ]
@@ -125,7 +101,7 @@ def table_page(table: Table) -> str:
 
 
 def _packet(packet_type: PacketType) -> tuple[str, ...]:
-    headers = ", ".join(f"[{header.name}](#{header.name.lower()})" for header in PACKETS[packet_type])
+    headers = ", ".join(f"[{header.name}](#{header.name.lower()})" for header in HEADERS_OF[packet_type])
     table = TABLE_OF[packet_type].name
     return f"`{packet_type}`", headers, f"[{table}](tables/{table}.md)"
 

@@ -180,6 +180,30 @@ NAME_COLUMNS: tuple[str, ...] = (
 )
 """Columns that may name people, machines, queues or business and can be pseudonymized; GUIDs name only hosts."""
 
+_USER_HEADERS: tuple[Header, ...] = (
+    wire.BASE_HEADER,
+    wire.USER_HEADER,
+    wire.TRANSACTION_HEADER,
+    wire.SECURITY_HEADER,
+    wire.MESSAGE_PROPERTIES_HEADER,
+    wire.DEBUG_HEADER,
+    wire.SOAP_HEADER,
+    wire.SOAP_BODY,
+    wire.MULTI_QUEUE_FORMAT_HEADER,
+    wire.SESSION_HEADER,
+)
+_ACK_HEADERS = (wire.BASE_HEADER, wire.USER_HEADER, wire.MESSAGE_PROPERTIES_HEADER)
+_INTERNAL_HEADERS = (wire.BASE_HEADER, wire.INTERNAL_HEADER)
+HEADERS_OF: dict[PacketType, tuple[Header, ...]] = {
+    PacketType.USER_MESSAGE: _USER_HEADERS,
+    PacketType.ADMINISTRATION: _USER_HEADERS,
+    PacketType.ORDER_ACK: (*_ACK_HEADERS, wire.ORDER_ACK_BODY),
+    PacketType.FINAL_ACK: (*_ACK_HEADERS, wire.FINAL_ACK_BODY),
+    PacketType.ESTABLISH_CONNECTION: (*_INTERNAL_HEADERS, wire.ESTABLISH_CONNECTION_HEADER),
+    PacketType.CONNECTION_PARAMETERS: (*_INTERNAL_HEADERS, wire.CONNECTION_PARAMETERS_HEADER),
+    PacketType.SESSION_ACK: (*_INTERNAL_HEADERS, wire.SESSION_HEADER),
+}
+"""The headers of each packet, in wire order; flags say which of them are present."""
 TABLE_OF: dict[PacketType, Table] = {
     PacketType.USER_MESSAGE: MESSAGES,
     PacketType.ADMINISTRATION: MESSAGES,

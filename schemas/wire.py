@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from functools import cached_property
+from typing import NamedTuple
 
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
@@ -162,6 +163,13 @@ class FormatType(IntEnum):
     PRIVATE = 2
     DIRECT = 3
     DISTRIBUTION_LIST = 6
+
+
+FORMAT_NAME_SIZES: dict[FormatType, int] = {  # bytes of the content; a direct name ends with a NUL
+    FormatType.PUBLIC: 16,
+    FormatType.PRIVATE: 20,
+    FormatType.DISTRIBUTION_LIST: 16,
+}
 
 
 class SectionId(IntEnum):
@@ -816,3 +824,27 @@ SECURITY_SIZES: tuple[str, ...] = tuple(
     field.attribute for field in SECURITY_HEADER.fixed if field.attribute.endswith("_size")
 )
 """The attributes of the sizes in a SecurityHeader, in the order of the fields that they measure."""
+
+
+class Condition(NamedTuple):
+    """Which value some bits must have: the column of the bits, and the value."""
+
+    column: str
+    value: int
+
+
+_CONDITION = re.compile(r"(?:(\w+)\.(\w+)\.)?(\w+)(?: = (\d+))?")
+
+
+def condition(text: str, header: Header | None = None) -> Condition | None:
+    """Parses a `Header.presence`, or a `Field.when` of `header`: [Header.Field.]Bits[ = value].
+
+    Returns None if the text says something else.
+    """
+    if not (match := _CONDITION.fullmatch(text)):
+        return None
+    header_name, field_name, bits_name, value = match.groups()
+    for column, (owner, field, bits) in BITS.items():
+        if bits.name == bits_name and (owner is header or (owner.name, field.name) == (header_name, field_name)):
+            return Condition(column, int(value or 1))
+    return None

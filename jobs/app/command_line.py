@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG
 
 _TABLES = ("warehouse", "catalog_schema")
+_WITHOUT_TABLES = ("simulate", "dissector")
 _SHOWN: Mapping[str, Sequence[str]] = {
     "nightly": ("captures", "out", "fail_on", "ingest", "decode", "replay", "report"),
     "ingest": ("captures", "ingest"),
@@ -16,6 +17,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
     "repair": ("captures", "ingest", "decode", "replay"),
     "maintain": ("maintain", "claim_seconds"),
     "simulate": ("out", "simulate"),
+    "dissector": ("out",),
 }
 """Sections and single options that --help of a command shows beside what every command has."""
 _EXAMPLES: Mapping[str, Sequence[str]] = {
@@ -34,6 +36,7 @@ _EXAMPLES: Mapping[str, Sequence[str]] = {
     "repair": ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap"),
     "maintain": ("--warehouse /data/msmq", "--warehouse /data/msmq --vacuum-hours 24"),
     "simulate": ("--out out/captures", "--out out/captures --seed 7 --messages 5000 --disorder 0.3"),
+    "dissector": ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
 }
 
 
@@ -51,7 +54,7 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
     groups: dict[str, argparse._ArgumentGroup] = {}
     shown = _SHOWN.get(command, ())
-    everywhere = ("json", "log_format", *(_TABLES if command != "simulate" else ()))
+    everywhere = ("json", "log_format", *(() if command in _WITHOUT_TABLES else _TABLES))
     for name, option in DECLARED.items():
         if name == NO_FLAG:
             continue

@@ -29,7 +29,6 @@ _LISTS = {
     SectionId.RESPONSE: "multi_response_queues",
 }
 _FORMAT_TYPES = frozenset(FormatType)
-_ELEMENT_SIZES = {FormatType.PUBLIC: 16, FormatType.PRIVATE: 20, FormatType.DISTRIBUTION_LIST: 16}
 
 
 class DecodeError(NamedTuple):
@@ -404,7 +403,7 @@ class ParsedPacket:
             if kind is FormatType.DIRECT:
                 place, size = place + 2, identifiers.terminated_size(data, place + 2)
             else:
-                place, size = r4(place + 2), _ELEMENT_SIZES[kind]
+                place, size = r4(place + 2), wire.FORMAT_NAME_SIZES[kind]
             if place + size > len(data):
                 raise _Undecodable(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
             try:

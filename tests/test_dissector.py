@@ -1,0 +1,305 @@
+"""Holds the Wireshark dissector to the decoder, packet by packet and column by column, in tshark."""
+
+import random
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from gzip import decompress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from xml.etree.ElementTree import Element, iterparse
+
+import pytest
+import wiretap
+from pipeline import ingest
+from pyspark.sql.types import ArrayType, DataType
+from random_packets import any_packet, damaged
+from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
+
+from jobs import cli
+from jobs.wireshark.generate import dissector, field_names
+from schemas import wire
+from schemas.messages import COPIED_COLUMNS, DECODED_ALONE, DECODED_TABLES, header_columns
+from schemas.table import BOOL, STRING, TIMESTAMP
+from schemas.violations import Fault, Violation
+from udfs.msmq.reference_rows import decode_packet
+from udfs.passes.options import IngestOptions
+
+CAPTURES = Path(__file__).parent / "captures"
+OMITTED = {
+    *(column.name for column in (*COPIED_COLUMNS, DECODED_ALONE)),
+    *("ack_type", "handshake_type"),  # packet_type
+    *("message_class_name", "delivery_mode_name", "body_type_name"),  # shown beside their numbers
+}
+TYPES: dict[str, DataType] = {
+    column.name: column.type
+    for column in (*(column for table in DECODED_TABLES for column in table), *header_columns(wire.PING))
+    if column.name not in OMITTED
+} | {"is_response": BOOL, "packet_type": STRING}
+Fields = dict[str, Any]
+
+needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
+
+
+@pytest.fixture(scope="module")
+def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dissector") / "msmq.lua"
+    assert cli.main(["dissector", "--out", str(path)]) == 0
+    return path
+
+
+def tshark(lua: Path, capture: Path, *options: str) -> bytes:
+    """What tshark prints; Lua errors, which it prints among the fields, fail the test."""
+    order = ("-o", "tcp.reassemble_out_of_order:TRUE", "-o", "tcp.desegment_tcp_streams:TRUE")
+    command = ["tshark", "-X", f"lua_script:{lua}", "-r", str(capture), *order, *options]
+    done = subprocess.run(command, check=True, capture_output=True)
+    assert b"Lua Error" not in done.stdout + done.stderr
+    return done.stdout
+
+
+def dissected(lua: Path, capture: Path) -> list[Fields]:
+    """The fields of every packet of the protocol, with all of them shown."""
+    path = capture.with_suffix(".pdml")
+    path.write_bytes(tshark(lua, capture, "-T", "pdml"))
+    found = []
+    for _, element in iterparse(path):  # noqa: S314 - tshark wrote it
+        if element.tag == "packet":
+            found += [fields(proto) for proto in element.iter("proto") if proto.get("name") == "msmq"]
+            element.clear()
+    return found
+
+
+def fields(proto: Element) -> Fields:
+    """The columns among the fields of a packet, as the tables have them; the fault alone if there is one."""
+    shown: dict[str, list[str]] = {}
+    for field in proto.iter("field"):
+        shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
+    if "fault" in shown:
+        return {"fault": shown["fault"]}
+    if shown.get("packet_type", [""])[0] in ("order_ack", "final_ack"):
+        del shown["body_offset"]  # no column of acks
+    return {column: value_of(column, shows) for column, shows in shown.items() if column in TYPES}
+
+
+def value_of(column: str, shows: list[str]) -> Any:
+    kind = TYPES[column]
+    if isinstance(kind, ArrayType):
+        return sorted(shows) if column == "violations" else shows
+    (show,) = shows
+    if kind == BOOL:
+        return show in ("1", "True")
+    if kind == TIMESTAMP:
+        return datetime.strptime(re.sub(r"\.0+ UTC$", "", show), "%b %d, %Y %H:%M:%S").replace(tzinfo=UTC)
+    return show if kind == STRING else int(show, 0)
+
+
+def expected(packet: bytes) -> Fields:
+    """The same of the decoder."""
+    row = decode_packet(packet, None, len(packet))
+    if not isinstance(row, dict):
+        return {"fault": [row.fault.value]}
+    row["violations"] = sorted(row["violations"])
+    values = {column: row[column] for column in TYPES if row.get(column) not in (None, [])}
+    return {column: displayed(value) for column, value in values.items()}
+
+
+def displayed(value: Any) -> Any:
+    """A value as tshark prints it: texts have their control characters escaped."""
+    if isinstance(value, list):
+        return [displayed(one) for one in value]
+    if not isinstance(value, str):
+        return value
+    named = dict(zip("\a\b\t\n\v\f\r", "abtnvfr", strict=True))
+    return re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{named.get(found[0], f'x{ord(found[0]):x}')}", value)
+
+
+def segments(payloads: Iterable[bytes], port: int = 50_000) -> Iterator[bytes]:
+    """The payloads as TCP segments, in order, after a handshake."""
+    for sent in wiretap.handshake(1000, 5000):
+        yield sent.frame(client=(wiretap.CLIENT, port))
+    seq = 1001
+    for payload in payloads:
+        yield Sent(False, seq, 5001, ACK | PSH, payload).frame(client=(wiretap.CLIENT, port))
+        seq += len(payload)
+
+
+def write(path: Path, frames: Iterable[bytes]) -> Path:
+    path.write_bytes(wiretap.pcap(records(frames)))
+    return path
+
+
+def differences(found: Sequence[Fields], due: Sequence[Fields]) -> list[tuple[int, Any]]:
+    """Where two packets differ, and in which columns."""
+    return [
+        (
+            at,
+            {name: (one.get(name), other.get(name)) for name in one.keys() | other if one.get(name) != other.get(name)},
+        )
+        for at, (one, other) in enumerate(zip(found, due, strict=True))
+        if one != other
+    ][:5]
+
+
+@needs_tshark
+def test_2000_packets_a_segment_each(lua: Path, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    packets = [any_packet(rng) for _ in range(2000)]
+    found = dissected(lua, write(tmp_path / "packets.pcap", segments(packets)))
+    assert not differences(found, [expected(packet) for packet in packets])
+
+
+@needs_tshark
+def test_the_same_packets_cut_anywhere(lua: Path, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    packets = [any_packet(rng) for _ in range(2000)]
+    payloads = [payload for _, payload in wiretap.pieces(rng, b"".join(packets), 900)]
+    found = dissected(lua, write(tmp_path / "cut.pcap", segments(payloads)))
+    assert not differences(found, [expected(packet) for packet in packets])
+
+
+@needs_tshark
+@pytest.mark.slow
+def test_2000_damaged_packets(lua: Path, tmp_path: Path) -> None:
+    rng = random.Random(2)
+    packets = [damaged(rng, any_packet(rng)) for _ in range(2000)]
+    found = dissected(lua, write(tmp_path / "damaged.pcap", segments(packets)))
+    due = [expected(packet) for packet in packets]
+    assert not differences(found, due)
+    assert len({one["fault"][0] for one in due if "fault" in one}) > 8
+
+
+@needs_tshark
+@pytest.mark.parametrize("names", ["orders.pcapng", "branches_*.pcap.gz"])
+def test_the_captures_of_real_tcp(lua: Path, tmp_path: Path, names: str) -> None:
+    files = [decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in captures(names)]
+    whole = tmp_path / "whole.pcap"
+    whole.write_bytes(files[0] + b"".join(file[24:] for file in files[1:]))  # records after the file header
+    packets = [row["raw"] for row in ingest([whole], IngestOptions(keep_bodies=True)).packets]
+    assert len(packets) > 150
+    assert count(dissected(lua, whole)) == count(map(expected, packets))
+
+
+def captures(names: str) -> list[Path]:
+    return sorted(CAPTURES.glob(names))
+
+
+def count(packets: Iterable[Fields]) -> Counter[str]:
+    """Packets by their columns, as streams may be read in another order."""
+    return Counter(str(sorted(one.items())) for one in packets)
+
+
+@needs_tshark
+def test_a_ping(lua: Path, tmp_path: Path) -> None:
+    guid = UUID("11223344-5566-7788-99aa-bbccddeeff00")
+    ping = b"\x03\x80" + b"HU" + b"\x0d\xf0\xad\x8b" + guid.bytes_le
+    ways = ((50_000, 3527), (3527, 50_000))
+    frames = [ethernet(ipv4(udp(ping, ports=ports), protocol=17)) for ports in ways]
+    frames.append(ethernet(ipv4(udp(ping[:-1]), protocol=17)))
+    due: Fields = {"ping_flags": 0x8003, "client_class": True, "refused": True, "cookie": 0x8BADF00D}
+    due["queue_manager"] = str(guid)
+    assert ping_fields(lua, write(tmp_path / "pings.pcap", frames)) == [
+        due | {"is_response": False},
+        due | {"is_response": True},
+    ]
+
+
+def ping_fields(lua: Path, capture: Path) -> list[Fields]:
+    columns = ("ping_flags", "client_class", "refused", "cookie", "queue_manager", "is_response")
+    wanted = [option for column in columns for option in ("-e", f"msmq.{column}")]
+    lines = tshark(lua, capture, "-Y", "msmq.cookie", "-T", "fields", *wanted).decode().splitlines()
+    return [
+        {column: value_of(column, [show]) for column, show in zip(columns, line.split("\t"), strict=True)}
+        for line in lines
+    ]
+
+
+@needs_tshark
+def test_fields_without_the_whole_tree(lua: Path, tmp_path: Path) -> None:
+    """A filter without output of details, and the preference `only`, add just the fields that are asked for."""
+    rng = random.Random(3)
+    packets = [any_packet(rng) for _ in range(300)]
+    rows = [expected(packet) for packet in packets]
+    capture = write(tmp_path / "packets.pcap", segments(packets))
+    columns = ("tx_sequence_id", "message_id", "priority", "destination_queue", "packet_type")
+    wanted = [option for column in columns for option in ("-e", f"msmq.{column}")]
+    only = ("-o", f"msmq.only:{','.join(columns)}")
+    options = (*only, "-Y", "msmq.packet_type", "-T", "fields", *wanted, "-e", "msmq.label")
+    lines = tshark(lua, capture, *options).decode().splitlines()
+    decoded = [row for row in rows if "fault" not in row]
+    assert lines == ["\t".join((*(str(row.get(column, "")) for column in columns), "")) for row in decoded]
+    for column, value in (("tx_sequence_id", rows_with("tx_sequence_id", rows)[0]), ("priority", 5)):
+        listed = tshark(lua, capture, "-Y", f"msmq.{column} == {value}").splitlines()
+        assert len(listed) == sum(row.get(column) == value for row in rows) > 0
+
+
+def rows_with(column: str, rows: Iterable[Fields]) -> list[Any]:
+    return [row[column] for row in rows if column in row]
+
+
+@needs_tshark
+def test_expert_infos(lua: Path, tmp_path: Path) -> None:
+    rng = random.Random(4)
+    packets = [damaged(rng, any_packet(rng)) for _ in range(300)]
+    due = Counter(
+        code for packet in packets for name in ("violations", "fault") for code in expected(packet).get(name, [])
+    )
+    capture = write(tmp_path / "packets.pcap", segments(packets))
+    for code, frames in due.most_common():
+        group = "violation" if code in {*Violation} else "fault"
+        assert len(tshark(lua, capture, "-Y", f"msmq.{group}.{code}").splitlines()) == frames
+
+
+@needs_tshark
+@pytest.mark.parametrize("seed", range(3))
+def test_arbitrary_bytes(lua: Path, tmp_path: Path, seed: int) -> None:
+    """Garbage, headers with any PacketSize, truncated records: tshark ends, and Lua raises nothing."""
+    rng = random.Random(seed)
+    hostile = []
+    for _ in range(300):
+        packet = bytearray(any_packet(rng))
+        if rng.random() < 0.7:
+            packet[8:12] = rng.choice([0, 1, 15, 16, 20, len(packet) - 16, 1 << 22, (1 << 32) - 1]).to_bytes(
+                4, "little"
+            )
+        for _ in range(rng.choice([0, 1, 20])):
+            packet[rng.randrange(len(packet))] = rng.randrange(256)
+        hostile.append(bytes(packet[: rng.choice([len(packet), rng.randrange(len(packet)) + 1])]))
+    ports = range(50_000, 50_020)
+    frames = [frame for port in ports for frame in segments(rng.sample(hostile, 30), port)]
+    cut = [Record(frame[: rng.choice([len(frame), rng.randrange(54, 200)])], original=len(frame)) for frame in frames]
+    capture = tmp_path / "hostile.pcap"
+    capture.write_bytes(wiretap.pcap(cut))
+    assert dissected(lua, capture)
+
+
+@needs_tshark
+def test_a_stream_that_begins_in_the_middle_of_a_packet(lua: Path, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    packets = [any_packet(rng) for _ in range(20)]
+    found = dissected(lua, write(tmp_path / "middle.pcap", segments([packets[0][30:] + b"".join(packets[1:])])))
+    assert not differences(found[1:], [expected(packet) for packet in packets[1:]])
+    assert found[0] == {}
+
+
+def test_every_column_is_a_field() -> None:
+    assert set(TYPES) <= set(field_names())
+    text = dissector()
+    for code in (*Violation, *Fault):
+        assert f".{code.value} =" in text
+
+
+def test_conditions_are_declared() -> None:
+    assert wire.condition("UserHeader.Flags.TH") == wire.Condition("transactional", 1)
+    assert wire.condition("QT = 1", wire.DEBUG_HEADER) == wire.Condition("debug_queue_type", 1)
+    assert wire.condition("always") is None
+    optional = [(header, field) for header in wire.HEADERS for field in header.fields if field.when]
+    assert all(wire.condition(field.when or "", header) for header, field in optional)
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    assert cli.main(["dissector"]) == 2
+    assert cli.main(["dissector", "--out", str(tmp_path / "none" / "msmq.lua")]) == 1
