@@ -15,6 +15,7 @@ from typing import NamedTuple
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
 PING_SIGNATURE = 0x5548  # the bytes "HU"
+TCP_PORT = 1801
 PING_PORT = 3527
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit

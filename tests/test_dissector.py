@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 from xml.etree.ElementTree import Element, iterparse
+from zipfile import ZipFile
 
 import pytest
 import wiretap
@@ -21,6 +22,7 @@ from random_packets import any_packet, damaged
 from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
 
 from jobs import cli
+from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas import wire
 from schemas.messages import COPIED_COLUMNS, DECODED_ALONE, DECODED_TABLES, header_columns
@@ -298,6 +300,18 @@ def test_conditions_are_declared() -> None:
     assert wire.condition("always") is None
     optional = [(header, field) for header in wire.HEADERS for field in header.fields if field.when]
     assert all(wire.condition(field.when or "", header) for header, field in optional)
+
+
+def test_the_zip_contains_its_lua_files(tmp_path: Path) -> None:
+    write_archive(tmp_path / "msmq_replay.zip")
+    with ZipFile(tmp_path / "msmq_replay.zip") as archive:
+        assert "jobs/wireshark/core/parse.lua" in archive.namelist()
+
+
+def test_the_ports_of_the_options(tmp_path: Path) -> None:
+    path = tmp_path / "msmq.lua"
+    assert cli.main(["dissector", "--out", str(path), "--ports", "1801,1810"]) == 0
+    assert "local PORTS = { 1801, 1810 }" in path.read_text()
 
 
 def test_wrong_use(tmp_path: Path) -> None:

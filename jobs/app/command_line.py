@@ -17,7 +17,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
     "repair": ("captures", "ingest", "decode", "replay"),
     "maintain": ("maintain", "claim_seconds"),
     "simulate": ("out", "simulate"),
-    "dissector": ("out",),
+    "dissector": ("out", "ports"),
 }
 """Sections and single options that --help of a command shows beside what every command has."""
 _EXAMPLES: Mapping[str, Sequence[str]] = {

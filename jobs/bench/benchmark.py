@@ -32,6 +32,7 @@ from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, ingest, replay
 from jobs.transforms.decode import decode_rows
 from jobs.warehouse.store import Warehouse
+from jobs.wireshark.generate import dissector
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED_TABLES, MESSAGES
 from udfs.msmq.decode import DecodedBatch
@@ -53,11 +54,15 @@ _ROWS_OF_BATCH, _OF_WORKERS = "spark.sql.execution.arrow.maxRecordsPerBatch", "s
 _GOES = 5
 _ONE_FILE = 1 << 62
 _STAGES = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
-_PEER = Path(__file__).with_name("tshark_msmq.lua")
+_JUDGED_BY = (
+    *("source_queue_manager", "message_id_ordinal", "destination_queue", "transaction_flags"),
+    *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
+)
 _PEER_FIELDS = (
     *("frame.number", "frame.time_epoch", "ip.src", "ip.dst", "tcp.stream"),
-    *(f"msmq.{name}" for name in ("source", "message", "queue", "sequence", "number", "previous")),
+    *(f"msmq.{name}" for name in _JUDGED_BY),
 )
+_OF_TRANSACTION = "msmq.transaction_flags"  # acknowledgments have sequence numbers too
 _EVENTS = {"enabled": "true", "compress": "false", "rolling.enabled": "false"}
 
 
@@ -122,17 +127,22 @@ class Peer(NamedTuple):
 
 
 def peer(tshark: str, capture: Capture) -> Peer:
-    """Extracts the capture's transactional messages as tab-separated values, by tshark with a dissector in Lua."""
-    table = capture.path.with_name("peer.tsv")
+    """Extracts the capture's transactional messages as tab-separated values, by tshark with the generated dissector.
+
+    The dissector adds only the fields that acceptance is judged by.
+    """
+    table, script = capture.path.with_name("peer.tsv"), capture.path.with_name("msmq.lua")
+    script.write_text(dissector(), encoding="utf-8")
     options = [option for name in _PEER_FIELDS for option in ("-e", name)]
-    command = [tshark, "-X", f"lua_script:{_PEER}", "-r", str(capture.path), "-Y", "msmq.number", "-T", "fields"]
+    settings = ["-X", f"lua_script:{script}", "-o", f"msmq.only:{','.join(_JUDGED_BY)}"]
+    command = [tshark, *settings, "-r", str(capture.path), "-Y", _OF_TRANSACTION, "-T", "fields"]
     with table.open("wb") as out:
         cost = measured(
             partial(subprocess.run, [*command, *options], check=True, stdout=out, stderr=subprocess.DEVNULL)
         )
-    numbers = _PEER_FIELDS.index("msmq.number")
+    transactions = _PEER_FIELDS.index(_OF_TRANSACTION)
     with table.open() as rows:
-        return Peer(cost, sum(row.split("\t")[numbers].count(",") + 1 for row in rows))
+        return Peer(cost, sum(row.rstrip("\n").split("\t")[transactions].count(",") + 1 for row in rows))
 
 
 def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
@@ -146,7 +156,7 @@ def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tu
         f"of the former, {name}": (dropped[0].stages[name].cpu_s, cost.cpu_s, cost.wall_s)
         for name, cost in dropped[1].stages.items()
     }
-    title = "tshark with a Lua dissector, to a text file"
+    title = "tshark with the generated dissector, to a text file"
     if peers:
         costs = {title: (peers[0].cost.cpu_s, peers[1].cost.cpu_s, peers[1].cost.wall_s)} | costs
     lines = ["| what | wall s | CPU s | MB per core-second | times tshark |", "| --- | ---: | ---: | ---: | ---: |"]

@@ -18,7 +18,7 @@ def run(config: Config) -> Summary:
     if not config.out:
         raise UsageError("Say where the dissector goes: --out FILE.")
     try:
-        Path(config.out).write_text(dissector(), encoding="utf-8")
+        Path(config.out).write_text(dissector(config.ports), encoding="utf-8")
     except OSError as error:
         raise JobError(f"{config.out} cannot be written: {error.strerror}.") from error
     return {"file": config.out, "fields": len(field_names())}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from schemas import wire
 from udfs.tcp.overlap import Overlap
 
 Batches = Iterable[pa.RecordBatch]
@@ -24,7 +25,7 @@ class CaptureFile(NamedTuple):
 class IngestOptions:
     """Ports that carry MSMQ, the overlap policy, the parts of packets to keep; sizes in bytes."""
 
-    ports: tuple[int, ...] = (1801,)
+    ports: tuple[int, ...] = (wire.TCP_PORT,)
     overlap: Overlap = Overlap.FIRST
     keep_bodies: bool = False
     split_bytes: int = 64 << 20
