@@ -369,5 +369,4 @@ local function read_packet(p)
 	if #p.raw ~= p.size then
 		fail("bytes_missing", #p.raw)
 	end
-	RULES[p.packet_type](v, p.broken)
 end

@@ -109,8 +109,13 @@ for packet_type in pairs(RULES) do
 	TITLES[packet_type] = string.gsub("_" .. packet_type, "_(%l)", string.upper)
 end
 
+local last_timestamp, last_date -- sequences of one queue manager differ in the ordinal only
 local function sequence_text(v)
-	return os.date("!%Y-%m-%dT%H:%M:%SZ", v.tx_sequence_timestamp) .. format("#%d", v.tx_sequence_ordinal)
+	if v.tx_sequence_timestamp ~= last_timestamp then
+		last_timestamp = v.tx_sequence_timestamp
+		last_date = os.date("!%Y-%m-%dT%H:%M:%SZ", last_timestamp)
+	end
+	return format("%s#%d", last_date, v.tx_sequence_ordinal)
 end
 
 local function summary(p)
@@ -197,6 +202,8 @@ local function dissect_packet(tvb, pinfo, tree, offset, size)
 			error(problem, 0)
 		end
 		p.fault, p.packet_type, p.broken = problem, nil, {}
+	elseif not only or only.violations then
+		RULES[p.packet_type](p.v, p.broken)
 	end
 	local text = summary(p)
 	local item = tree:add(msmq, range, "Message Queuing, " .. text)
