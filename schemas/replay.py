@@ -201,6 +201,32 @@ VERDICTS = Table(
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
         Column(
+            "covered_at",
+            TIMESTAMP,
+            "Time, UTC, of the first OrderAck at or after it that names its number or a higher one; null for none. "
+            "Where an OrderAck did so before it came, only the next OrderAck counts.",
+        ),
+        Column(
+            "assumed",
+            BOOL,
+            "The state before it rests on an unknown arrival, which no OrderAck covered before this message came, and "
+            "no previous number of 0 set the state since.",
+            nullable=False,
+        ),
+        Column(
+            "missing_runs",
+            LONG,
+            "Runs of bytes of the scope before it that are missing or unreadable; counted from the OrderAck, or the "
+            "previous warehouse, that fixed the state of the scope's first message.",
+            nullable=False,
+        ),
+        Column(
+            "behind_gap",
+            BOOL,
+            "Bytes of the scope are missing or unreadable between what set the state before it and this message.",
+            nullable=False,
+        ),
+        Column(
             "content_hash",
             LONG,
             "xxhash64 of the columns that a resend repeats: message ID, transaction, class, label, sizes, body type, "

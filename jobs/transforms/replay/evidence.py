@@ -61,6 +61,9 @@ def with_evidence(judged: DataFrame, acks: DataFrame, streams: DataFrame, readin
     out-of-order message names a lower number. `contradicted`: an out-of-order message is covered before the replay
     reached its number; or an accepted one is not covered by an OrderAck that came later than the timers allow. `none`:
     otherwise. A receiver of the literal reading names the last message, accepted or not, so nothing contradicts it.
+
+    `covered_at` and `covered_ns` are the time of the first OrderAck from then on that names the number or a higher one.
+    Where an OrderAck did so before the message came, only the next OrderAck counts.
     """
     with_messages = streams.where("has_messages")
     pairs = with_messages.select("receiver", "source_queue_manager", "pair_no").distinct()
@@ -82,6 +85,10 @@ def with_evidence(judged: DataFrame, acks: DataFrame, streams: DataFrame, readin
     queued_ns = F.when(was_queued(F.col("final.message_class")), F.col("final.captured_ns"))
     time, covered = F.col("captured_ns"), F.col("covered")
     acknowledged = F.when(covered >= time, covered).when(covered < time, F.col("following.ns"))
+    first_ns, following = F.col("covered_ns"), F.col("following")
+    covered_later = F.when(first_ns >= time, first_ns).when(
+        (first_ns < time) & (following["number"] >= F.col("number")), following["ns"]
+    )
     return (
         with_pair.unionByName(acknowledgments, allowMissingColumns=True)
         .select(
@@ -100,7 +107,9 @@ def with_evidence(judged: DataFrame, acks: DataFrame, streams: DataFrame, readin
         .withColumn("ack_latency_ms", (F.col("acknowledged_ns") - time) / _MS)
         .withColumn("explained_by", _explained_by())
         .withColumn("evidence", _evidence(conformant=reading is Reading.CONFORMANT))
-        .drop("covered", "covered_ns", "reached_ns", "following", "overdue", "next", "acknowledged_ns")
+        .withColumn("covered_ns", covered_later)
+        .withColumn("covered_at", timestamp(F.col("covered_ns")))
+        .drop("covered", "reached_ns", "following", "overdue", "next", "acknowledged_ns")
     )
 
 

@@ -29,6 +29,10 @@ def with_verdict(states: DataFrame) -> DataFrame:
         F.col("accepted").isNull(), F.struct("sequence", F.col("previous").alias("number"))
     )
     moved = F.coalesce("accepted", is_message)
+    unknown_order = F.when(F.col("accepted").isNull() & is_message, F.col("replay_order"))
+    from_zero_order = F.when(F.col("accepted") & (F.col("previous") == 0), F.col("replay_order"))
+    before = in_replay_order().rowsBetween(*BEFORE)
+    in_doubt = F.coalesce(F.col("last_unknown") > F.coalesce("last_from_zero", F.lit(-1)), F.lit(False))
     verdict = (
         F.when(F.col("accepted").isNull(), Verdict.UNKNOWN.value)
         .when(
@@ -55,7 +59,10 @@ def with_verdict(states: DataFrame) -> DataFrame:
             F.max(F.when(moved, F.col("replay_order")))
             .over(in_replay_order().rowsBetween(*SO_FAR))
             .alias("last_moved"),
-            F.max(sent).over(in_replay_order().rowsBetween(*BEFORE)).alias("sent"),
+            F.max(sent).over(before).alias("sent"),
+            F.max(unknown_order).over(before).alias("last_unknown"),
+            F.max(from_zero_order).over(before).alias("last_from_zero"),
+            F.max(F.when(~is_message, F.col("missing"))).over(before).alias("missing_initially"),
         )
         # The last message or initial state at or below this number; Spark's window by number would have a million
         # partitions where one by scope has a thousand.
@@ -77,8 +84,22 @@ def with_verdict(states: DataFrame) -> DataFrame:
             reason.alias("reason"),
             F.when(F.col("verdict") == Verdict.GAP_EXPIRED.value, skipped).otherwise(0).alias("gap_size"),
             (F.col("replay_order") - F.coalesce("last_moved", F.lit(0))).alias("reject_count"),
+            (F.col("missing") - F.coalesce("missing_initially", F.lit(0))).alias("missing_runs"),
+            across.alias("behind_gap"),
+            in_doubt.alias("in_doubt"),
         )
     )
+
+
+def with_assumed(judged: DataFrame) -> DataFrame:
+    """Adds `assumed` to judged messages with evidence: the state before them rests on an `unknown` arrival.
+
+    It does until a previous number of 0 sets the state, or until an OrderAck covers the unknown arrival (`covered_ns`).
+    """
+    unknown = F.when(F.col("accepted").isNull(), F.struct("covered_ns"))
+    ended = F.last(unknown, ignorenulls=True).over(in_replay_order().rowsBetween(*BEFORE))["covered_ns"]
+    in_time = F.coalesce(ended < F.col("captured_ns"), F.lit(False))
+    return judged.withColumn("assumed", F.col("in_doubt") & ~in_time).drop("in_doubt", "covered_ns")
 
 
 def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> DataFrame:
@@ -89,7 +110,7 @@ def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> 
     same_id = F.col("final.acknowledged_message_id") == F.col("message_id")
     return (
         arrived.drop("stream_id", "source_queue_manager")
-        .join(judged.drop("captured_ns"), [*STREAM, "stream_offset"])
+        .join(with_assumed(judged).drop("captured_ns"), [*STREAM, "stream_offset"])
         .withColumn("final_ack_class", F.when(same_id, F.col("final.message_class")))
         .join(named, STREAM)
         .select(columns_of(VERDICTS))

@@ -1,0 +1,185 @@
+"""Decides the outcome of each message that arrived at a slot with something unusual."""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import null
+from jobs.transforms.outcomes.slots import MESSAGE, NEGATIVE, QUEUED, SPAN
+from schemas.outcomes import DeliveredBy, Outcome
+from schemas.replay import Evidence, Verdict
+
+_KEY = (*SPAN, "number", *MESSAGE)
+
+
+def message_outcomes(arrivals: DataFrame, spans: DataFrame, states: DataFrame, twice: DataFrame) -> DataFrame:
+    """Returns one row per message of the `unusual_arrivals`, `delivered` ones included.
+
+    Columns: those of OUTCOMES with SPAN and `number` for the sequence and its numbers; `arrivals` by session are those
+    of all its arrivals, in the session of the first.
+    """
+    messages = _with_slot(_messages(arrivals))
+    passed = spans.where(F.col("first").isNotNull()).select(
+        *SPAN, F.col("low").alias("number"), "gap_begins", "passed_by"
+    )
+    judged = (
+        messages.join(passed, [*SPAN, "number"])
+        .join(states.select("scope_key", "state_sequence", "state_number", "state_assumed"), "scope_key")
+        .join(twice.withColumn("twice", F.lit(True)), list(MESSAGE), "left")
+    )
+    refused_before = _with_last_refusal(judged, arrivals)
+    outcome, delivered_by = _outcome(), _delivered_by()
+    displacer = F.when(F.col("accepted_as.key").isNull(), F.col("slot_accepted.key"))
+    decided = F.coalesce("contradicted_key", "accepted_as.key", "last.key")
+    other = (
+        F.when(F.col("outcome") == Outcome.DISPLACED.value, displacer)
+        .when(F.col("outcome").isin(Outcome.GIVEN_UP.value, Outcome.PASSED_BY.value), F.col("passed_by.key"))
+        .otherwise(null("string"))
+    )
+    return (
+        refused_before.withColumn("outcome", outcome)
+        .withColumn("delivered_by", delivered_by)
+        .withColumn("witness", F.array_distinct(F.array_compact(F.array(F.col("first.key"), decided, other))))
+        .withColumn("numbers", F.lit(1).cast("long"))
+        .withColumn("stuck", (F.col("outcome") == Outcome.PENDING.value) & (F.col("refusals") > 1))
+        .select(
+            *_KEY,
+            "numbers",
+            *(F.col(f"first.{name}") for name in ("session_id", "destination_queue", "label")),
+            "outcome",
+            "stuck",
+            "arrivals",
+            "refusals",
+            *("first_seen_at", "last_seen_at", "accepted_at", "delivered_by", "final_ack_class", "witness"),
+        )
+    )
+
+
+def _messages(arrivals: DataFrame) -> DataFrame:
+    """Returns what the arrivals of each message add up to."""
+    doubtful = F.col("assumed") | F.col("accepted").isNull()
+    firm = F.col("accepted") & ~F.col("assumed")
+    out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~F.col("assumed")
+    place = F.struct("replay_order", "session_id", "destination_queue", "label", "key")
+    return arrivals.groupBy(*_KEY).agg(
+        F.count(F.lit(1)).alias("arrivals"),
+        F.count_if(~F.col("accepted")).alias("refusals"),
+        F.min("captured_at").alias("first_seen_at"),
+        F.max("captured_at").alias("last_seen_at"),
+        F.min(F.when(F.col("accepted"), F.col("captured_at"))).alias("accepted_at"),
+        F.min_by(place, "replay_order").alias("first"),
+        F.max_by(place, "replay_order").alias("last"),
+        F.min(F.when(firm, F.struct("replay_order", "key"))).alias("accepted_as"),
+        F.min(F.when(out_of_order, F.col("replay_order"))).alias("first_refusal"),
+        F.coalesce(F.max(doubtful), F.lit(False)).alias("doubtful"),
+        F.coalesce(F.max(doubtful & F.coalesce("accepted", F.lit(True))), F.lit(False)).alias("doubtfully_accepted"),
+        F.max(doubtful & F.col("covered_at").isNotNull()).alias("covered"),
+        F.min(F.col("verdict") == Verdict.DUPLICATE.value).alias("only_duplicates"),
+        F.max(F.col("evidence") == Evidence.CONFIRMED.value).alias("confirmed"),
+        F.min(F.when(F.col("evidence") == Evidence.CONTRADICTED.value, F.col("key"))).alias("contradicted_key"),
+        F.max("final_ack_class").alias("final_ack_class"),
+    )
+
+
+def _with_slot(messages: DataFrame) -> DataFrame:
+    """Adds what the messages of a slot have in common: how many, and which of them was accepted."""
+    slot = Window.partitionBy(*SPAN, "number")
+    return messages.select(
+        "*",
+        F.count(F.lit(1)).over(slot).alias("in_slot"),
+        F.min("accepted_as").over(slot).alias("slot_accepted"),
+        F.max("doubtfully_accepted").over(slot).alias("slot_doubtful"),
+    )
+
+
+def _with_last_refusal(judged: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Adds `missed`: whether missing bytes may hold an arrival of the message that was accepted before it was passed.
+
+    These are bytes between its last refusal before the passing and the passing; without a refusal before the passing,
+    between what set the state before the passing and the passing, or all bytes where that state was assumed.
+    """
+    refusals = arrivals.where(~F.col("accepted")).select(
+        *_KEY, F.col("replay_order").alias("refused_order"), F.col("missing_runs").alias("refused_missing")
+    )
+    same = F.lit(True)
+    for name in _KEY:
+        same = same & F.col(f"m.{name}").eqNullSafe(F.col(f"r.{name}"))
+    before = same & (F.col("r.refused_order") < F.col("m.passed_by.replay_order"))
+    last = (
+        judged.alias("m")
+        .join(refusals.alias("r"), before)
+        .groupBy(*(F.col(f"m.{name}") for name in _KEY))
+        .agg(F.max_by("refused_missing", "refused_order").alias("missing_at_refusal"))
+    )
+    passing = F.col("passed_by")
+    missed = F.when(
+        F.col("missing_at_refusal").isNotNull(), passing["missing_runs"] > F.col("missing_at_refusal")
+    ).otherwise(passing["behind_gap"] | passing["doubtful"])
+    return judged.join(last, list(_KEY), "left").withColumn("missed", F.coalesce(missed, F.lit(False)))
+
+
+def _outcome() -> Column:
+    """Applies the rules in their order; the first that holds gives the outcome.
+
+    Where the rules leave a choice, the outcome claims less. A refused message that its own FinalAck says was in its
+    queue is `contradicted`. An OrderAck does not decide between two messages of one slot. A message with an arrival
+    that was not judged, or on an assumed state, and without a firm acceptance or an acknowledgment is `unknown`, and so
+    is one above a state that is assumed, one of a slot that may have been accepted with another message, and one that
+    was only ever rejected as a duplicate.
+    """
+    accepted, number = F.col("accepted_as").isNotNull(), F.col("number")
+    final = F.coalesce("final_ack_class", F.lit(0))
+    was_queued, is_negative = final.bitwiseAND(QUEUED) != 0, final.bitwiseAND(NEGATIVE) != 0
+    refused = ~accepted & ~F.col("doubtful") & ~F.col("only_duplicates")
+    elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
+    reached = (F.col("sequence") < F.col("state_sequence")) | (
+        (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
+    )
+    open_slot = ~F.col("slot_doubtful")
+    return (
+        F.when(
+            F.col("contradicted_key").isNotNull() | (was_queued & (refused | (elsewhere & ~F.col("doubtful")))),
+            Outcome.CONTRADICTED.value,
+        )
+        .when(is_negative & ~was_queued, Outcome.REFUSED_FOR_CAUSE.value)
+        .when(accepted & F.col("twice"), Outcome.DELIVERED_TWICE.value)
+        .when(is_negative & was_queued, Outcome.NOT_READ.value)
+        .when(accepted & (F.col("first_refusal") < F.col("accepted_as.replay_order")), Outcome.DELIVERED_AFTER_REFUSAL.value)
+        .when(accepted, Outcome.DELIVERED.value)
+        .when(
+            F.col("doubtful") & (was_queued | (F.col("covered") & (F.col("in_slot") == 1))),
+            Outcome.DELIVERED_BY_ACKNOWLEDGMENT.value,
+        )
+        .when(elsewhere, Outcome.DISPLACED.value)
+        .when(
+            F.col("only_duplicates") & open_slot & (was_queued | (F.col("confirmed") & (F.col("in_slot") == 1))),
+            Outcome.DELIVERED_BEFORE_CAPTURE.value,
+        )
+        .when(~refused | ~open_slot, Outcome.UNKNOWN.value)
+        .when(~reached & F.col("state_assumed"), Outcome.UNKNOWN.value)
+        .when(~reached, Outcome.PENDING.value)
+        .when(F.col("missed"), Outcome.UNKNOWN.value)
+        .when(F.col("gap_begins") < number, Outcome.GIVEN_UP.value)
+        .otherwise(Outcome.PASSED_BY.value)
+    )
+
+
+def _delivered_by() -> Column:
+    """Names what proves that a message was delivered; null for one that is not known to be."""
+    outcome, final = F.col("outcome"), F.coalesce("final_ack_class", F.lit(0))
+    by_order_ack = outcome.isin(Outcome.DELIVERED_BY_ACKNOWLEDGMENT.value, Outcome.DELIVERED_BEFORE_CAPTURE.value)
+    by_acceptance = outcome.isin(
+        *(
+            one.value
+            for one in (
+                Outcome.DELIVERED_TWICE,
+                Outcome.NOT_READ,
+                Outcome.DELIVERED_AFTER_REFUSAL,
+                Outcome.DELIVERED,
+            )
+        )
+    )
+    return (
+        F.when(by_acceptance & F.col("accepted_as").isNotNull(), DeliveredBy.ACCEPTED.value)
+        .when((by_acceptance | by_order_ack) & (final.bitwiseAND(QUEUED) != 0), DeliveredBy.FINAL_ACK.value)
+        .when(by_order_ack, DeliveredBy.ORDER_ACK.value)
+    )

@@ -1,0 +1,103 @@
+"""Decides the outcome of the numbers of which no message was seen."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.outcomes.slots import SPAN
+from schemas.outcomes import LONGEST_RUN, Outcome
+
+
+def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
+    """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
+
+    That is the number after the state where the scope began in the sequence; the first number seen (or a lower one that
+    the state reached later) where the state was then unknown, or only assumed; and 1 for every other sequence that is later than the state was when it began.
+    """
+    first = F.struct("number", "before", "accepted", "assumed")
+    unknown = F.col("first.before").isNull() | F.col("first.accepted").isNull()
+    later = F.col("first.before").isNull() | (F.col("sequence") > F.col("first.before.sequence"))
+    return (
+        arrivals.groupBy(*SPAN)
+        .agg(
+            F.min_by(first, "replay_order").alias("first"),
+            F.min(F.when(F.col("moves"), F.col("number"))).alias("first_reached"),
+        )
+        .join(states, "scope_key")
+        .withColumn(
+            "due",
+            F.when(F.col("sequence") == F.col("opening_sequence"), F.col("opening_number") + 1)
+            .when(later & (unknown | F.col("first.assumed")), F.least("first.number", "first_reached"))
+            .when(later, F.lit(1).cast("long")),
+        )
+        .where(F.col("due").isNotNull())
+        .select(*SPAN, "due")
+    )
+
+
+def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
+    """Returns one row per number that no message had and that was skipped or sent, with columns as `message_outcomes`.
+
+    A run of more than LONGEST_RUN numbers with one outcome has one row. Where the rules leave a choice, the outcome
+    claims less: a number is `unknown` that came to lie at or below the state behind missing bytes or on an assumed
+    state, that lies above a state which is assumed, or that is neither skipped nor sent, yet lies between the first
+    number due and the state.
+    """
+    reached = (F.col("sequence") < F.col("state_sequence")) | (
+        (F.col("sequence") == F.col("state_sequence")) & (F.col("low") - 1 <= F.col("state_number"))
+    )
+    begins, ends = F.coalesce(F.col("seen_to"), F.lit(0).cast("long")) + 1, F.col("low") - 1
+    skipped_from = F.greatest(F.col("skipped_by.low") + 1, begins)
+    unskipped_to = F.least(ends, F.col("skipped_by.low"))
+    sent_to = F.coalesce("sent_to", F.lit(0).cast("long"))
+    in_doubt = F.col("passed_by").isNull() | F.col("passed_by.behind_gap") | F.col("passed_by.doubtful")
+    sent = (
+        F.when(reached & in_doubt, Outcome.UNKNOWN.value)
+        .when(reached, Outcome.NEVER_SEEN.value)
+        .when(F.col("state_assumed"), Outcome.UNKNOWN.value)
+        .otherwise(Outcome.AWAITED.value)
+    )
+    of_state = reached & (F.col("sequence") == F.col("state_sequence"))
+    first_sent = F.greatest("begins", "due")
+
+    def run(outcome: Column, since: Column, until: Column) -> Column:
+        return F.struct(outcome.alias("outcome"), since.alias("since"), until.alias("until"))
+
+    runs = F.array(
+        run(F.lit(Outcome.EXPIRED_UNSEEN.value), F.when(F.col("skipped_by").isNotNull(), skipped_from), ends),
+        run(sent, F.when(F.col("due").isNotNull(), first_sent), F.least(unskipped_to, sent_to)),
+        run(
+            F.lit(Outcome.UNKNOWN.value),
+            F.when(F.col("due").isNotNull() & of_state, F.greatest(first_sent, sent_to + 1)),
+            unskipped_to,
+        ),
+    )
+    length = F.col("run.until") - F.col("run.since") + 1
+    long = length > LONGEST_RUN
+    each = F.sequence("run.since", F.when(long, F.col("run.since")).otherwise(F.col("run.until")))
+    is_expired = F.col("run.outcome") == Outcome.EXPIRED_UNSEEN.value
+    shown = F.when(is_expired, F.struct("skipped_by.session_id", "skipped_by.destination_queue", "skipped_by.key"))
+    first = F.struct("first.session_id", "first.destination_queue", "first.key")
+    decided = F.when(~is_expired, F.col("passed_by.key"))
+    return (
+        spans.where(F.col("low") > F.coalesce(F.col("seen_to"), F.lit(0)) + 1)
+        .join(states, "scope_key")
+        .join(due, list(SPAN), "left")
+        .withColumn("begins", begins)
+        .withColumn("run", F.explode(runs))
+        .where(F.col("run.since") <= F.col("run.until"))
+        .withColumn("shown", F.coalesce(shown, first))
+        .withColumn("decided", decided)
+        .withColumn("numbers", F.when(long, length).otherwise(F.lit(1).cast("long")))
+        .select(
+            *SPAN,
+            F.explode(each).alias("number"),
+            "numbers",
+            "shown.session_id",
+            "shown.destination_queue",
+            "run.outcome",
+            F.array_distinct(F.array_compact(F.array("shown.key", "decided"))).alias("witness"),
+            F.lit(0).cast("long").alias("arrivals"),
+            F.lit(0).cast("long").alias("refusals"),
+            F.lit(False).alias("stuck"),
+        )
+    )

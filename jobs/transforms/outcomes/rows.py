@@ -1,0 +1,148 @@
+"""Puts the table `outcomes` together, and counts every outcome per sequence and session."""
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import columns_of, null, signed, unsigned
+from jobs.transforms.outcomes.slots import SPAN
+from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
+from schemas.replay import Reading
+
+_COUNTED = tuple(count_column(outcome) for outcome in Outcome)
+_SENTENCES: Mapping[Outcome, str] = {
+    Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
+    "known.",
+    Outcome.REFUSED_FOR_CAUSE: "A FinalAck of class {class} says that the message never reached its queue.",
+    Outcome.DELIVERED_TWICE: "The message was accepted more than once.",
+    Outcome.NOT_READ: "The message reached its queue, and a FinalAck of class {class} says that it left it unread.",
+    Outcome.DELIVERED_AFTER_REFUSAL: "The message was refused as out of order, and accepted when it came again.",
+    Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "The captures do not tell whether this arrival was accepted, but {proof} says "
+    "that the receiver has the message.",
+    Outcome.DISPLACED: "The message was never accepted, because another message with its sequence number was.",
+    Outcome.DELIVERED_BEFORE_CAPTURE: "Only resends of the message were captured, and {proof} says that the receiver "
+    "has it.",
+    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender then skipped its number.",
+    Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
+    "accepted any more.",
+    Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.",
+    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
+    Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
+    "sent, or was withdrawn.",
+    Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
+    "went on beyond it.",
+    Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
+    "waits for it.",
+}
+
+
+def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
+    """Returns the rows of OUTCOMES, and those of `delivered` messages besides, with `lost` and `explanation`."""
+    rows = messages.unionByName(numbers, allowMissingColumns=True)
+    outcome = F.col("outcome")
+    lost = F.when(~outcome.isin(*(one.value for one in LOSS_UNKNOWN)), outcome.isin(*(one.value for one in LOST)))
+    source = F.coalesce("source_queue_manager", F.element_at(F.split("scope_key", " "), _source_word()))
+    return (
+        rows.withColumn("source_queue_manager", source)
+        .withColumn("tx_sequence_id", unsigned(F.col("sequence")))
+        .withColumn("tx_sequence_number", F.col("number"))
+        .withColumn("lost", lost)
+        .withColumn("explanation", _explanation())
+        .select(columns_of(OUTCOMES))
+    )
+
+
+def _source_word() -> Column:
+    """Returns the place of the original sender's GUID in a scope's key."""
+    return F.when(F.col("scope_key").startswith("queue "), 2).otherwise(3)
+
+
+def _explanation() -> Column:
+    """Returns the outcome in one sentence, of a run of numbers with its last number."""
+    named = F.concat(F.lit("0x"), F.lpad(F.hex("final_ack_class"), 4, "0"))
+    proof = F.when(F.col("delivered_by") == DeliveredBy.FINAL_ACK.value, "a FinalAck").otherwise("an OrderAck")
+    sentence: Column = null("string")
+    for outcome, words in _SENTENCES.items():
+        sentence = F.when(F.col("outcome") == outcome.value, words).otherwise(sentence)
+    sentence = F.replace(sentence, F.lit("{class}"), F.coalesce(named, F.lit("unknown")))
+    sentence = F.replace(sentence, F.lit("{proof}"), proof)
+    again = F.when(F.col("stuck"), F.lit(" It was refused each time that it was resent.")).otherwise("")
+    last = F.col("number") + F.col("numbers") - 1
+    run = F.when(
+        F.col("numbers") > 1,
+        F.concat(F.lit(" This holds for "), "numbers", F.lit(" numbers, from "), "number", F.lit(" to "), last, F.lit(".")),
+    ).otherwise("")
+    return F.coalesce(F.concat(sentence, again, run), F.lit("The message was accepted."))
+
+
+def plain_arrivals(verdicts: DataFrame, arrivals: DataFrame) -> DataFrame:
+    """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
+    counts = (
+        verdicts.select("scope_key", signed(F.col("tx_sequence_id")).alias("sequence"), "session_id", F.lit(1).alias("n")),
+        arrivals.select(*SPAN, "session_id", F.lit(-1).alias("n")),
+    )
+    summed = (rows.groupBy(*SPAN, "session_id").agg(F.sum("n").alias("n")) for rows in counts)
+    return (
+        reduce(DataFrame.unionByName, summed).groupBy(*SPAN, "session_id").agg(F.sum("n").alias("plain")).where("plain > 0")
+    )
+
+
+def count_outcomes(plain: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """Returns per `scope_key`, `tx_sequence_id` and `session_id` the count of each outcome and `delivered_arrivals`."""
+    delivered = F.col("outcome") == Outcome.DELIVERED.value
+    rows = outcomes.groupBy("scope_key", "tx_sequence_id", "session_id").agg(
+        *(
+            F.sum(F.when(F.col("outcome") == outcome.value, F.col("numbers")).otherwise(0)).alias(count_column(outcome))
+            for outcome in Outcome
+        ),
+        F.sum(F.when(delivered, F.col("arrivals")).otherwise(0)).alias("delivered_arrivals"),
+    )
+    zero = F.lit(0).cast("long")
+    counted = plain.select(
+        "scope_key",
+        unsigned(F.col("sequence")).alias("tx_sequence_id"),
+        "session_id",
+        *(F.col("plain").alias(name) for name in (Outcome.DELIVERED.value, "delivered_arrivals")),
+        *(zero.alias(name) for name in _COUNTED if name != Outcome.DELIVERED.value),
+    )
+    return add_up(rows.unionByName(counted), "scope_key", "tx_sequence_id", "session_id")
+
+
+def add_up(counts: DataFrame, *key: str) -> DataFrame:
+    """Returns the counts of `count_outcomes` by a key of fewer columns."""
+    return counts.groupBy(*key).agg(*(F.sum(name).alias(name) for name in (*_COUNTED, "delivered_arrivals")))
+
+
+def count_slots(
+    plain: DataFrame, arrivals: DataFrame, states: DataFrame, due: DataFrame, *, reading: Reading
+) -> DataFrame:
+    """Returns `scope_key`, `tx_sequence_id`, `slots` and `slots_seen` of the sequence that a scope's state is in.
+
+    These are the slots from the first number due up to the state; each has a message or a number's outcome. Under the
+    literal reading, where the state falls, there is no row.
+    """
+    of_state = states.select(
+        "scope_key", F.col("state_sequence").alias("sequence"), "state_number", F.lit(reading.value).alias("reading")
+    ).join(due, list(SPAN))
+    plain = plain.groupBy(*SPAN).agg(F.sum("plain").alias("seen"))
+    unusual = (
+        arrivals.select(*SPAN, "number")
+        .distinct()
+        .join(of_state, list(SPAN))
+        .where((F.col("number") >= F.col("due")) & (F.col("number") <= F.col("state_number")))
+        .groupBy(*SPAN)
+        .agg(F.count(F.lit(1)).alias("seen"))
+    )
+    seen = plain.unionByName(unusual).groupBy(*SPAN).agg(F.sum("seen").alias("slots_seen"))
+    return (
+        of_state.where(F.col("reading") == Reading.CONFORMANT.value)
+        .join(seen, list(SPAN), "left")
+        .select(
+            "scope_key",
+            unsigned(F.col("sequence")).alias("tx_sequence_id"),
+            F.greatest(F.col("state_number") - F.col("due") + 1, F.lit(0)).alias("slots"),
+            F.coalesce("slots_seen", F.lit(0)).alias("slots_seen"),
+        )
+    )

@@ -1,0 +1,196 @@
+"""Finds the arrivals that need a closer look, and the slots of each sequence that they leave open.
+
+A *slot* is (scope, sequence, number). Most arrivals are *plain*: accepted in order, once, with the predecessor that the
+state names. Two plain arrivals in a row need no row of their own: the state before the next other arrival says how far
+they went. So windows run over the other arrivals, and their cost follows disorder.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import BEFORE, row_key, signed
+from schemas.replay import Evidence, Reading, Verdict
+
+SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
+MESSAGE = ("source_queue_manager", "message_id", "content_hash")
+SPAN = ("scope_key", "sequence")
+NEGATIVE = 0x8000
+"""Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
+QUEUED = 0x4000
+"""Bit of the classes of messages that were in their queue."""
+
+
+def accepted_twice(verdicts: DataFrame) -> DataFrame:
+    """Returns the MESSAGE keys that were accepted more than once, over all scopes; verdicts on an assumed state aside.
+
+    The hashes stand for the names, so that one narrow shuffle of all accepted messages suffices.
+    """
+    accepted = verdicts.where(F.col("accepted") & ~F.col("assumed"))
+    repeated = (
+        accepted.select(F.xxhash64(*MESSAGE).alias("message_no"))
+        .groupBy("message_no")
+        .agg(F.count(F.lit(1)).alias("times"))
+        .where("times > 1")
+        .select("message_no")
+    )
+    return (
+        accepted.withColumn("message_no", F.xxhash64(*MESSAGE))
+        .join(repeated, "message_no", "left_semi")
+        .groupBy(*MESSAGE)
+        .agg(F.count(F.lit(1)).alias("times"))
+        .where("times > 1")
+        .select(*MESSAGE)
+    )
+
+
+def unusual_slots(verdicts: DataFrame, twice: DataFrame) -> DataFrame:
+    """Returns the SLOTs with an arrival that is not plain, or with a message of `accepted_twice`."""
+    number, previous = F.col("tx_sequence_number"), F.col("previous_tx_sequence_number")
+    plain = (
+        (F.col("verdict") == Verdict.IN_ORDER.value)
+        & (F.col("replay_order") > 1)
+        & (previous > 0)
+        & (previous == number - 1)
+        & ~F.col("assumed")
+        & (F.col("evidence") != Evidence.CONTRADICTED.value)
+        & (F.coalesce("final_ack_class", F.lit(0)).bitwiseAND(NEGATIVE) == 0)
+    )
+    repeated = verdicts.join(twice, list(MESSAGE), "left_semi")
+    return verdicts.where(~plain).select(*SLOT).unionByName(repeated.select(*SLOT)).distinct()
+
+
+def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, *, reading: Reading) -> DataFrame:
+    """Returns all arrivals in the `unusual_slots`, with their SPAN, `number`, `previous`, state before and after."""
+    moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
+    incoming = F.struct(
+        signed(F.col("incoming_tx_sequence_id")).alias("sequence"),
+        F.col("incoming_tx_sequence_number").alias("number"),
+    )
+    own = F.struct(signed(F.col("tx_sequence_id")).alias("sequence"), F.col("tx_sequence_number").alias("number"))
+    return verdicts.join(slots, list(SLOT), "left_semi").select(
+        "scope_key",
+        own["sequence"].alias("sequence"),
+        own["number"].alias("number"),
+        F.col("previous_tx_sequence_number").alias("previous"),
+        *MESSAGE,
+        *("session_id", "destination_queue", "label", "captured_at", "replay_order", "accepted", "verdict"),
+        *("gap_size", "evidence", "final_ack_class", "covered_at", "assumed", "missing_runs", "behind_gap"),
+        F.when(F.col("incoming_tx_sequence_number").isNotNull(), incoming).alias("before"),
+        F.when(moves, own).otherwise(incoming).alias("after"),
+        moves.alias("moves"),
+        row_key().alias("key"),
+    )
+
+
+def scope_states(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
+    """Returns per `scope_key` where its receiver stood: before the first arrival (`opening`), and after the last.
+
+    `state` is that after the last arrival; `state_assumed` says that it rests on an unknown arrival which no OrderAck
+    ever covered.
+    """
+    moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
+    own, before = (
+        F.struct(sequence.alias("sequence"), number.alias("number"))
+        for sequence, number in (
+            (F.col("tx_sequence_id"), F.col("tx_sequence_number")),
+            (F.col("incoming_tx_sequence_id"), F.col("incoming_tx_sequence_number")),
+        )
+    )
+    from_zero = F.col("accepted") & (F.col("previous_tx_sequence_number") == 0)
+    unknown = F.when(F.col("accepted").isNull(), F.struct("replay_order", "covered_at"))
+    doubtful = (F.col("last_unknown.replay_order") > F.coalesce("last_from_zero", F.lit(-1))) & F.col(
+        "last_unknown.covered_at"
+    ).isNull()
+    return (
+        verdicts.groupBy("scope_key")
+        .agg(
+            F.max_by(F.when(moves, own).otherwise(before), "replay_order").alias("state"),
+            F.min_by(before, "replay_order").alias("opening"),
+            F.max(unknown).alias("last_unknown"),
+            F.max(F.when(from_zero, F.col("replay_order"))).alias("last_from_zero"),
+        )
+        .select(
+            "scope_key",
+            signed(F.col("state.sequence")).alias("state_sequence"),
+            F.col("state.number").alias("state_number"),
+            F.coalesce(doubtful, F.lit(False)).alias("state_assumed"),
+            signed(F.col("opening.sequence")).alias("opening_sequence"),
+            F.col("opening.number").alias("opening_number"),
+        )
+    )
+
+
+def counted_gap_begins() -> Column:
+    """Returns the number below an arrival's counted gap, which ends at its own number; null where it has none.
+
+    A gap is counted only where the state before it is known, and not assumed.
+    """
+    known = F.col("before").isNotNull() & ~F.col("assumed")
+    same = F.col("before.sequence") == F.col("sequence")
+    return F.when(
+        known & (F.col("verdict") == Verdict.GAP_EXPIRED.value),
+        F.when(same, F.col("before.number")).otherwise(F.lit(0).cast("long")),
+    )
+
+
+def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
+    """Returns the runs of numbers that were seen, `low` to `high`, per SPAN: each unusual slot, and plain runs.
+
+    Of each: `seen_to`, the highest number seen below it; `skipped_by`, with the number `low` above which its sender
+    skipped all of the numbers right below the run; `gap_begins`, the same of counted gaps that lie around the run;
+    `passed_by`, the first arrival after which the state had reached the run; `sent_to`, the highest previous number of
+    the sequence; and `first`, the first arrival in a slot. A previous number that is not below the number says nothing.
+    """
+    said = F.when((F.col("previous") != 0) & (F.col("previous") < F.col("number")), F.col("previous"))
+    place = ("session_id", "destination_queue", "key")
+    below = F.least(said, F.col("gap_begins"))
+    rank = ("replay_order", "missing_runs", "behind_gap", "doubtful", "key")
+    slots = (
+        arrivals.withColumn("gap_begins", counted_gap_begins())
+        .withColumn("doubtful", F.col("assumed") | F.col("accepted").isNull())
+        .groupBy(*SPAN, F.col("number").alias("low"), F.col("number").alias("high"))
+        .agg(
+            F.min(F.when(F.col("moves"), F.struct(*rank))).alias("passing"),
+            F.min(F.when(below.isNotNull(), F.struct(below.alias("low"), "replay_order", *place))).alias("skipping"),
+            F.min("gap_begins").alias("gap_begins_here"),
+            F.max(said).alias("previous"),
+            F.min(F.struct("replay_order", *place)).alias("first"),
+        )
+    )
+    seen = slots.unionByName(_plain_runs(arrivals, states), allowMissingColumns=True)
+    upwards = Window.partitionBy(*SPAN).orderBy("low")
+    downwards = Window.partitionBy(*SPAN).orderBy(F.desc("low"))
+    down_scope = Window.partitionBy("scope_key").orderBy(F.desc("sequence"), F.desc("low"))
+    so_far = (Window.unboundedPreceding, Window.currentRow)
+    return seen.select(
+        *(*SPAN, "low", "high", "first"),
+        F.max("high").over(upwards.rowsBetween(*BEFORE)).alias("seen_to"),
+        F.min("skipping").over(downwards.rangeBetween(*so_far)).alias("skipped_by"),
+        F.min("gap_begins_here").over(downwards.rangeBetween(*BEFORE)).alias("gap_begins"),
+        F.min("passing").over(down_scope.rangeBetween(*so_far)).alias("passed_by"),
+        F.max("previous").over(Window.partitionBy(*SPAN)).alias("sent_to"),
+    )
+
+
+def _plain_runs(arrivals: DataFrame, states: DataFrame) -> DataFrame:
+    """Returns SPAN, `low`, `high` and `previous` (the last one) of the plain arrivals between two unusual ones.
+
+    The state before an arrival, or the scope's last, says how far they went beyond the state that they began at.
+    """
+    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
+    following = F.lead("before").over(in_scope)
+    last = F.lead(F.lit(1)).over(in_scope).isNull()
+    stood = F.struct(F.col("state_sequence").alias("sequence"), F.col("state_number").alias("number"))
+    return (
+        arrivals.select("scope_key", "after", following.alias("following"), last.alias("last"))
+        .join(states, "scope_key")
+        .withColumn("reached", F.when(F.col("last"), stood).otherwise(F.col("following")))
+        .where((F.col("reached.sequence") == F.col("after.sequence")) & (F.col("reached.number") > F.col("after.number")))
+        .select(
+            "scope_key",
+            F.col("after.sequence").alias("sequence"),
+            (F.col("after.number") + 1).alias("low"),
+            F.col("reached.number").alias("high"),
+            (F.col("reached.number") - 1).alias("previous"),
+        )
+    )

@@ -1,0 +1,140 @@
+"""The table `outcomes`: what became of each transactional message, and of each number that was never seen.
+
+The outcomes stand in the order of the rules: the first whose condition holds is a message's outcome.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from pyspark.sql.types import ArrayType
+
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
+
+
+class Outcome(StrEnum):
+    """What became of a message at its final destination."""
+
+    CONTRADICTED = "contradicted"
+    REFUSED_FOR_CAUSE = "refused_for_cause"
+    DELIVERED_TWICE = "delivered_twice"
+    NOT_READ = "not_read"
+    DELIVERED_AFTER_REFUSAL = "delivered_after_refusal"
+    DELIVERED = "delivered"
+    DELIVERED_BY_ACKNOWLEDGMENT = "delivered_by_acknowledgment"
+    DISPLACED = "displaced"
+    DELIVERED_BEFORE_CAPTURE = "delivered_before_capture"
+    GIVEN_UP = "given_up"
+    PASSED_BY = "passed_by"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+    EXPIRED_UNSEEN = "expired_unseen"
+    NEVER_SEEN = "never_seen"
+    AWAITED = "awaited"
+
+
+class DeliveredBy(StrEnum):
+    """What proves that a message was delivered."""
+
+    ACCEPTED = "accepted"
+    ORDER_ACK = "order_ack"
+    FINAL_ACK = "final_ack"
+
+
+LOST = (Outcome.DISPLACED, Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, Outcome.REFUSED_FOR_CAUSE)
+"""The outcomes that count as lost, in the order of the headline."""
+LOSS_UNKNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
+"""The outcomes of which `lost` is null."""
+LONGEST_RUN = 1_000
+"""So many numbers never seen, one after the other and with one outcome, have a row each; more have one row."""
+
+_MEANING = {
+    Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
+    Outcome.REFUSED_FOR_CAUSE: "that a FinalAck says never reached their queue",
+    Outcome.DELIVERED_TWICE: "accepted more than once, over all scopes",
+    Outcome.NOT_READ: "that a FinalAck says left their queue unread",
+    Outcome.DELIVERED_AFTER_REFUSAL: "accepted after an arrival of theirs was refused as out of order",
+    Outcome.DELIVERED: "accepted, with nothing else to tell",
+    Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "that only an acknowledgment proves to be delivered",
+    Outcome.DISPLACED: "never accepted, because another message has their number",
+    Outcome.DELIVERED_BEFORE_CAPTURE: "that came again after a delivery that no capture holds",
+    Outcome.GIVEN_UP: "refused, then skipped by their sender",
+    Outcome.PASSED_BY: "refused, then overtaken for good by what came later",
+    Outcome.PENDING: "refused, above the receiver's state: a predecessor is still missing",
+    Outcome.UNKNOWN: "of which the captures do not tell",
+    Outcome.EXPIRED_UNSEEN: "never seen, that their sender skipped",
+    Outcome.NEVER_SEEN: "sent but never seen, at or below the receiver's state",
+    Outcome.AWAITED: "sent but never seen, above the receiver's state",
+}
+
+
+def count_column(outcome: Outcome) -> str:
+    """Names the column that counts an outcome; `unknown` counts a verdict already."""
+    return "unknown_outcome" if outcome is Outcome.UNKNOWN else outcome.value
+
+
+OUTCOME_COUNTS: Sequence[Column] = tuple(
+    Column(count_column(outcome), LONG, f"Messages {_MEANING[outcome]}.", nullable=False) for outcome in Outcome
+)
+
+OUTCOMES = Table(
+    "outcomes",
+    "One row per transactional message that was not plainly delivered, and per number that was never seen.",
+    ("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
+    (
+        Column(
+            "scope_key",
+            STRING,
+            "What the replayed state belongs to; its first word is the scope.",
+            nullable=False,
+        ),
+        Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),
+        Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False),
+        Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),
+        Column("content_hash", LONG, "Hash of the content, as in verdicts; null for a number never seen."),
+        Column(
+            "numbers",
+            LONG,
+            f"1; for a run of more than {LONGEST_RUN:,} numbers never seen, which have one row from tx_sequence_number "
+            "on, how many they are.",
+            nullable=False,
+        ),
+        Column(
+            "session_id",
+            STRING,
+            "Session of the first arrival; for a number never seen, of the message that shows it.",
+            nullable=False,
+        ),
+        Column("destination_queue", STRING, "Format name of the destination queue, of the same message."),
+        Column("label", STRING, "The message's label; null for a number never seen."),
+        Column("outcome", STRING, "What became of it.", nullable=False, values=tuple(Outcome)),
+        Column(
+            "lost",
+            BOOL,
+            "Whether it is lost for good; false also while it is not yet decided (pending, awaited), null when the "
+            "captures do not tell.",
+        ),
+        Column("stuck", BOOL, "Pending, and the same message was refused again.", nullable=False),
+        Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
+        Column("refusals", LONG, "Times that it was refused.", nullable=False),
+        Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
+        Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
+        Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
+        Column(
+            "delivered_by",
+            STRING,
+            "What proves that it was delivered; null when nothing does.",
+            values=tuple(DeliveredBy),
+        ),
+        Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
+        Column(
+            "witness",
+            ArrayType(STRING, containsNull=False),
+            "First arrival, the arrival that decided, and the message that displaced, passed or skipped it, as "
+            "stream_id@stream_offset.",
+            nullable=False,
+        ),
+        Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
+    ),
+    sought=("session_id", "destination_queue", "outcome", "first_seen_at"),
+)
