@@ -136,5 +136,4 @@ OUTCOMES = Table(
         ),
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),
-    sought=("session_id", "destination_queue", "outcome", "first_seen_at"),
 )

@@ -143,7 +143,10 @@ def _outcome() -> Column:
         .when(is_negative & ~was_queued, Outcome.REFUSED_FOR_CAUSE.value)
         .when(accepted & F.col("twice"), Outcome.DELIVERED_TWICE.value)
         .when(is_negative & was_queued, Outcome.NOT_READ.value)
-        .when(accepted & (F.col("first_refusal") < F.col("accepted_as.replay_order")), Outcome.DELIVERED_AFTER_REFUSAL.value)
+        .when(
+            accepted & (F.col("first_refusal") < F.col("accepted_as.replay_order")),
+            Outcome.DELIVERED_AFTER_REFUSAL.value,
+        )
         .when(accepted, Outcome.DELIVERED.value)
         .when(
             F.col("doubtful") & (was_queued | (F.col("covered") & (F.col("in_slot") == 1))),

@@ -10,8 +10,9 @@ from schemas.outcomes import LONGEST_RUN, Outcome
 def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
 
-    That is the number after the state where the scope began in the sequence; the first number seen (or a lower one that
-    the state reached later) where the state was then unknown, or only assumed; and 1 for every other sequence that is later than the state was when it began.
+    That is the number after the state where the scope began in the sequence. Where the state was then unknown or only
+    assumed, it is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence
+    that is later than the state was when the sequence began.
     """
     first = F.struct("number", "before", "accepted", "assumed")
     unknown = F.col("first.before").isNull() | F.col("first.accepted").isNull()
@@ -37,6 +38,7 @@ def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
 def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
     """Returns one row per number that no message had and that was skipped or sent, with columns as `message_outcomes`.
 
+    What lies at or below the state that a scope began at was delivered or expired earlier, and has no row.
     A run of more than LONGEST_RUN numbers with one outcome has one row. Where the rules leave a choice, the outcome
     claims less: a number is `unknown` that came to lie at or below the state behind missing bytes or on an assumed
     state, that lies above a state which is assumed, or that is neither skipped nor sent, yet lies between the first
@@ -45,8 +47,9 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     reached = (F.col("sequence") < F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (F.col("low") - 1 <= F.col("state_number"))
     )
-    begins, ends = F.coalesce(F.col("seen_to"), F.lit(0).cast("long")) + 1, F.col("low") - 1
-    skipped_from = F.greatest(F.col("skipped_by.low") + 1, begins)
+    opening = F.when(F.col("sequence") == F.col("opening_sequence"), F.col("opening_number"))
+    ends = F.col("low") - 1
+    skipped_from = F.greatest(F.col("skipped_by.low") + 1, F.col("begins"))
     unskipped_to = F.least(ends, F.col("skipped_by.low"))
     sent_to = F.coalesce("sent_to", F.lit(0).cast("long"))
     in_doubt = F.col("passed_by").isNull() | F.col("passed_by.behind_gap") | F.col("passed_by.doubtful")
@@ -82,7 +85,7 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
         spans.where(F.col("low") > F.coalesce(F.col("seen_to"), F.lit(0)) + 1)
         .join(states, "scope_key")
         .join(due, list(SPAN), "left")
-        .withColumn("begins", begins)
+        .withColumn("begins", F.greatest(F.coalesce("seen_to", F.lit(0).cast("long")), opening) + 1)
         .withColumn("run", F.explode(runs))
         .where(F.col("run.since") <= F.col("run.until"))
         .withColumn("shown", F.coalesce(shown, first))

@@ -72,7 +72,9 @@ def _explanation() -> Column:
     last = F.col("number") + F.col("numbers") - 1
     run = F.when(
         F.col("numbers") > 1,
-        F.concat(F.lit(" This holds for "), "numbers", F.lit(" numbers, from "), "number", F.lit(" to "), last, F.lit(".")),
+        F.concat(
+            F.lit(" This holds for "), "numbers", F.lit(" numbers, from "), "number", F.lit(" to "), last, F.lit(".")
+        ),
     ).otherwise("")
     return F.coalesce(F.concat(sentence, again, run), F.lit("The message was accepted."))
 
@@ -80,12 +82,17 @@ def _explanation() -> Column:
 def plain_arrivals(verdicts: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
     counts = (
-        verdicts.select("scope_key", signed(F.col("tx_sequence_id")).alias("sequence"), "session_id", F.lit(1).alias("n")),
+        verdicts.select(
+            "scope_key", signed(F.col("tx_sequence_id")).alias("sequence"), "session_id", F.lit(1).alias("n")
+        ),
         arrivals.select(*SPAN, "session_id", F.lit(-1).alias("n")),
     )
     summed = (rows.groupBy(*SPAN, "session_id").agg(F.sum("n").alias("n")) for rows in counts)
     return (
-        reduce(DataFrame.unionByName, summed).groupBy(*SPAN, "session_id").agg(F.sum("n").alias("plain")).where("plain > 0")
+        reduce(DataFrame.unionByName, summed)
+        .groupBy(*SPAN, "session_id")
+        .agg(F.sum("n").alias("plain"))
+        .where("plain > 0")
     )
 
 
@@ -118,7 +125,7 @@ def add_up(counts: DataFrame, *key: str) -> DataFrame:
 def count_slots(
     plain: DataFrame, arrivals: DataFrame, states: DataFrame, due: DataFrame, *, reading: Reading
 ) -> DataFrame:
-    """Returns `scope_key`, `tx_sequence_id`, `slots` and `slots_seen` of the sequence that a scope's state is in.
+    """Returns `scope_key`, `tx_sequence_id`, `first_due`, `slots` and `slots_seen` of each scope's last sequence.
 
     These are the slots from the first number due up to the state; each has a message or a number's outcome. Under the
     literal reading, where the state falls, there is no row.
@@ -142,6 +149,7 @@ def count_slots(
         .select(
             "scope_key",
             unsigned(F.col("sequence")).alias("tx_sequence_id"),
+            F.col("due").alias("first_due"),
             F.greatest(F.col("state_number") - F.col("due") + 1, F.lit(0)).alias("slots"),
             F.coalesce("slots_seen", F.lit(0)).alias("slots_seen"),
         )

@@ -185,7 +185,9 @@ def _plain_runs(arrivals: DataFrame, states: DataFrame) -> DataFrame:
         arrivals.select("scope_key", "after", following.alias("following"), last.alias("last"))
         .join(states, "scope_key")
         .withColumn("reached", F.when(F.col("last"), stood).otherwise(F.col("following")))
-        .where((F.col("reached.sequence") == F.col("after.sequence")) & (F.col("reached.number") > F.col("after.number")))
+        .where(
+            (F.col("reached.sequence") == F.col("after.sequence")) & (F.col("reached.number") > F.col("after.number"))
+        )
         .select(
             "scope_key",
             F.col("after.sequence").alias("sequence"),

@@ -1,0 +1,181 @@
+"""What became of each message: on Spark against the second computation, and named scenes of each outcome.
+
+`python tests/test_outcomes.py 1000000` makes as many messages as asked, and prints the outcomes that differ.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import plain_outcomes
+import pytest
+from plain_outcomes import Message, Row, Run
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+from replay_tables import Tables, checkpoint, replay
+from test_agreement import night
+
+from jobs.app.spark_session import open_session
+from jobs.transforms.outcomes.derive import Outcomes, derive_outcomes
+from schemas.outcomes import Outcome, count_column
+from schemas.replay import Reading
+
+READ = (
+    *("scope_key", "source_queue_manager", "message_id", "content_hash", "tx_sequence_id", "tx_sequence_number"),
+    *("previous_tx_sequence_number", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+    *("accepted", "verdict", "evidence", "final_ack_class", "covered_at", "captured_at", "assumed"),
+    *("missing_runs", "behind_gap", "session_id", "stream_id", "stream_offset"),
+)
+Found = tuple[dict[Message, str], set[Run]]
+
+
+def eventful(rng: random.Random, messages: int) -> Tables:
+    """A night of `test_agreement` in which messages change their identity at times, and some have FinalAcks."""
+    tables = night(rng, messages)
+    streams = {row["stream_id"]: row for row in tables.rows["streams"]}
+    for row in tables.rows["messages"]:
+        source, number = row["source_queue_manager"], row["tx_sequence_number"]
+        identity = row["tx_sequence_id"] * 31 + number
+        other = rng.choice([1, 2]) if rng.random() < 0.1 else 0
+        row["message_id"] = f"{source}\\{(identity + other) % (1 << 32)}"
+        row["label"] = rng.choice(["a", "a", "a", "b"]) if rng.random() < 0.1 else "a"
+        if rng.random() < 0.06 and row["captured_ns"] is not None:
+            back = f"{streams[row['stream_id']]['connection_id']}<"
+            tables.ack(
+                back, row["captured_ns"] + rng.choice([0, 5_000, 10**10]), (row["tx_sequence_id"], number),
+                ack_type="final_ack", source_guid=source, source_queue_manager=f"r{row['stream_id'].split('-')[0]}",
+                message_class=rng.choice([0x4000, 0x8000, 0x8002, 0xC000, 0xC002]),
+                acknowledged_message_id=row["message_id"],
+            )  # fmt: skip
+    return tables
+
+
+def rows_of(verdicts: DataFrame) -> list[Row]:
+    """The verdicts as the second computation reads them."""
+    columns = [F.col(c).cast("string").alias(c) if c.endswith("sequence_id") else F.col(c) for c in READ]
+    return verdicts.select(*columns).toArrow().to_pylist()  # type: ignore[no-any-return]
+
+
+def derived(verdicts: DataFrame, reading: Reading = Reading.CONFORMANT) -> Outcomes:
+    """The outcomes on Spark."""
+    return derive_outcomes(verdicts, reading=reading, settle=checkpoint)
+
+
+def on_spark(found: Outcomes) -> Found:
+    """Outcomes on Spark in the form of the second computation."""
+    messages: dict[Message, str] = {}
+    runs: list[Run] = []
+    for row in (
+        found.outcomes.withColumn("tx_sequence_id", F.col("tx_sequence_id").cast("string")).toArrow().to_pylist()
+    ):
+        slot = row["scope_key"], int(row["tx_sequence_id"]), row["tx_sequence_number"]
+        if row["message_id"] is None:
+            runs.append((*slot[:2], row["outcome"], slot[2], slot[2] + row["numbers"] - 1))
+        else:
+            messages[*slot, row["message_id"], row["content_hash"]] = row["outcome"]
+    return messages, plain_outcomes.joined(runs)
+
+
+def disagreements(rows: list[Row], found: Found, *, literal: bool) -> Iterator[tuple[Any, ...]]:
+    """Where the two computations differ; a message that only the second names must be plainly delivered."""
+    expected, expected_runs = plain_outcomes.outcomes(rows, literal=literal)
+    messages, runs = found
+    for key in expected.keys() | messages.keys():
+        if messages.get(key, "delivered") != expected.get(key):
+            yield key, messages.get(key), expected.get(key)
+    yield from ((*run, "on Spark alone") for run in runs - expected_runs)
+    yield from ((*run, "not on Spark") for run in expected_runs - runs)
+
+
+def law_broken(rows: list[Row], found: Outcomes) -> Iterator[tuple[Any, ...]]:
+    """Scopes whose arrivals or slots do not add up."""
+    expected = Counter(row["scope_key"] for row in rows)
+    counted: Counter[str] = Counter()
+    slots = {(row["scope_key"], int(row["tx_sequence_id"])): row for row in found.slots.collect()}
+    unseen: Counter[tuple[str, int]] = Counter()
+    for row in found.outcomes.collect():
+        key, number = (row["scope_key"], int(row["tx_sequence_id"])), row["tx_sequence_number"]
+        if row["outcome"] != Outcome.DELIVERED:
+            counted[row["scope_key"]] += row["arrivals"]
+        due = slots.get(key)
+        if row["message_id"] is None and due and due["first_due"] <= number < due["first_due"] + due["slots"]:
+            unseen[key] += row["numbers"]
+    for row in found.counts.collect():
+        counted[row["scope_key"]] += row["delivered_arrivals"]
+    yield from ((key, counted[key], expected[key]) for key in expected if counted[key] != expected[key])
+    for key, row in slots.items():
+        if row["slots"] != row["slots_seen"] + unseen[key]:
+            yield (*key, row["slots"], row["slots_seen"], unseen[key])
+
+
+@pytest.fixture(scope="module")
+def verdicts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    tables = eventful(random.Random(5), 10_000)
+    return replay(tables.on(spark, tmp_path_factory.mktemp("night")))
+
+
+def test_two_computations_agree(verdicts: DataFrame) -> None:
+    rows, found = rows_of(verdicts), derived(verdicts)
+    assert list(disagreements(rows, on_spark(found), literal=False))[:3] == []
+    assert list(law_broken(rows, found))[:3] == []
+    given = Counter(on_spark(found)[0].values()) + Counter(run[2] for run in on_spark(found)[1])
+    assert set(given) == set(Outcome)
+
+
+def test_counts_are_those_of_all_messages_and_numbers(verdicts: DataFrame) -> None:
+    messages, runs = plain_outcomes.outcomes(rows_of(verdicts))
+    expected = Counter(messages.values())
+    for *_, outcome, first, last in runs:
+        expected[outcome] += last - first + 1
+    counts = derived(verdicts).counts.agg(*(F.sum(count_column(one)).alias(one.value) for one in Outcome)).collect()[0]
+    assert counts.asDict() == dict(expected)
+
+
+def test_verdicts_on_an_assumed_state_are_marked(verdicts: DataFrame) -> None:
+    for rows in plain_outcomes.scopes_of(rows_of(verdicts)).values():
+        ordered = sorted(rows, key=lambda row: row["replay_order"])
+        covers = {row["covered_at"] for row in ordered if row["accepted"] is None}
+        for row, expected in zip(ordered, plain_outcomes.assumed(ordered), strict=True):
+            assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
+
+
+def test_two_computations_agree_on_the_literal_reading(spark: SparkSession, tmp_path: Path) -> None:
+    tables = eventful(random.Random(6), 3_000)
+    result = replay(tables.on(spark, tmp_path), reading=Reading.LITERAL)
+    found = on_spark(derived(result, Reading.LITERAL))
+    assert list(disagreements(rows_of(result), found, literal=True))[:3] == []
+
+
+def main() -> None:
+    """Hold the two computations to each other on as many messages as are asked for, in nights of 100,000."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("messages", type=int)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--night", type=int, default=100_000, help="messages of one night")
+    asked = parser.parse_args()
+    spark = open_session("outcomes")
+    begun, judged, wrong = time.monotonic(), 0, 0
+    for seed in range(asked.first, asked.first + -(-asked.messages // asked.night)):
+        tables = eventful(random.Random(seed), min(asked.night, asked.messages))
+        judged += len(tables.rows["messages"])
+        for reading in Reading:
+            with TemporaryDirectory() as folder:
+                result = replay(tables.on(spark, Path(folder)), reading=reading)
+                rows, found = rows_of(result), derived(result, reading)
+                differing = list(disagreements(rows, on_spark(found), literal=reading is Reading.LITERAL))
+                differing += law_broken(rows, found)
+                spark.catalog.clearCache()
+            wrong += len(differing)
+            print(f"seed {seed}, {reading}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
+    print(f"{judged} messages, {wrong} differ, {time.monotonic() - begun:.0f} s")  # noqa: T201
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
