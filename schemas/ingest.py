@@ -283,22 +283,31 @@ class Law(StrEnum):
     RECORDS = "records"
     BYTES = "bytes"
     PACKETS = "packets"
+    ARRIVALS = "arrivals"
+    SLOTS = "slots"
 
 
 BOOKS = Table(
     "books",
-    "One row per conservation law and capture or stream. A run with an unbalanced row fails.",
-    ("law", "capture_id", "stream_id"),
+    "One row per conservation law and capture, stream or scope. A run with an unbalanced row fails.",
+    ("law", "capture_id", "stream_id", "scope_key"),
     (
         Column("law", STRING, "Conservation law.", nullable=False, values=tuple(Law)),
         Column("capture_id", STRING, "For records: the capture."),
         Column("stream_id", STRING, "For bytes and packets: the stream."),
-        Column("left_side", LONG, "Records read, bytes recovered or packets framed.", nullable=False),
+        Column("scope_key", STRING, "For arrivals and slots: the scope."),
+        Column(
+            "left_side",
+            LONG,
+            "Records read; bytes recovered; packets framed; verdicts; slots from the first number due up to the state.",
+            nullable=False,
+        ),
         Column(
             "right_side",
             LONG,
             "MSMQ segments + other traffic + quarantined records; bytes in packets + quarantined bytes; "
-            "messages + acks + handshakes + session acks + quarantined packets.",
+            "messages + acks + handshakes + session acks + quarantined packets; arrivals of the messages of all "
+            "outcomes; slots seen + numbers of outcomes without a message.",
             nullable=False,
         ),
         Column("balanced", BOOL, "Both sides are equal.", nullable=False),

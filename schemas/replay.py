@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pyspark.sql.types import ArrayType
 
+from schemas.outcomes import OUTCOME_COUNTS
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
 
@@ -252,7 +253,22 @@ SEQUENCES = Table(
         _SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *_COUNTS,
-        Column("expired", LONG, "Numbers that expired before they were sent.", nullable=False),
+        *OUTCOME_COUNTS,
+        Column("delivered_arrivals", LONG, "Arrivals of its messages with the outcome delivered.", nullable=False),
+        Column(
+            "first_due",
+            LONG,
+            "First number that its scope had to see; null unless the scope's state is in this sequence, and under the "
+            "literal reading.",
+        ),
+        Column("slots", LONG, "Slots from first_due up to the state; null as first_due."),
+        Column("slots_seen", LONG, "Those of them that a message was seen with; null as first_due."),
+        Column(
+            "expired",
+            LONG,
+            "Numbers that its arrivals were accepted over, from a known state: their sender skipped them.",
+            nullable=False,
+        ),
         Column("first_number", U32, "Lowest TxSequenceNumber seen.", nullable=False),
         Column("last_number", U32, "Highest TxSequenceNumber seen.", nullable=False),
         Column("last_accepted_number", U32, "Highest TxSequenceNumber accepted; null for none."),
@@ -311,6 +327,7 @@ SESSIONS = Table(
         Column("transactional", LONG, "Transactional ones among them.", nullable=False),
         Column("passing_through", LONG, "Transactional ones for another queue manager.", nullable=False),
         *_COUNTS,
+        *OUTCOME_COUNTS,
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
         Column(
             "byte_coverage",

@@ -11,6 +11,7 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
+from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SENDERS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
@@ -31,6 +32,7 @@ TABLES: tuple[Table, ...] = (
     ENDS,
     SENDERS,
     VERDICTS,
+    OUTCOMES,
     SEQUENCES,
     STATES,
     SESSIONS,

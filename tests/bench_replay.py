@@ -22,6 +22,7 @@ from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.outcomes.rows import Outcomes
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
@@ -242,11 +243,16 @@ class Bench:
             return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {messages / cost.cpu_s:,.0f} | {plan} |"
 
         given: list[ReplayInputs] = []
+        derived: list[Outcomes] = []
 
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
             given.append(step.read_inputs(*read))
             return given[0].fingerprint_senders("")
+
+        def outcomes() -> DataFrame:
+            derived.append(step.derive_outcomes(result["verdicts"]))
+            return derived[0].rows
 
         def found() -> DataFrame:
             acks = pair_acks(tables["acks"], ends, result["verdicts"])
@@ -264,10 +270,13 @@ class Bench:
                 [
                     write("senders", senders),
                     write("verdicts", lambda: step.judge_messages(given[0])),
-                    write("sequences", lambda: summarize_sequences(result["verdicts"])),
+                    write("outcomes", outcomes),
+                    write("sequences", lambda: summarize_sequences(result["verdicts"], derived[0])),
                     write(
                         "sessions",
-                        lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, result["verdicts"]),
+                        lambda: summarize_sessions(
+                            tables["messages"], ends, gaps, quarantine, result["verdicts"], derived[0]
+                        ),
                     ),
                     write("transactions", lambda: assemble_transactions(result["verdicts"])),
                     write("findings", found),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from jobs.steps.replay import judge_messages, materialize, read_inputs
+from jobs.steps.replay import derive_outcomes, judge_messages, materialize, read_inputs
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -142,14 +142,17 @@ def states_after(
 def summarize(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
     """Returns SESSIONS of a replay."""
     tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
-    return summarize_sessions(*tables, result, scope=scope)  # type: ignore[arg-type, misc]
+    return summarize_sessions(*tables, result, derive_outcomes(result), scope=scope)  # type: ignore[arg-type, call-arg, misc]
 
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """Returns FINDINGS of a replay."""
     acks = pair_acks(inputs["acks"], inputs["ends"], result)
     unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-    summaries = materialize(summarize_sequences(result)), materialize(assemble_transactions(result))
+    summaries = (
+        materialize(summarize_sequences(result, derive_outcomes(result))),
+        materialize(assemble_transactions(result)),
+    )
     concerned = materialize(concerned_messages(result, watched_sessions(inputs["ends"], unread, acks)))
     return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned)
 

@@ -18,11 +18,12 @@ import pytest
 from plain_outcomes import Message, Row, Run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from replay_tables import Tables, checkpoint, replay
+from replay_tables import Tables, replay
 from test_agreement import night
 
 from jobs.app.spark_session import open_session
-from jobs.transforms.outcomes.derive import Outcomes, derive_outcomes
+from jobs.steps.replay import derive_outcomes
+from jobs.transforms.outcomes.rows import Outcomes
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Reading
 
@@ -62,18 +63,11 @@ def rows_of(verdicts: DataFrame) -> list[Row]:
     return verdicts.select(*columns).toArrow().to_pylist()  # type: ignore[no-any-return]
 
 
-def derived(verdicts: DataFrame, reading: Reading = Reading.CONFORMANT) -> Outcomes:
-    """The outcomes on Spark."""
-    return derive_outcomes(verdicts, reading=reading, settle=checkpoint)
-
-
 def on_spark(found: Outcomes) -> Found:
     """Outcomes on Spark in the form of the second computation."""
     messages: dict[Message, str] = {}
     runs: list[Run] = []
-    for row in (
-        found.outcomes.withColumn("tx_sequence_id", F.col("tx_sequence_id").cast("string")).toArrow().to_pylist()
-    ):
+    for row in found.rows.withColumn("tx_sequence_id", F.col("tx_sequence_id").cast("string")).toArrow().to_pylist():
         slot = row["scope_key"], int(row["tx_sequence_id"]), row["tx_sequence_number"]
         if row["message_id"] is None:
             runs.append((*slot[:2], row["outcome"], slot[2], slot[2] + row["numbers"] - 1))
@@ -99,7 +93,7 @@ def law_broken(rows: list[Row], found: Outcomes) -> Iterator[tuple[Any, ...]]:
     counted: Counter[str] = Counter()
     slots = {(row["scope_key"], int(row["tx_sequence_id"])): row for row in found.slots.collect()}
     unseen: Counter[tuple[str, int]] = Counter()
-    for row in found.outcomes.collect():
+    for row in found.rows.collect():
         key, number = (row["scope_key"], int(row["tx_sequence_id"])), row["tx_sequence_number"]
         if row["outcome"] != Outcome.DELIVERED:
             counted[row["scope_key"]] += row["arrivals"]
@@ -121,7 +115,7 @@ def verdicts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> D
 
 
 def test_two_computations_agree(verdicts: DataFrame) -> None:
-    rows, found = rows_of(verdicts), derived(verdicts)
+    rows, found = rows_of(verdicts), derive_outcomes(verdicts)
     assert list(disagreements(rows, on_spark(found), literal=False))[:3] == []
     assert list(law_broken(rows, found))[:3] == []
     given = Counter(on_spark(found)[0].values()) + Counter(run[2] for run in on_spark(found)[1])
@@ -133,7 +127,11 @@ def test_counts_are_those_of_all_messages_and_numbers(verdicts: DataFrame) -> No
     expected = Counter(messages.values())
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1
-    counts = derived(verdicts).counts.agg(*(F.sum(count_column(one)).alias(one.value) for one in Outcome)).collect()[0]
+    counts = (
+        derive_outcomes(verdicts)
+        .counts.agg(*(F.sum(count_column(one)).alias(one.value) for one in Outcome))
+        .collect()[0]
+    )
     assert counts.asDict() == dict(expected)
 
 
@@ -148,7 +146,7 @@ def test_verdicts_on_an_assumed_state_are_marked(verdicts: DataFrame) -> None:
 def test_two_computations_agree_on_the_literal_reading(spark: SparkSession, tmp_path: Path) -> None:
     tables = eventful(random.Random(6), 3_000)
     result = replay(tables.on(spark, tmp_path), reading=Reading.LITERAL)
-    found = on_spark(derived(result, Reading.LITERAL))
+    found = on_spark(derive_outcomes(result, reading=Reading.LITERAL))
     assert list(disagreements(rows_of(result), found, literal=True))[:3] == []
 
 
@@ -167,7 +165,7 @@ def main() -> None:
         for reading in Reading:
             with TemporaryDirectory() as folder:
                 result = replay(tables.on(spark, Path(folder)), reading=reading)
-                rows, found = rows_of(result), derived(result, reading)
+                rows, found = rows_of(result), derive_outcomes(result, reading=reading)
                 differing = list(disagreements(rows, on_spark(found), literal=reading is Reading.LITERAL))
                 differing += law_broken(rows, found)
                 spark.catalog.clearCache()

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from replay_tables import NULL, T0, Tables, fates, replay, summarize
 
+from jobs.steps.replay import derive_outcomes
 from jobs.transforms.expressions import timestamp
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
@@ -392,6 +393,6 @@ def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     rows = ((S1, 1, 0), (S1, 1, 0), (S1, 3, 2), (S1, 4, 3), (S2, 2, 0))
     stream = Stream([(T0 + i, *row) for i, row in enumerate(rows)])
     result = replay(tables_of([History([stream])]).on(spark, tmp_path))
-    first, second = summarize_sequences(result).orderBy("tx_sequence_id").collect()
+    first, second = summarize_sequences(result, derive_outcomes(result)).orderBy("tx_sequence_id").collect()
     assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
     assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)

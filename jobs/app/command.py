@@ -58,7 +58,12 @@ def _first_line(error: Exception) -> str:
 def _exit_code(summary: Summary, config: Config) -> int:
     if summary.get("books", {}).get("unbalanced"):
         return 1
-    return FAIL_ON_MATCHED if any(summary.get("verdicts", {}).get(verdict) for verdict in config.fail_on) else 0
+    found = {
+        name for kind in ("verdicts", "findings", "severities") for name, many in summary.get(kind, {}).items() if many
+    }
+    found |= {name for name in ("lost", "stuck") if summary.get(name)}
+    found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
+    return FAIL_ON_MATCHED if found.intersection(config.fail_on) else 0
 
 
 def _for_people(summary: Summary, indent: str = "") -> str:

@@ -15,10 +15,12 @@ from typing import Any, Self
 
 from jobs.app.errors import UsageError
 from schemas.ingest import Bodies
-from schemas.replay import Reading, Scope, Verdict
+from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
+FAIL_ON = tuple(dict.fromkeys(map(str, ("lost", "stuck", "unknown", *Verdict, *FindingKind, *Severity))))
+"""What `fail_on` may name."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
 NO_FLAG = "names_key"
@@ -77,8 +79,9 @@ class Config:
     )
     fail_on: tuple[str, ...] = _option(
         (),
-        "exit with 3 when the run found one of these verdicts, comma separated",
-        choices=tuple(Verdict),
+        "exit with 3 when the run found one of these: lost, stuck, unknown, a verdict, a finding kind or a severity, "
+        "comma separated",
+        choices=FAIL_ON,
         metavar="LIST",
     )
 

@@ -1,14 +1,12 @@
 """Runs ingest, decode, replay and report in order."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from pyspark.sql import SparkSession
 
 from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size, open_session
 from jobs.steps import decode, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps.summary import captured_bytes, summary
@@ -25,7 +23,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
         with codegen_for_size(spark, captured_bytes(held)):
             decode.step(held, config)
             lock.end_step()
-            run_in_parallel((partial(reconcile.step, held), partial(replay.step, held, config)))
+            reconcile.step(held)
+            replay.step(held, config)
             found = summary(held)
             report.step(held, config)
         place = report.destination(held, config)

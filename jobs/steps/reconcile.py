@@ -24,7 +24,7 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = INGESTED + DECODED_TABL
         if len(tables) > len(INGESTED):
             decoded = [warehouse.read(table) for table in DECODED_TABLES]
             rows = rows.unionAll(books.balance_packets(packets, decoded, quarantine))
-            where = "true"
+            where = f"law IN ('{Law.RECORDS}', '{Law.BYTES}', '{Law.PACKETS}')"
         warehouse.replace(BOOKS, rows, where)
         progress(f"books: wrote {BOOKS.name}")
 

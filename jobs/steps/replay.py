@@ -17,7 +17,18 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse
 from jobs.steps.summary import captured_bytes, replay_summary
+from jobs.transforms.books import balance_arrivals, balance_slots
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.outcomes.messages import message_outcomes
+from jobs.transforms.outcomes.numbers import first_due, number_outcomes
+from jobs.transforms.outcomes.rows import (
+    Outcomes,
+    all_outcomes,
+    count_outcomes,
+    count_slots,
+    plain_arrivals,
+)
+from jobs.transforms.outcomes.slots import accepted_twice, scope_states, spans, unusual_arrivals, unusual_slots
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -35,8 +46,9 @@ from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import BOOKS, QUARANTINE, STREAM_GAPS, STREAMS, Law
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import (
     ENDS,
     FINDINGS,
@@ -51,7 +63,7 @@ from schemas.replay import (
 )
 
 SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
-TABLES = (ENDS, SENDERS, VERDICTS, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
+TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -66,6 +78,21 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def materialize(rows: DataFrame) -> DataFrame:
     """Checkpoints rows that several stages read: as one plan, they would be planned and computed for each reader."""
     return broadcast_if_small(checkpoint(rows))
+
+
+def derive_outcomes(verdicts: DataFrame, *, reading: Reading = Reading.CONFORMANT) -> Outcomes:
+    """Returns the outcomes of the messages in VERDICTS, and what they add up to."""
+    twice = materialize(accepted_twice(verdicts))
+    slots = materialize(unusual_slots(verdicts, twice))
+    arrivals = materialize(unusual_arrivals(verdicts, slots, reading=reading))
+    states = materialize(scope_states(verdicts, reading=reading))
+    seen = materialize(spans(arrivals, states))
+    due = materialize(first_due(arrivals, states))
+    messages = message_outcomes(arrivals, seen, states, twice)
+    rows = materialize(all_outcomes(messages, number_outcomes(seen, states, due)))
+    plain = materialize(plain_arrivals(verdicts, arrivals))
+    counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due, reading=reading)
+    return Outcomes(rows, materialize(counts), materialize(due_slots))
 
 
 def read_inputs(
@@ -149,18 +176,26 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
+        outcomes = derive_outcomes(verdicts, reading=reading)
         transactions = assemble_transactions(kept.others(verdicts)).unionByName(kept.transactions)
         run_in_parallel(
             partial(warehouse.replace, table, rows)
             for table, rows in (
                 (ENDS, peers),
-                (SEQUENCES, summarize_sequences(verdicts)),
+                (OUTCOMES, outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)),
+                (SEQUENCES, summarize_sequences(verdicts, outcomes)),
                 (STATES, summarize_states(verdicts, states, reading=reading)),
-                (SESSIONS, summarize_sessions(messages, peers, stream_gaps, quarantine, verdicts, scope=scope)),
+                (
+                    SESSIONS,
+                    summarize_sessions(messages, peers, stream_gaps, quarantine, verdicts, outcomes, scope=scope),
+                ),
                 (TRANSACTIONS, transactions),
             )
         )
-        progress("replay: wrote ends, sequences, states, sessions, transactions")
+        rows = balance_arrivals(verdicts, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES))
+        rows = rows.unionByName(balance_slots(warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
+        warehouse.replace(BOOKS, rows, f"law IN ('{Law.ARRIVALS}', '{Law.SLOTS}')")
+        progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(acks, peers, verdicts)
         concerned = materialize(concerned_messages(verdicts, watched_sessions(peers, inputs.unread, paired)))

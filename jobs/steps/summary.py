@@ -6,10 +6,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.steps.headline import headline, lost_messages
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
-from schemas.replay import FINDINGS, VERDICTS
+from schemas.outcomes import OUTCOMES, Outcome, count_column
+from schemas.replay import FINDINGS, SESSIONS, VERDICTS, Severity, Verdict
 from schemas.table import Table
 
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
@@ -18,6 +20,7 @@ _DECODED = (
     *((table, "decoded_alone") for table in DECODED_TABLES),
 )
 _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
+_OUTCOMES = tuple(map(count_column, Outcome))
 _CAPTURES = _INGESTED[:1]
 
 Counts = dict[str, dict[str, int]]
@@ -44,15 +47,47 @@ def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
 
 
 def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Returns verdicts and findings by kind."""
-    return dict(_counts(warehouse, _REPLAYED))
+    """Returns verdicts, findings by kind, what became of the messages, and the books."""
+    counts = _counts(warehouse, (*_REPLAYED, (BOOKS, "balanced")))
+    books = {"books": _books(counts)}
+    return {table.name: counts[table.name] for table, _ in _REPLAYED} | outcome_summary(warehouse) | books
 
 
 def summary(warehouse: Warehouse) -> dict[str, Any]:
     """Returns all of these."""
     counts = _counts(warehouse, _CAPTURES + _DECODED + _REPLAYED)
     replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
-    return {"tables": warehouse.place, "captures": counts["captures"]} | _decoded(counts) | replayed
+    found = {"tables": warehouse.place, "captures": counts["captures"]} | _decoded(counts) | replayed
+    return found | outcome_summary(warehouse)
+
+
+def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
+    """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`."""
+    sessions = warehouse.read(SESSIONS).agg(
+        *(F.sum(name).alias(name) for name in (*_OUTCOMES, "transactional", "passing_through", "missing_bytes")),
+        F.sum(sum((F.col(verdict.value) for verdict in Verdict), F.lit(0))).alias("judged"),
+    )
+    stuck = warehouse.read(OUTCOMES).agg(F.count_if("stuck").alias("stuck"))
+    severities = warehouse.read(FINDINGS).agg(
+        *(F.count_if(F.col("severity") == severity.value).alias(severity.value) for severity in Severity)
+    )
+    row = sessions.crossJoin(stuck).crossJoin(severities).collect()[0].asDict()
+    row = {name: value or 0 for name, value in row.items()}
+    outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}
+    line = headline(
+        outcomes,
+        stuck=row["stuck"],
+        missing_bytes=row["missing_bytes"],
+        unjudged=row["transactional"] - row["passing_through"] - row["judged"],
+        errors=row[Severity.ERROR.value],
+    )
+    return {
+        "headline": line,
+        "outcomes": {name: count for name, count in outcomes.items() if count},
+        "lost": lost_messages(outcomes),
+        "stuck": row["stuck"],
+        "severities": {severity.value: row[severity.value] for severity in Severity if row[severity.value]},
+    }
 
 
 def _decoded(counts: Counts) -> dict[str, Any]:

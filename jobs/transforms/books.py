@@ -5,6 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.transforms.expressions import null
 from schemas.ingest import Law, Stage
 
 
@@ -46,11 +47,44 @@ def balance_packets(packets: DataFrame, decoded: list[DataFrame], quarantine: Da
     )
 
 
-def _law(law: Law, capture_id: Column, stream_id: Column) -> list[Column]:
+def balance_arrivals(verdicts: DataFrame, outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
+    """Returns BOOKS rows: verdicts = arrivals of the messages in `outcomes` and of delivered messages, per scope."""
+    parts = outcomes.select("scope_key", F.col("arrivals").alias("n")).unionByName(
+        sequences.select("scope_key", F.col("delivered_arrivals").alias("n"))
+    )
+    accounted = parts.groupBy("scope_key").agg(F.sum("n").alias("accounted"))
+    judged = verdicts.groupBy("scope_key").agg(F.count("*").alias("judged"))
+    return judged.join(accounted, "scope_key", "full").select(
+        *_law(Law.ARRIVALS, null("string"), null("string"), F.col("scope_key")),
+        *_sides(F.coalesce("judged", F.lit(0)), F.coalesce("accounted", F.lit(0))),
+    )
+
+
+def balance_slots(outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
+    """Returns BOOKS rows: slots up to the state = slots seen + numbers of outcomes without a message, per scope."""
+    key = ["scope_key", "tx_sequence_id"]
+    unseen = outcomes.where(F.col("message_id").isNull()).select(*key, "tx_sequence_number", "numbers")
+    number, due = F.col("tx_sequence_number"), F.col("first_due")
+    within = (number >= due) & (number < due + F.col("slots"))
+    return (
+        sequences.where(due.isNotNull())
+        .select(*key, "first_due", "slots", "slots_seen")
+        .join(unseen, key, "left")
+        .groupBy("scope_key", "slots", "slots_seen")
+        .agg(F.sum(F.when(within, F.col("numbers")).otherwise(0)).alias("unseen"))
+        .select(
+            *_law(Law.SLOTS, null("string"), null("string"), F.col("scope_key")),
+            *_sides(F.col("slots"), F.col("slots_seen") + F.col("unseen")),
+        )
+    )
+
+
+def _law(law: Law, capture_id: Column, stream_id: Column, scope_key: Column | None = None) -> list[Column]:
     return [
         F.lit(law.value).alias("law"),
         capture_id.cast("string").alias("capture_id"),
         stream_id.cast("string").alias("stream_id"),
+        (null("string") if scope_key is None else scope_key).alias("scope_key"),
     ]
 
 

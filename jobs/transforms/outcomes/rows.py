@@ -1,6 +1,7 @@
 """Puts the table `outcomes` together, and counts every outcome per sequence and session."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -36,6 +37,18 @@ _SENTENCES: Mapping[Outcome, str] = {
     Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
     "waits for it.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The outcomes of all messages, and what they add up to."""
+
+    rows: DataFrame
+    """Rows of OUTCOMES, and those of `delivered` messages that came more than once or with something unusual."""
+    counts: DataFrame
+    """`count_outcomes`."""
+    slots: DataFrame
+    """`count_slots`."""
 
 
 def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:

@@ -4,25 +4,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import columns_of, tx_sequence
+from jobs.transforms.outcomes.rows import Outcomes, add_up
 from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
 from schemas.replay import SEQUENCES, STATES, Reading
 
 
-def summarize_sequences(verdicts: DataFrame) -> DataFrame:
+def summarize_sequences(verdicts: DataFrame, outcomes: Outcomes) -> DataFrame:
     """Returns one row of SEQUENCES per scope and TxSequenceID."""
+    key = ["scope_key", "tx_sequence_id"]
     number = F.col("tx_sequence_number")
+    counted = F.col("incoming_tx_sequence_number").isNotNull() & ~F.col("assumed")
     return (
         verdicts.groupBy("scope_key", "tx_sequence_id", "source_queue_manager")
         .agg(
             F.count(F.lit(1)).alias("messages"),
             *verdict_counts(),
-            F.sum("gap_size").alias("expired"),
+            F.sum(F.when(counted, F.col("gap_size")).otherwise(0)).alias("expired"),
             F.min(number).alias("first_number"),
             F.max(number).alias("last_number"),
             F.max(F.when(F.col("accepted"), number)).alias("last_accepted_number"),
             *first_and_last_time(),
         )
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
+        .join(add_up(outcomes.counts, *key), key)
+        .join(outcomes.slots, key, "left")
         .select(columns_of(SEQUENCES))
     )
 

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import columns_of
+from jobs.transforms.outcomes.rows import Outcomes, add_up
 from jobs.transforms.replay.coverage import session_coverage
 from jobs.transforms.replay.peers import passes_through
 from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
@@ -16,6 +17,7 @@ def summarize_sessions(
     stream_gaps: DataFrame,
     quarantine: DataFrame,
     verdicts: DataFrame,
+    outcomes: Outcomes,
     *,
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
@@ -46,11 +48,19 @@ def summarize_sessions(
         F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
         F.count_if(explained.isin(Explains.LITERAL.value, Explains.BOTH.value)).alias("answers_literal"),
     )
-    counts = (*(verdict.value for verdict in Verdict), "answers", "answers_conformant", "answers_literal")
+    outcome_counts = add_up(outcomes.counts, "session_id").drop("delivered_arrivals")
+    counts = (
+        *outcome_counts.columns[1:],
+        *(verdict.value for verdict in Verdict),
+        "answers",
+        "answers_conformant",
+        "answers_literal",
+    )
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     return (
         carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")
         .join(judged, "session_id", "left")
+        .join(outcome_counts, "session_id", "left")
         .fillna(unjudged.value, subset=["replay_scope"])
         .fillna(0, subset=list(counts))
         .withColumn("reading_explained", _reading_explained())
