@@ -18,8 +18,9 @@ Run = tuple[str, int, str, int, int]
 
 
 def is_firm(row: Row) -> bool:
-    """Whether the verdict is one, and does not rest on an assumed state."""
-    return row["accepted"] is not None and not row["assumed"]
+    """Whether the verdict is one, and does not rest on an assumed state: from 0, every lower state accepts."""
+    from_zero = row["accepted"] and row["previous_tx_sequence_number"] == 0
+    return row["accepted"] is not None and (from_zero or not row["assumed"])
 
 
 def assumed(rows: Iterable[Row]) -> Iterator[bool]:

@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import plain_outcomes
 import pytest
 from plain_outcomes import Message, Row, Run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from replay_tables import Tables, replay
+from replay_tables import T0, Tables, replay
 from test_agreement import night
 
 from jobs.app.spark_session import open_session
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.outcomes.rows import Outcomes
-from schemas.outcomes import Outcome, count_column
+from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import Reading
 
 READ = (
@@ -106,6 +106,159 @@ def law_broken(rows: list[Row], found: Outcomes) -> Iterator[tuple[Any, ...]]:
     for key, row in slots.items():
         if row["slots"] != row["slots_seen"] + unseen[key]:
             yield (*key, row["slots"], row["slots_seen"], unseen[key])
+
+
+# --- scenes ---------------------------------------------------------------------------------------------------------
+
+GAP = "bytes are missing"
+FIRST = (1, 0)
+
+
+class Ack(NamedTuple):
+    """An OrderAck that names a number."""
+
+    number: int
+    sequence: int = 1
+
+
+class Final(NamedTuple):
+    """A FinalAck of a class for the message with a number."""
+
+    number: int
+    message_class: int
+    message: str = ""
+
+
+class Sent(NamedTuple):
+    """A message; `message` tells apart those that share a number."""
+
+    number: int
+    previous: int
+    sequence: int = 1
+    message: str = ""
+
+
+Event = Sent | Ack | Final | tuple[int, int] | str
+"""What happens on a connection, a second after the other; a pair is a message by number and previous number."""
+
+SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
+    "in order": ([FIRST, (2, 1), (3, 2)], {}),
+    "resent after delivery": ([FIRST, (2, 1), (2, 1)], {}),
+    "refused, then accepted": ([FIRST, (3, 2), (2, 1), (3, 2)], {3: "delivered_after_refusal"}),
+    "accepted, then resent": ([FIRST, (2, 1), (3, 2), (3, 2)], {}),
+    "pending": ([FIRST, (3, 2)], {2: "awaited", 3: "pending"}),
+    "stuck": ([FIRST, (3, 2), (3, 2)], {2: "awaited", 3: "pending"}),
+    "given up": ([FIRST, (3, 2), (4, 1)], {2: "expired_unseen", 3: "given_up"}),
+    "given up, or in the missing bytes": (
+        [FIRST, (3, 2), GAP, (4, 1)], {2: "expired_unseen", 3: "unknown", 4: "unknown"},
+    ),
+    "passed by": ([FIRST, (3, 2), Sent(1, 0, 2)], {2: "never_seen", 3: "passed_by"}),
+    "passed by, or in the missing bytes": ([FIRST, (3, 2), GAP, Sent(1, 0, 2)], {2: "unknown", 3: "unknown"}),
+    "expired unseen": ([FIRST, (4, 1)], {2: "expired_unseen", 3: "expired_unseen"}),
+    "expired or delivered earlier": ([(4, 0), (5, 4)], {}),
+    "skipped above the state": (
+        [FIRST, (5, 2)], {2: "awaited", 3: "expired_unseen", 4: "expired_unseen", 5: "pending"},
+    ),
+    "displaced": ([FIRST, (2, 1), Sent(2, 1, 1, "other")], {"2 other": "displaced"}),
+    "displaced before": ([FIRST, Sent(3, 2, 1, "other"), (2, 1), (3, 2)], {"3 other": "displaced"}),
+    "delivered twice": ([FIRST, (2, 1), Sent(1, 0, 2, "2")], {"2": "delivered_twice", "1 of 2": "delivered_twice"}),
+    "refused for cause": ([FIRST, (2, 1), Final(2, 0x8004)], {2: "refused_for_cause"}),
+    "not read": ([FIRST, (2, 1), Final(2, 0xC002)], {2: "not_read"}),
+    "read": ([FIRST, (2, 1), Final(2, 0x4000)], {}),
+    "another message's FinalAck": ([FIRST, (2, 1), Final(2, 0x8004, "other")], {}),
+    "refused, yet acknowledged": ([FIRST, (3, 2), Ack(3)], {2: "awaited", 3: "contradicted"}),
+    "no state yet": ([(5, 4)], {5: "unknown"}),
+    "no state yet, acknowledged": ([(5, 4), Ack(5)], {5: "delivered_by_acknowledgment"}),
+    "no state yet, received": ([(5, 4), Final(5, 0x4000)], {5: "delivered_by_acknowledgment"}),
+    "assumed": ([(7, 6), (8, 7), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
+    "assumed, then acknowledged": ([(7, 6), Ack(7), (8, 7)], {7: "delivered_by_acknowledgment"}),
+    "assumed, acknowledged below": ([(7, 6), Ack(6), (8, 7)], {7: "unknown", 8: "unknown"}),
+    "assumed, then set": ([(7, 6), Sent(1, 0, 2), Sent(2, 1, 2)], {7: "unknown"}),
+    "assumed above": ([(7, 6), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
+    "delivered before the capture": (
+        [(7, 6), Ack(7), (5, 4)], {7: "delivered_by_acknowledgment", 5: "delivered_before_capture"},
+    ),
+    "across missing bytes": ([FIRST, GAP, (4, 3)], {2: "unknown", 3: "unknown", 4: "unknown"}),
+    "across missing bytes, in order": ([FIRST, GAP, (2, 1)], {}),
+}  # fmt: skip
+
+
+def staged(tables: Tables) -> None:
+    """Put every scene on a connection of its own."""
+    for name, (events, _) in SCENES.items():
+        forth, back = f"{name}>", f"{name}<"
+        tables.stream(forth, f"ip-{name}", "ip-receiver")
+        tables.stream(back, "ip-receiver", f"ip-{name}")
+        tables.handshake(name, f"from {name}", f"to {name}")
+        for i, event in enumerate(events, 1):
+            ns = T0 + i * 1_000_000_000
+            source = f"from {name}"
+            if isinstance(event, str):
+                tables.rows["stream_gaps"].append({"stream_id": forth, "stream_offset": i * 10, "length": 1})
+            elif isinstance(event, Ack):
+                tables.ack(back, ns, (event.sequence, event.number), source_queue_manager=f"to {name}")
+            elif isinstance(event, Final):
+                tables.ack(
+                    back, ns, (1, event.number), ack_type="final_ack", source_guid=source,
+                    source_queue_manager=f"to {name}", message_class=event.message_class,
+                    acknowledged_message_id=f"{source}\\{event.message or event.number}",
+                )  # fmt: skip
+            else:
+                sent = event if isinstance(event, Sent) else Sent(*event)
+                message = (
+                    f"{sent.number} {sent.message}" if sent.message == "other" else sent.message or str(sent.number)
+                )
+                tables.message(
+                    (forth, i * 10), ns, (sent.sequence, sent.number, sent.previous), source_queue_manager=source,
+                    message_id=f"{source}\\{message}",
+                )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scenes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    """The rows of `outcomes` of all scenes."""
+    tables = Tables()
+    staged(tables)
+    found = derive_outcomes(replay(tables.on(spark, tmp_path_factory.mktemp("scenes"))))
+    return found.rows.where("outcome != 'delivered'").toArrow().to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_scene(scenes: list[Row], name: str) -> None:
+    found = sorted(
+        (row["tx_sequence_number"], row["outcome"]) for row in scenes if row["source_queue_manager"] == f"from {name}"
+    )
+    expected = SCENES[name][1]
+    assert found == sorted((int(str(key).split()[0]), outcome) for key, outcome in expected.items())
+
+
+def of(scenes: list[Row], name: str, number: int) -> Row:
+    """The row of a number in a scene."""
+    return next(
+        row for row in scenes if row["source_queue_manager"] == f"from {name}" and row["tx_sequence_number"] == number
+    )
+
+
+def test_only_a_message_refused_again_is_stuck(scenes: list[Row]) -> None:
+    assert of(scenes, "stuck", 3)["stuck"]
+    assert not of(scenes, "pending", 3)["stuck"]
+    assert [row["stuck"] for row in scenes if row["outcome"] != "pending"].count(True) == 0
+
+
+def test_witness_names_the_first_arrival_and_what_decided(scenes: list[Row]) -> None:
+    assert of(scenes, "given up", 3)["witness"] == ["given up>@20", "given up>@30"]
+    assert of(scenes, "displaced", 2)["witness"] == ["displaced>@30", "displaced>@20"]
+    assert of(scenes, "refused, then accepted", 3)["witness"] == [f"refused, then accepted>@{at}" for at in (20, 40)]
+    assert of(scenes, "expired unseen", 2)["witness"] == ["expired unseen>@20"]
+
+
+def test_lost_is_null_where_the_captures_do_not_tell(scenes: list[Row]) -> None:
+    lost = {row["outcome"]: row["lost"] for row in scenes}
+    assert {outcome for outcome, value in lost.items() if value is None} == {"contradicted", "unknown"}
+    assert {outcome for outcome, value in lost.items() if value} == set(LOST)
+
+
+# --- the two computations -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

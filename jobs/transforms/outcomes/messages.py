@@ -56,9 +56,9 @@ def message_outcomes(arrivals: DataFrame, spans: DataFrame, states: DataFrame, t
 
 def _messages(arrivals: DataFrame) -> DataFrame:
     """Returns what the arrivals of each message add up to."""
-    doubtful = F.col("assumed") | F.col("accepted").isNull()
-    firm = F.col("accepted") & ~F.col("assumed")
-    out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~F.col("assumed")
+    doubtful = F.col("doubtful")
+    firm = F.col("accepted") & ~doubtful
+    out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~doubtful
     place = F.struct("replay_order", "session_id", "destination_queue", "label", "key")
     return arrivals.groupBy(*_KEY).agg(
         F.count(F.lit(1)).alias("arrivals"),
@@ -113,7 +113,7 @@ def _with_last_refusal(judged: DataFrame, arrivals: DataFrame) -> DataFrame:
     passing = F.col("passed_by")
     missed = F.when(
         F.col("missing_at_refusal").isNotNull(), passing["missing_runs"] > F.col("missing_at_refusal")
-    ).otherwise(passing["behind_gap"] | passing["doubtful"])
+    ).otherwise(passing["behind_gap"] | passing["before_doubtful"])
     return judged.join(last, list(_KEY), "left").withColumn("missed", F.coalesce(missed, F.lit(False)))
 
 

@@ -52,7 +52,7 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     skipped_from = F.greatest(F.col("skipped_by.low") + 1, F.col("begins"))
     unskipped_to = F.least(ends, F.col("skipped_by.low"))
     sent_to = F.coalesce("sent_to", F.lit(0).cast("long"))
-    in_doubt = F.col("passed_by").isNull() | F.col("passed_by.behind_gap") | F.col("passed_by.doubtful")
+    in_doubt = F.col("passed_by").isNull() | F.col("passed_by.behind_gap") | F.col("passed_by.before_doubtful")
     sent = (
         F.when(reached & in_doubt, Outcome.UNKNOWN.value)
         .when(reached, Outcome.NEVER_SEEN.value)

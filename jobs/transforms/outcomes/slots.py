@@ -20,12 +20,21 @@ QUEUED = 0x4000
 """Bit of the classes of messages that were in their queue."""
 
 
+def _rests_on_assumption(previous: str) -> Column:
+    """Tells whether the verdict is unknown, or rests on an assumed state.
+
+    An accepted message with a previous number of 0 does not: such a message is accepted from any state below it.
+    """
+    from_zero = F.coalesce(F.col("accepted"), F.lit(False)) & (F.col(previous) == 0)
+    return F.col("accepted").isNull() | (F.col("assumed") & ~from_zero)
+
+
 def accepted_twice(verdicts: DataFrame) -> DataFrame:
     """Returns the MESSAGE keys that were accepted more than once, over all scopes; verdicts on an assumed state aside.
 
     The hashes stand for the names, so that one narrow shuffle of all accepted messages suffices.
     """
-    accepted = verdicts.where(F.col("accepted") & ~F.col("assumed"))
+    accepted = verdicts.where(F.col("accepted") & ~_rests_on_assumption("previous_tx_sequence_number"))
     repeated = (
         accepted.select(F.xxhash64(*MESSAGE).alias("message_no"))
         .groupBy("message_no")
@@ -74,6 +83,7 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, *, reading: Reading)
         F.col("previous_tx_sequence_number").alias("previous"),
         *MESSAGE,
         *("session_id", "destination_queue", "label", "captured_at", "replay_order", "accepted", "verdict"),
+        _rests_on_assumption("previous_tx_sequence_number").alias("doubtful"),
         *("gap_size", "evidence", "final_ack_class", "covered_at", "assumed", "missing_runs", "behind_gap"),
         F.when(F.col("incoming_tx_sequence_number").isNotNull(), incoming).alias("before"),
         F.when(moves, own).otherwise(incoming).alias("after"),
@@ -144,10 +154,10 @@ def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     said = F.when((F.col("previous") != 0) & (F.col("previous") < F.col("number")), F.col("previous"))
     place = ("session_id", "destination_queue", "key")
     below = F.least(said, F.col("gap_begins"))
-    rank = ("replay_order", "missing_runs", "behind_gap", "doubtful", "key")
+    rank = ("replay_order", "missing_runs", "behind_gap", "before_doubtful", "key")
     slots = (
         arrivals.withColumn("gap_begins", counted_gap_begins())
-        .withColumn("doubtful", F.col("assumed") | F.col("accepted").isNull())
+        .withColumn("before_doubtful", F.col("assumed") | F.col("accepted").isNull())
         .groupBy(*SPAN, F.col("number").alias("low"), F.col("number").alias("high"))
         .agg(
             F.min(F.when(F.col("moves"), F.struct(*rank))).alias("passing"),

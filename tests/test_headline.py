@@ -1,0 +1,43 @@
+"""The headline, from counts by outcome."""
+
+import pytest
+
+from jobs.steps.headline import headline
+from schemas.outcomes import Outcome
+
+
+def test_loss_comes_first_with_its_split() -> None:
+    counts: dict[str, int] = {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000}
+    assert headline(counts) == "85 messages were lost: 84 displaced, 1 passed by."
+
+
+def test_one_message() -> None:
+    assert headline({Outcome.NEVER_SEEN: 1}) == "1 message was lost: 1 never seen."
+
+
+def test_nothing_was_lost() -> None:
+    assert headline({Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1}) == "Nothing was lost."
+
+
+@pytest.mark.parametrize(
+    ("counts", "figures", "words"),
+    [
+        ({Outcome.UNKNOWN: 2}, {}, "2 unknown"),
+        ({Outcome.CONTRADICTED: 3}, {}, "3 contradicted by the receiver"),
+        ({}, {"missing_bytes": 1448}, "1,448 missing bytes"),
+        ({}, {"unjudged": 4}, "4 transactional messages not judged"),
+        ({}, {"errors": 1}, "1 finding that is an error"),
+    ],
+)
+def test_a_doubt_is_named_in_place_of_nothing_was_lost(
+    counts: dict[str, int], figures: dict[str, int], words: str
+) -> None:
+    assert headline(counts, **figures) == f"No loss was seen, but: {words}."
+
+
+def test_what_is_told_beside() -> None:
+    counts: dict[str, int] = {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
+    counts |= {Outcome.DELIVERED_AFTER_REFUSAL: 4}
+    assert headline(counts, stuck=1) == (
+        "Nothing was lost. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after refusal."
+    )
