@@ -162,6 +162,12 @@ STREAMS = Table(
         ),
         Column("recovered_bytes", LONG, "Bytes reassembled from the captures.", nullable=False),
         Column("missing_bytes", LONG, "Bytes known to be missing: the sum of stream_gaps.", nullable=False),
+        Column(
+            "acked_bytes",
+            LONG,
+            "Bytes from the stream's start that the receiver's TCP acknowledged; null when no acknowledgment was captured.",
+        ),
+        Column("closed", BOOL, "Its connection ended: by FIN on both sides, or by RST.", nullable=False),
         Column("conflict", BOOL, "Overlapping segments held different data.", nullable=False),
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Time of the first segment with data, UTC."),

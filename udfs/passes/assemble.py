@@ -19,7 +19,7 @@ from udfs.network.endpoints import unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
-from udfs.tcp.overlap import Piece, deliver, missing_at_end
+from udfs.tcp.overlap import Piece, acked_bytes, deliver, missing_at_end
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
@@ -236,6 +236,8 @@ class _Stream:
                 "initial_seq": None if side.isn is None else side.isn % (1 << 32),
                 "recovered_bytes": self._recovered,
                 "missing_bytes": missing + at_end,
+                "acked_bytes": acked_bytes(side),
+                "closed": self._connection.closed,
                 "conflict": side.conflict,
                 "mid_stream": side.isn is None,
                 "first_ns": None if self._last_ns == NO_TIME else self._first_ns,

@@ -90,6 +90,16 @@ def deliver(
     return pieces
 
 
+def acked_bytes(side: Direction) -> int | None:
+    """Returns how many bytes from the stream's start its receiver acknowledged, None without an acknowledgment.
+
+    The sequence number of a FIN, which an acknowledgment covers too, is no byte.
+    """
+    if side.acked is None:
+        return None
+    return max(0, min(side.acked - side.base, side.done + missing_at_end(side)))
+
+
 def missing_at_end(side: Direction) -> int:
     """Counts the bytes after the last delivered one that FIN, lengths and acknowledgments show to have been sent."""
     limit = side.fin

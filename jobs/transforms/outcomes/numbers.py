@@ -78,8 +78,9 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     long = length > LONGEST_RUN
     each = F.sequence("run.since", F.when(long, F.col("run.since")).otherwise(F.col("run.until")))
     is_expired = F.col("run.outcome") == Outcome.EXPIRED_UNSEEN.value
-    shown = F.when(is_expired, F.struct("skipped_by.session_id", "skipped_by.destination_queue", "skipped_by.key"))
-    first = F.struct("first.session_id", "first.destination_queue", "first.key")
+    place = ("source_queue_manager", "session_id", "destination_queue", "key")
+    shown = F.when(is_expired, F.struct(*(f"skipped_by.{name}" for name in place)))
+    first = F.struct(*(f"first.{name}" for name in place))
     decided = F.when(~is_expired, F.col("passed_by.key"))
     return (
         spans.where(F.col("low") > F.coalesce(F.col("seen_to"), F.lit(0)) + 1)
@@ -95,6 +96,7 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
             *SPAN,
             F.explode(each).alias("number"),
             "numbers",
+            "shown.source_queue_manager",
             "shown.session_id",
             "shown.destination_queue",
             "run.outcome",

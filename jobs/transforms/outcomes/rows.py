@@ -56,20 +56,13 @@ def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
     rows = messages.unionByName(numbers, allowMissingColumns=True)
     outcome = F.col("outcome")
     lost = F.when(~outcome.isin(*(one.value for one in LOSS_UNKNOWN)), outcome.isin(*(one.value for one in LOST)))
-    source = F.coalesce("source_queue_manager", F.element_at(F.split("scope_key", " "), _source_word()))
     return (
-        rows.withColumn("source_queue_manager", source)
-        .withColumn("tx_sequence_id", unsigned(F.col("sequence")))
+        rows.withColumn("tx_sequence_id", unsigned(F.col("sequence")))
         .withColumn("tx_sequence_number", F.col("number"))
         .withColumn("lost", lost)
         .withColumn("explanation", _explanation())
         .select(columns_of(OUTCOMES))
     )
-
-
-def _source_word() -> Column:
-    """Returns the place of the original sender's GUID in a scope's key."""
-    return F.when(F.col("scope_key").startswith("queue "), 2).otherwise(3)
 
 
 def _explanation() -> Column:

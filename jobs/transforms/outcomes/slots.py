@@ -152,7 +152,7 @@ def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     the sequence; and `first`, the first arrival in a slot. A previous number that is not below the number says nothing.
     """
     said = F.when((F.col("previous") != 0) & (F.col("previous") < F.col("number")), F.col("previous"))
-    place = ("session_id", "destination_queue", "key")
+    place = ("source_queue_manager", "session_id", "destination_queue", "key")
     below = F.least(said, F.col("gap_begins"))
     rank = ("replay_order", "missing_runs", "behind_gap", "before_doubtful", "key")
     slots = (
