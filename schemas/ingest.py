@@ -165,7 +165,8 @@ STREAMS = Table(
         Column(
             "acked_bytes",
             LONG,
-            "Bytes from the stream's start that the receiver's TCP acknowledged; null when no acknowledgment was captured.",
+            "Bytes from the stream's start that the receiver's TCP acknowledged; null when no capture holds an "
+            "acknowledgment.",
         ),
         Column("closed", BOOL, "Its connection ended: by FIN on both sides, or by RST.", nullable=False),
         Column("conflict", BOOL, "Overlapping segments held different data.", nullable=False),
