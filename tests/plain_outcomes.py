@@ -4,7 +4,7 @@ It shares nothing with the transforms but the names of columns: rows of `verdict
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ Run = tuple[str, int, str, int, int]
 def is_firm(row: Row) -> bool:
     """Whether the verdict is one, and does not rest on an assumed state: from 0, every lower state accepts."""
     from_zero = row["accepted"] and row["previous_tx_sequence_number"] == 0
-    return row["accepted"] is not None and (from_zero or not row["assumed"])
+    return row["accepted"] is not None and (from_zero or not row["assumed"]) and not row.get("cut_off")
 
 
 def assumed(rows: Iterable[Row]) -> Iterator[bool]:
@@ -231,8 +231,13 @@ def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
     return scopes
 
 
-def outcomes(verdicts: list[Row], *, literal: bool = False) -> tuple[dict[Message, str], set[Run]]:
-    """The outcome of every message, `delivered` ones included, and the runs of numbers that have one."""
+def outcomes(
+    verdicts: list[Row], not_arrived: Container[tuple[str, int]] = (), *, literal: bool = False
+) -> tuple[dict[Message, str], set[Run]]:
+    """The outcome of every message, `delivered` ones included, and the runs of numbers that have one.
+
+    `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged.
+    """
     times: dict[tuple[str, str, int], int] = defaultdict(int)
     for row in verdicts:
         if row["accepted"] and is_firm(row):
@@ -245,6 +250,10 @@ def outcomes(verdicts: list[Row], *, literal: bool = False) -> tuple[dict[Messag
         for row in scope.rows:
             slots[scope.slot(row)][row["message_id"], row["content_hash"]].append(row)
         for slot, messages in slots.items():
+            for arrivals in messages.values():
+                alone, first = len(arrivals) == 1, arrivals[0]
+                cut = (first["stream_id"], first["stream_offset"]) in not_arrived
+                first["cut_off"] = alone and cut and first["covered_at"] is None
             for name, arrivals in messages.items():
                 twice = times[arrivals[0]["source_queue_manager"], *name] > 1
                 found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), twice=twice)

@@ -24,8 +24,11 @@ from test_agreement import night
 from jobs.app.spark_session import open_session
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.outcomes.rows import Outcomes
+from jobs.transforms.outcomes.slots import unarrived
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import Reading
+from udfs.tcp.connections import Direction
+from udfs.tcp.overlap import acked_bytes
 
 READ = (
     *("scope_key", "source_queue_manager", "message_id", "content_hash", "tx_sequence_id", "tx_sequence_number"),
@@ -76,9 +79,14 @@ def on_spark(found: Outcomes) -> Found:
     return messages, plain_outcomes.joined(runs)
 
 
+def cut_off(rows: list[Row]) -> list[tuple[str, int]]:
+    """Some of the messages' keys, as if TCP had never acknowledged them."""
+    return random.Random(9).sample([(row["stream_id"], row["stream_offset"]) for row in rows], len(rows) // 20)
+
+
 def disagreements(rows: list[Row], found: Found, *, literal: bool) -> Iterator[tuple[Any, ...]]:
     """Where the two computations differ; a message that only the second names must be plainly delivered."""
-    expected, expected_runs = plain_outcomes.outcomes(rows, literal=literal)
+    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut_off(rows)), literal=literal)
     messages, runs = found
     for key in expected.keys() | messages.keys():
         if messages.get(key, "delivered") != expected.get(key):
@@ -179,8 +187,16 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
         [(7, 6), Ack(7), (5, 4)], {7: "delivered_by_acknowledgment", 5: "delivered_before_capture"},
     ),
     "across missing bytes": ([FIRST, GAP, (4, 3)], {2: "unknown", 3: "unknown", 4: "unknown"}),
+    "captured, not arrived": ([FIRST, (2, 1)], {2: "unknown"}),
+    "captured, then resent": ([FIRST, (2, 1), (2, 1)], {}),
+    "captured, then acknowledged": ([FIRST, (2, 1), Ack(2)], {}),
     "across missing bytes, in order": ([FIRST, GAP, (2, 1)], {}),
 }  # fmt: skip
+
+
+CUT = [(f"{name}>", 20) for name in SCENES if name.startswith("captured, ")]
+"""Keys of messages that TCP never acknowledged."""
+KEY = "stream_id string, stream_offset bigint"
 
 
 def staged(tables: Tables) -> None:
@@ -219,7 +235,8 @@ def scenes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> lis
     """The rows of `outcomes` of all scenes."""
     tables = Tables()
     staged(tables)
-    found = derive_outcomes(replay(tables.on(spark, tmp_path_factory.mktemp("scenes"))))
+    result = replay(tables.on(spark, tmp_path_factory.mktemp("scenes")))
+    found = derive_outcomes(result, spark.createDataFrame(CUT, KEY))
     return found.rows.where("outcome != 'delivered'").toArrow().to_pylist()  # type: ignore[no-any-return]
 
 
@@ -267,8 +284,9 @@ def verdicts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> D
     return replay(tables.on(spark, tmp_path_factory.mktemp("night")))
 
 
-def test_two_computations_agree(verdicts: DataFrame) -> None:
-    rows, found = rows_of(verdicts), derive_outcomes(verdicts)
+def test_two_computations_agree(spark: SparkSession, verdicts: DataFrame) -> None:
+    rows = rows_of(verdicts)
+    found = derive_outcomes(verdicts, spark.createDataFrame(cut_off(rows), KEY))
     assert list(disagreements(rows, on_spark(found), literal=False))[:3] == []
     assert list(law_broken(rows, found))[:3] == []
     given = Counter(on_spark(found)[0].values()) + Counter(run[2] for run in on_spark(found)[1])
@@ -299,8 +317,33 @@ def test_verdicts_on_an_assumed_state_are_marked(verdicts: DataFrame) -> None:
 def test_two_computations_agree_on_the_literal_reading(spark: SparkSession, tmp_path: Path) -> None:
     tables = eventful(random.Random(6), 3_000)
     result = replay(tables.on(spark, tmp_path), reading=Reading.LITERAL)
-    found = on_spark(derive_outcomes(result, reading=Reading.LITERAL))
-    assert list(disagreements(rows_of(result), found, literal=True))[:3] == []
+    rows = rows_of(result)
+    found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=Reading.LITERAL)
+    assert list(disagreements(rows, on_spark(found), literal=True))[:3] == []
+
+
+def test_bytes_that_were_never_acknowledged(spark: SparkSession) -> None:
+    streams = spark.createDataFrame(
+        [
+            ("closed", True, 150, 200, 0),  # stream, closed, acknowledged, recovered and missing bytes
+            ("closed, the rest missing", True, 150, 150, 50),
+            ("open", False, 150, 200, 0),
+            ("no acknowledgment captured", True, None, 200, 0),
+            ("all acknowledged", True, 200, 200, 0),
+        ],
+        "stream_id string, closed boolean, acked_bytes bigint, recovered_bytes bigint, missing_bytes bigint",
+    )
+    packets = streams.selectExpr("stream_id", "explode(array(0L, 100L, 150L)) AS stream_offset", "50L AS size")
+    packets = packets.withColumn("size", F.when(F.col("stream_offset") == 0, 100).otherwise(60))
+    found = {tuple(row) for row in unarrived(streams, packets).collect()}
+    assert found == {(name, at) for name in ("closed", "closed, the rest missing") for at in (100, 150)}
+
+
+def test_what_tcp_acknowledged() -> None:
+    assert acked_bytes(Direction(isn=99)) is None
+    assert acked_bytes(Direction(isn=99, acked=150, sent=200, done=100)) == 50
+    assert acked_bytes(Direction(isn=99, acked=201, sent=200, fin=200, done=100)) == 100
+    assert acked_bytes(Direction(first=100, acked=90, sent=200, done=100)) == 0
 
 
 def main() -> None:
@@ -318,7 +361,8 @@ def main() -> None:
         for reading in Reading:
             with TemporaryDirectory() as folder:
                 result = replay(tables.on(spark, Path(folder)), reading=reading)
-                rows, found = rows_of(result), derive_outcomes(result, reading=reading)
+                rows = rows_of(result)
+                found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=reading)
                 differing = list(disagreements(rows, on_spark(found), literal=reading is Reading.LITERAL))
                 differing += law_broken(rows, found)
                 spark.catalog.clearCache()

@@ -28,7 +28,14 @@ from jobs.transforms.outcomes.rows import (
     count_slots,
     plain_arrivals,
 )
-from jobs.transforms.outcomes.slots import accepted_twice, scope_states, spans, unusual_arrivals, unusual_slots
+from jobs.transforms.outcomes.slots import (
+    accepted_twice,
+    scope_states,
+    spans,
+    unarrived,
+    unusual_arrivals,
+    unusual_slots,
+)
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -46,7 +53,7 @@ from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import BOOKS, QUARANTINE, STREAM_GAPS, STREAMS, Law
+from schemas.ingest import BOOKS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS, Law
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import (
@@ -62,7 +69,7 @@ from schemas.replay import (
     Scope,
 )
 
-SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
+SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
 TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
 
 
@@ -80,11 +87,18 @@ def materialize(rows: DataFrame) -> DataFrame:
     return broadcast_if_small(checkpoint(rows))
 
 
-def derive_outcomes(verdicts: DataFrame, *, reading: Reading = Reading.CONFORMANT) -> Outcomes:
-    """Returns the outcomes of the messages in VERDICTS, and what they add up to."""
+def derive_outcomes(
+    verdicts: DataFrame, not_arrived: DataFrame | None = None, *, reading: Reading = Reading.CONFORMANT
+) -> Outcomes:
+    """Returns the outcomes of the messages in VERDICTS, and what they add up to.
+
+    `not_arrived` are the keys of `unarrived` packets; none are assumed without them.
+    """
+    if not_arrived is None:
+        not_arrived = verdicts.where("false").select("stream_id", "stream_offset")
     twice = materialize(accepted_twice(verdicts))
-    slots = materialize(unusual_slots(verdicts, twice))
-    arrivals = materialize(unusual_arrivals(verdicts, slots, reading=reading))
+    slots = materialize(unusual_slots(verdicts, twice, not_arrived))
+    arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived, reading=reading))
     states = materialize(scope_states(verdicts, reading=reading))
     seen = materialize(spans(arrivals, states))
     due = materialize(first_due(arrivals, states))
@@ -166,7 +180,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
-        messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
+        _, messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
         states, ends = previous_warehouse.tables(warehouse.spark, config)
         peers = materialize(with_peers(streams, handshakes, ends))
         inputs = read_inputs(messages, peers, stream_gaps, quarantine, acks, scope=scope)
@@ -176,7 +190,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
-        outcomes = derive_outcomes(verdicts, reading=reading)
+        not_arrived = materialize(unarrived(streams, warehouse.read(PACKETS)))
+        outcomes = derive_outcomes(verdicts, not_arrived, reading=reading)
         transactions = assemble_transactions(kept.others(verdicts)).unionByName(kept.transactions)
         run_in_parallel(
             partial(warehouse.replace, table, rows)

@@ -55,28 +55,39 @@ def message_outcomes(arrivals: DataFrame, spans: DataFrame, states: DataFrame, t
 
 
 def _messages(arrivals: DataFrame) -> DataFrame:
-    """Returns what the arrivals of each message add up to."""
-    doubtful = F.col("doubtful")
+    """Returns what the arrivals of each message add up to.
+
+    An arrival that was captured but need not have reached its receiver is as doubtful as one on an assumed state,
+    unless the message came again or an OrderAck covers it.
+    """
+    doubtful = F.col("doubtful") | (F.col("cut_off") & F.col("only_arrival"))
     firm = F.col("accepted") & ~doubtful
     out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~doubtful
     place = F.struct("replay_order", "session_id", "destination_queue", "label", "key")
-    return arrivals.groupBy(*_KEY).agg(
-        F.count(F.lit(1)).alias("arrivals"),
-        F.count_if(~F.col("accepted")).alias("refusals"),
-        F.min("captured_at").alias("first_seen_at"),
-        F.max("captured_at").alias("last_seen_at"),
-        F.min(F.when(F.col("accepted"), F.col("captured_at"))).alias("accepted_at"),
-        F.min_by(place, "replay_order").alias("first"),
-        F.max_by(place, "replay_order").alias("last"),
-        F.min(F.when(firm, F.struct("replay_order", "key"))).alias("accepted_as"),
-        F.min(F.when(out_of_order, F.col("replay_order"))).alias("first_refusal"),
-        F.coalesce(F.max(doubtful), F.lit(False)).alias("doubtful"),
-        F.coalesce(F.max(doubtful & F.coalesce("accepted", F.lit(True))), F.lit(False)).alias("doubtfully_accepted"),
-        F.max(doubtful & F.col("covered_at").isNotNull()).alias("covered"),
-        F.min(F.col("verdict") == Verdict.DUPLICATE.value).alias("only_duplicates"),
-        F.max(F.col("evidence") == Evidence.CONFIRMED.value).alias("confirmed"),
-        F.min(F.when(F.col("evidence") == Evidence.CONTRADICTED.value, F.col("key"))).alias("contradicted_key"),
-        F.max("final_ack_class").alias("final_ack_class"),
+    alone = F.count(F.lit(1)).over(Window.partitionBy(*_KEY)) == 1
+    return (
+        arrivals.withColumn("only_arrival", alone)
+        .groupBy(*_KEY)
+        .agg(
+            F.count(F.lit(1)).alias("arrivals"),
+            F.count_if(~F.col("accepted")).alias("refusals"),
+            F.min("captured_at").alias("first_seen_at"),
+            F.max("captured_at").alias("last_seen_at"),
+            F.min(F.when(F.col("accepted"), F.col("captured_at"))).alias("accepted_at"),
+            F.min_by(place, "replay_order").alias("first"),
+            F.max_by(place, "replay_order").alias("last"),
+            F.min(F.when(firm, F.struct("replay_order", "key"))).alias("accepted_as"),
+            F.min(F.when(out_of_order, F.col("replay_order"))).alias("first_refusal"),
+            F.coalesce(F.max(doubtful), F.lit(False)).alias("doubtful"),
+            F.coalesce(F.max(doubtful & F.coalesce("accepted", F.lit(True))), F.lit(False)).alias(
+                "doubtfully_accepted"
+            ),
+            F.max(doubtful & F.col("covered_at").isNotNull()).alias("covered"),
+            F.min(F.col("verdict") == Verdict.DUPLICATE.value).alias("only_duplicates"),
+            F.max(F.col("evidence") == Evidence.CONFIRMED.value).alias("confirmed"),
+            F.min(F.when(F.col("evidence") == Evidence.CONTRADICTED.value, F.col("key"))).alias("contradicted_key"),
+            F.max("final_ack_class").alias("final_ack_class"),
+        )
     )
 
 

@@ -5,6 +5,8 @@ state names. Two plain arrivals in a row need no row of their own: the state bef
 they went. So windows run over the other arrivals, and their cost follows disorder.
 """
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
@@ -27,6 +29,21 @@ def _rests_on_assumption(previous: str) -> Column:
     """
     from_zero = F.coalesce(F.col("accepted"), F.lit(False)) & (F.col(previous) == 0)
     return F.col("accepted").isNull() | (F.col("assumed") & ~from_zero)
+
+
+def unarrived(streams: DataFrame, packets: DataFrame) -> DataFrame:
+    """Returns the keys of packets with bytes that their receiver's TCP never acknowledged, on closed connections.
+
+    They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
+    """
+    cut = streams.where(F.col("closed") & (F.col("acked_bytes") < F.col("recovered_bytes") + F.col("missing_bytes")))
+    ends = F.col("stream_offset") + F.col("size")
+    return (
+        packets.select("stream_id", "stream_offset", "size")
+        .join(F.broadcast(cut.select("stream_id", "acked_bytes")), "stream_id")
+        .where(ends > F.col("acked_bytes"))
+        .select("stream_id", "stream_offset")
+    )
 
 
 def accepted_twice(verdicts: DataFrame) -> DataFrame:
@@ -52,8 +69,8 @@ def accepted_twice(verdicts: DataFrame) -> DataFrame:
     )
 
 
-def unusual_slots(verdicts: DataFrame, twice: DataFrame) -> DataFrame:
-    """Returns the SLOTs with an arrival that is not plain, or with a message of `accepted_twice`."""
+def unusual_slots(verdicts: DataFrame, twice: DataFrame, not_arrived: DataFrame) -> DataFrame:
+    """Returns the SLOTs with an arrival that is not plain or is `unarrived`, or with a message `accepted_twice`."""
     number, previous = F.col("tx_sequence_number"), F.col("previous_tx_sequence_number")
     plain = (
         (F.col("verdict") == Verdict.IN_ORDER.value)
@@ -65,18 +82,26 @@ def unusual_slots(verdicts: DataFrame, twice: DataFrame) -> DataFrame:
         & (F.coalesce("final_ack_class", F.lit(0)).bitwiseAND(NEGATIVE) == 0)
     )
     repeated = verdicts.join(twice, list(MESSAGE), "left_semi")
-    return verdicts.where(~plain).select(*SLOT).unionByName(repeated.select(*SLOT)).distinct()
+    cut = verdicts.join(not_arrived, ["stream_id", "stream_offset"], "left_semi")
+    chosen = (rows.select(*SLOT) for rows in (verdicts.where(~plain), repeated, cut))
+    return reduce(DataFrame.unionByName, chosen).distinct()
 
 
-def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, *, reading: Reading) -> DataFrame:
-    """Returns all arrivals in the `unusual_slots`, with their SPAN, `number`, `previous`, state before and after."""
+def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFrame, *, reading: Reading) -> DataFrame:
+    """Returns all arrivals in the `unusual_slots`, with their SPAN, `number`, `previous`, state before and after.
+
+    `cut_off` marks those that are `unarrived` and that no OrderAck covers.
+    """
     moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
     incoming = F.struct(
         signed(F.col("incoming_tx_sequence_id")).alias("sequence"),
         F.col("incoming_tx_sequence_number").alias("number"),
     )
     own = F.struct(signed(F.col("tx_sequence_id")).alias("sequence"), F.col("tx_sequence_number").alias("number"))
-    return verdicts.join(slots, list(SLOT), "left_semi").select(
+    marked = verdicts.join(slots, list(SLOT), "left_semi").join(
+        not_arrived.withColumn("cut", F.lit(True)), ["stream_id", "stream_offset"], "left"
+    )
+    return marked.select(
         "scope_key",
         own["sequence"].alias("sequence"),
         own["number"].alias("number"),
@@ -85,6 +110,7 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, *, reading: Reading)
         *("session_id", "destination_queue", "label", "captured_at", "replay_order", "accepted", "verdict"),
         _rests_on_assumption("previous_tx_sequence_number").alias("doubtful"),
         *("gap_size", "evidence", "final_ack_class", "covered_at", "assumed", "missing_runs", "behind_gap"),
+        (F.col("cut").isNotNull() & F.col("covered_at").isNull()).alias("cut_off"),
         F.when(F.col("incoming_tx_sequence_number").isNotNull(), incoming).alias("before"),
         F.when(moves, own).otherwise(incoming).alias("after"),
         moves.alias("moves"),
