@@ -160,8 +160,8 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "given up, or in the missing bytes": (
         [FIRST, (3, 2), GAP, (4, 1)], {2: "expired_unseen", 3: "unknown", 4: "unknown"},
     ),
-    "passed by": ([FIRST, (3, 2), Sent(1, 0, 2)], {2: "never_seen", 3: "passed_by"}),
-    "passed by, or in the missing bytes": ([FIRST, (3, 2), GAP, Sent(1, 0, 2)], {2: "unknown", 3: "unknown"}),
+    "passed by": ([FIRST, (3, 2), Sent(1, 0, 2, "new")], {2: "never_seen", 3: "passed_by"}),
+    "passed by, or in the missing bytes": ([FIRST, (3, 2), GAP, Sent(1, 0, 2, "new")], {2: "unknown", 3: "unknown"}),
     "expired unseen": ([FIRST, (4, 1)], {2: "expired_unseen", 3: "expired_unseen"}),
     "expired or delivered earlier": ([(4, 0), (5, 4)], {}),
     "skipped above the state": (

@@ -85,6 +85,7 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     return (
         spans.where(F.col("low") > F.coalesce(F.col("seen_to"), F.lit(0)) + 1)
         .join(states, "scope_key")
+        .where(F.col("opening_sequence").isNull() | (F.col("sequence") >= F.col("opening_sequence")))
         .join(due, list(SPAN), "left")
         .withColumn("begins", F.greatest(F.coalesce("seen_to", F.lit(0).cast("long")), opening) + 1)
         .withColumn("run", F.explode(runs))
