@@ -147,7 +147,7 @@ class Scope:
             cuts |= {row["previous_tx_sequence_number"] + 1, (row["incoming_tx_sequence_number"] or 0) + 1}
         below = 0
         for number in sorted(number for identity, number in self.seen if identity == sequence):
-            edges = sorted({below + 1, number, *(cut for cut in cuts if below + 1 < cut < number)})
+            edges = sorted({min(below + 1, number), number, *(cut for cut in cuts if below + 1 < cut < number)})
             yield from ((first, after - 1) for first, after in pairwise(edges))
             below = number
 
