@@ -12,7 +12,7 @@ from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, 
 
 
 class Outcome(StrEnum):
-    """What became of a message at its final destination."""
+    """Names what became of a message at its final destination."""
 
     CONTRADICTED = "contradicted"
     REFUSED_FOR_CAUSE = "refused_for_cause"
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 
 class DeliveredBy(StrEnum):
-    """What proves that a message was delivered."""
+    """Names the proof that a message was delivered."""
 
     ACCEPTED = "accepted"
     ORDER_ACK = "order_ack"
