@@ -1,20 +1,56 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # A first look at a warehouse
-# MAGIC What was read, whether the books balance, and what the receivers did with the transactional messages.
+# MAGIC What became of the transactional messages, what happened, what was read, and whether the books balance.
 
 # COMMAND ----------
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.steps.summary import outcome_summary
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
+from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS, Verdict
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
 warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Was something lost?
+# MAGIC `witness` names the rows of `verdicts` that prove it, as `stream_id@stream_offset`.
+
+# COMMAND ----------
+
+print(outcome_summary(warehouse)["headline"])
+lost = warehouse.read(OUTCOMES).where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
+display(
+    lost.select(
+        *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "message_id", "label"),
+        *("first_seen_at", "last_seen_at", "explanation", "witness"),
+    )
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What happened
+# MAGIC One row for one story, the worst first.
+
+# COMMAND ----------
+
+worst = (F.desc("lost"), F.desc("stuck"), F.desc("unknown"), F.desc("pending"))
+display(warehouse.read(INCIDENTS).orderBy(*worst, "began_at"))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What was read
 
 # COMMAND ----------
 
@@ -26,6 +62,7 @@ display(warehouse.read(BOOKS).where(~F.col("balanced")))
 
 # MAGIC %md
 # MAGIC ## What was refused, and where
+# MAGIC Arrivals, of which a message may have several.
 # MAGIC Each row leads back to its bytes: `capture_id`, `last_frame`, `stream_id`, `stream_offset`.
 
 # COMMAND ----------

@@ -1,7 +1,7 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # Fleet trends over weeks
-# MAGIC What each night brought, which senders get worse, and how long receivers take to acknowledge.
+# MAGIC What was lost, what each night brought, which senders get worse, and how long receivers take to acknowledge.
 # MAGIC Set `msmq.warehouse` to the folder of the tables. All days are UTC.
 
 # COMMAND ----------
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from jobs.transforms import trends
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS
 
@@ -21,8 +22,18 @@ verdicts = warehouse.read(VERDICTS)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Day by day
-# MAGIC `refused_share` is the share of messages refused out of order.
+# MAGIC ## Incidents by week
+# MAGIC Messages lost, pending, unknown and repaired, in the week in which each story began.
+
+# COMMAND ----------
+
+display(trends.incidents_by_week(warehouse.read(INCIDENTS)))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Arrivals day by day
+# MAGIC `refused_share` is the share of arrivals refused out of order.
 # MAGIC Duplicates are the sender's repeats and do no harm.
 
 # COMMAND ----------

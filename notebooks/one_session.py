@@ -1,7 +1,8 @@
 # Databricks notebook source
 # MAGIC %md
 # MAGIC # One session under the microscope
-# MAGIC Every message of one session in the order the receiver saw it, what was found, and where its bytes are.
+# MAGIC What became of its messages, what happened, every arrival in the order the receiver saw it,
+# MAGIC and where its bytes are.
 # MAGIC Set `msmq.warehouse` to the folder of the tables and `msmq.session` to a `session_id`;
 # MAGIC without one, the worst is taken.
 
@@ -10,22 +11,52 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.transforms import report
+from jobs.transforms import report, report_lists
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
 warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
 verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
+outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
 
 # COMMAND ----------
 
-worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, limit=1)
+worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, outcomes, limit=1)
 session = spark.conf.get("msmq.session", "") or worst.first()["session_id"]
 print(session)
 display(worst)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What became of its messages
+# MAGIC Those that were not plainly delivered: lost ones first, then stuck ones.
+
+# COMMAND ----------
+
+display(
+    report_lists.of_sessions(outcomes, [session])
+    .orderBy(F.desc_nulls_last("lost"), F.desc("stuck"), "tx_sequence_id", "tx_sequence_number")
+    .select("outcome", "lost", "stuck", "tx_sequence_number", "message_id", "label", "explanation", "witness")
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What happened
+
+# COMMAND ----------
+
+display(
+    report_lists.of_sessions(incidents, [session]).select(
+        *("incident_id", "severity", "outcome", "cause", "began_at", "ended_at", "explanation", "witness")
+    )
+)
 
 # COMMAND ----------
 
@@ -36,7 +67,9 @@ display(worst)
 # COMMAND ----------
 
 display(
-    report.of_sessions(findings, [session]).select("severity", "kind", "found_at", "messages", "explanation", "witness")
+    report_lists.of_sessions(findings, [session]).select(
+        *("incident_id", "severity", "kind", "found_at", "messages", "explanation", "witness")
+    )
 )
 
 # COMMAND ----------
@@ -48,7 +81,7 @@ display(
 
 # COMMAND ----------
 
-messages = report.of_sessions(verdicts, [session])
+messages = report_lists.of_sessions(verdicts, [session])
 display(
     messages.orderBy("scope_key", "replay_order").select(
         "scope_key",

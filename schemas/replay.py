@@ -437,5 +437,6 @@ FINDINGS = Table(
             "The fewest rows that prove it, as stream_id@stream_offset, in the order of the proof.",
             nullable=False,
         ),
+        Column("incident_id", STRING, "The incident that it is part of; null where it belongs to no sequence."),
     ),
 )

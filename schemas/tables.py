@@ -1,5 +1,6 @@
 """All tables of a warehouse, in the order of the data flow."""
 
+from schemas.incidents import INCIDENTS
 from schemas.ingest import (
     BOOKS,
     CAPTURES,
@@ -38,5 +39,6 @@ TABLES: tuple[Table, ...] = (
     SESSIONS,
     TRANSACTIONS,
     FINDINGS,
+    INCIDENTS,
     BOOKS,
 )

@@ -42,7 +42,14 @@ def spark() -> Iterator[SparkSession]:
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The warehouse of one capture, with its report, only to be read, and the summary of its night."""
     warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    given = config(warehouse, CAPTURES / "orders.pcapng", listed_findings=25, listed_sessions=200)
+    given = config(
+        warehouse,
+        CAPTURES / "orders.pcapng",
+        listed_findings=25,
+        listed_sessions=200,
+        listed_messages=50,
+        listed_incidents=100,
+    )
     return warehouse, nightly.run(spark, given)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from schemas.outcomes import Outcome, count_column
 from schemas.table import Table
 from schemas.tables import TABLES
 
@@ -153,7 +154,9 @@ def _fates(fate: str, messages: int) -> Iterator[tuple[int, int, int | None, str
         elif fate == "expired" and sent == half:
             continue
         elif fate == "expired" and sent == half + 1:
-            yield sent, half - 1, half - 1, "gap_expired", None, 1
+            yield sent, half, half - 1, "out_of_order", "predecessor_missing", 0
+        elif fate == "expired" and sent == half + 2:
+            yield sent, half - 1, half - 1, "gap_expired", None, 2
         elif fate == "holed" and sent == half:
             yield sent, sent - 1, sent - 3, "unknown", "capture_gap", 0
         else:
@@ -209,8 +212,12 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
         rows["stream_gaps"].append(
             {"stream_id": stream, "stream_offset": 500 + 1000 * (len(verdicts) // 2), "length": missing}
         )
+    outcomes = list(_outcomes(common, verdicts))
+    rows["outcomes"] += outcomes
+    became = {count_column(one): sum(row["outcome"] == one for row in outcomes) for one in Outcome}
+    became["delivered"] = sum(row["accepted"] is True for row in verdicts)
     rows["sequences"].append(
-        common | counts | span | {"messages": len(verdicts), "first_number": 1, "last_number": len(verdicts)}
+        common | counts | span | became | {"messages": len(verdicts), "first_number": 1, "last_number": len(verdicts)}
     )
     rows["sessions"].append(
         {
@@ -224,10 +231,86 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
             "transactional": len(verdicts),
             "missing_bytes": missing,
             **counts,
+            **became,
             **span,
         }
     )
     _findings(rows, common, verdicts, counts)
+    _incident(rows, common, span, became)
+
+
+def _incident(rows: Rows, common: Row, span: Row, became: Row) -> None:
+    """One incident, if anything was found of the sequence."""
+    findings = [row for row in rows["findings"] if row["scope_key"] == common["scope_key"] and "incident_id" not in row]
+    if not findings:
+        return
+    figures = {
+        "lost": became["given_up"],
+        "pending": became["pending"] + became["awaited"],
+        "unknown": became["unknown_outcome"],
+        "expired": became["expired_unseen"],
+    }
+    outcome = next((name for name in ("lost", "pending", "unknown") if figures[name]), "repaired")
+    severity = {"lost": "error", "repaired": "info"}.get(outcome, "warning")
+    identity = f"{common['session_id']} {common['scope_key']}"
+    for row in findings:
+        row["incident_id"] = f"{random.Random(identity).getrandbits(64):016x}"
+    rows["incidents"].append(
+        common
+        | figures
+        | {
+            "incident_id": findings[0]["incident_id"],
+            "cause": "message_missing",
+            "outcome": outcome,
+            "severity": severity,
+            "tx_sequence": "2026-03-02T18:00:00Z#1",
+            "sequences": 1,
+            "began_at": findings[0]["found_at"],
+            "ended_at": findings[-1]["found_at"],
+            "last_captured_at": span["last_captured_at"],
+            "findings": len(findings),
+            "explanation": f"Something of {common['destination_queue']} is {outcome}.",
+            "witness": findings[0]["witness"],
+        }
+    )
+
+
+def _outcomes(common: Row, verdicts: list[Row]) -> Iterator[Row]:
+    """What became of the messages that were not plainly delivered, and of numbers never seen."""
+    last = next(row for row in reversed(verdicts) if row["accepted"] is not False)
+    for number in range(1, verdicts[-1]["tx_sequence_number"] + 1):
+        seen = [row for row in verdicts if row["tx_sequence_number"] == number]
+        if any(row["accepted"] for row in seen):
+            continue
+        skipped = number < last["tx_sequence_number"]
+        if not seen:
+            outcome = Outcome.EXPIRED_UNSEEN if skipped else Outcome.AWAITED
+            yield common | {
+                "tx_sequence_number": number,
+                "numbers": 1,
+                "outcome": outcome,
+                "lost": False,
+                "witness": [],
+            }
+            continue
+        first = seen[0]
+        refused = Outcome.GIVEN_UP if skipped else Outcome.PENDING
+        outcome = Outcome.UNKNOWN if first["accepted"] is None else refused
+        behind = (row for row in verdicts if row["accepted"] and row["tx_sequence_number"] > number)
+        places = [first, next(behind)] if outcome is Outcome.GIVEN_UP else [first]
+        yield {
+            **{name: first[name] for name in (*common, "tx_sequence_number", "message_id", "label")},
+            "numbers": 1,
+            "outcome": outcome,
+            "content_hash": 1,
+            "arrivals": len(seen),
+            "refusals": len(seen),
+            "lost": None if outcome is Outcome.UNKNOWN else outcome is Outcome.GIVEN_UP,
+            "first_seen_at": first["captured_at"],
+            "last_seen_at": seen[-1]["captured_at"],
+            "witness": [f"{row['stream_id']}@{row['stream_offset']}" for row in places],
+            "explanation": f"It is {outcome} in {first['destination_queue']}.",
+        }
 
 
 def _findings(rows: Rows, common: Row, verdicts: list[Row], counts: Row) -> None:
@@ -239,7 +322,7 @@ def _findings(rows: Rows, common: Row, verdicts: list[Row], counts: Row) -> None
         ("duplicate", "duplicates", "info", "arrived again after the receiver had them"),
     )
     for verdict, kind, severity, what in kinds:
-        if not counts[verdict]:
+        if not counts[verdict] or (kind == "stuck_sequence" and verdicts[-1]["accepted"]):
             continue
         place = next(i for i, row in enumerate(verdicts) if row["verdict"] == verdict)
         rows["findings"].append(

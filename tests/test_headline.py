@@ -2,21 +2,21 @@
 
 import pytest
 
-from jobs.steps.headline import headline
+from jobs.steps.headline import headline, headline_figures
 from schemas.outcomes import Outcome
 
 
 def test_loss_comes_first_with_its_split() -> None:
     counts: dict[str, int] = {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000}
-    assert headline(counts) == "85 messages were lost: 84 displaced, 1 passed by."
+    assert headline(headline_figures(counts)) == "85 messages were lost: 84 displaced, 1 passed by."
 
 
 def test_one_message() -> None:
-    assert headline({Outcome.NEVER_SEEN: 1}) == "1 message was lost: 1 never seen."
+    assert headline(headline_figures({Outcome.NEVER_SEEN: 1})) == "1 message was lost: 1 never seen."
 
 
 def test_nothing_was_lost() -> None:
-    assert headline({Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1}) == "Nothing was lost."
+    assert headline(headline_figures({Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1})) == "Nothing was lost."
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_nothing_was_lost() -> None:
 def test_a_doubt_is_named_in_place_of_nothing_was_lost(
     counts: dict[str, int], figures: dict[str, int], words: str
 ) -> None:
-    assert headline(counts, **figures) == f"No loss was seen, but: {words}."
+    assert headline(headline_figures(counts, **figures)) == f"No loss was seen, but: {words}."
 
 
 def test_what_is_told_beside() -> None:
     counts: dict[str, int] = {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
     counts |= {Outcome.DELIVERED_AFTER_REFUSAL: 4}
-    assert headline(counts, stuck=1) == (
+    assert headline(headline_figures(counts, stuck=1)) == (
         "Nothing was lost. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after refusal."
     )

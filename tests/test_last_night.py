@@ -28,7 +28,14 @@ from schemas.tables import TABLES
 @pytest.fixture
 def again(spark: SparkSession, orders: tuple[Path, Summary]) -> Config:
     """The options of the night of `orders`, which was the last one there."""
-    night = config(orders[0], CAPTURES / "orders.pcapng", listed_findings=25, listed_sessions=200)
+    night = config(
+        orders[0],
+        CAPTURES / "orders.pcapng",
+        listed_findings=25,
+        listed_sessions=200,
+        listed_messages=50,
+        listed_incidents=100,
+    )
     if unchanged_run.recall(night) is None:  # another test has asked for another report since
         nightly.run(spark, night)
     return night

@@ -46,8 +46,11 @@ def shown_by(notebook: str) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.usefixtures("weeks")
-def test_a_first_look_shows_captures_and_what_was_refused() -> None:
-    captures, quarantine, unbalanced, verdicts, refused = shown_by("first_look")
+def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    lost, incidents, captures, quarantine, unbalanced, verdicts, refused = shown_by("first_look")
+    assert "messages were lost: " in capsys.readouterr().out
+    assert {row["outcome"] for row in lost} == {"given_up"}
+    assert [row["outcome"] for row in incidents][: len(lost)] == ["lost"] * len(lost)
     assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 17)]
     assert quarantine == unbalanced == []
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
@@ -56,9 +59,11 @@ def test_a_first_look_shows_captures_and_what_was_refused() -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_one_session_is_shown_message_by_message() -> None:
-    worst, findings, messages, latency, coverage, holes, captures = shown_by("one_session")
+    worst, became, incidents, findings, messages, latency, coverage, holes, captures = shown_by("one_session")
+    assert became[0]["outcome"] == "given_up"
+    assert [row["outcome"] for row in incidents] == ["lost"]
     assert len(worst) == len(coverage) == len(captures) == 1
-    assert {row["kind"] for row in findings} == {"stuck_sequence", "out_of_order"}
+    assert {row["kind"] for row in findings} == {"gap_expired", "out_of_order"}
     assert [row["replay_order"] for row in messages] == list(range(1, 10))
     assert {row["evidence"] for row in latency} == {"confirmed", "none"}
     assert holes == []
@@ -66,7 +71,9 @@ def test_one_session_is_shown_message_by_message() -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_trends_are_shown_by_day_and_week() -> None:
-    days, findings, senders, latency, coverage = shown_by("fleet_trends")
+    incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
+    assert len(incidents) == 3
+    assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17
     assert sum(row["messages"] for row in days) == sum(row["in_order"] for row in days) + sum(
         row[verdict] for row in days for verdict in made_nights.COUNTS[1:]

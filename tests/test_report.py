@@ -20,7 +20,7 @@ from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.report_page import render
-from jobs.report_page.arrange import Row, steps
+from jobs.report_page.arrange import Row, shows, steps, witnesses
 from jobs.steps import report
 from jobs.transforms.report import points
 from schemas.replay import FINDINGS, VERDICTS
@@ -36,7 +36,10 @@ def config(warehouse: Path, **options: Any) -> Config:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nights whose every text is hostile; an OrderAck among the witnesses, and one that is nowhere."""
+    """Two nights whose every text is hostile; an OrderAck among the witnesses, and one that is nowhere.
+
+    Some findings are in no incident.
+    """
     warehouse = tmp_path_factory.mktemp("nights")
     made_nights.make(warehouse, SESSIONS, nights=2, text=HOSTILE)
     findings = DeltaTable(str(warehouse / FINDINGS.name)).to_pyarrow_table()
@@ -47,8 +50,11 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stuck["witness"] += [f"{back}>{forth}#1@1000", "10.9.9.9:1>10.9.9.8:2#0@77"]
     holed = next(row for row in rows if row["kind"] == "capture_gap" and "#1@" in row["witness"][0])
     holed["witness"].insert(1, holed["witness"][0].partition("@")[0] + "@15500")
+    holed["incident_id"] = None
     refused = next(row for row in rows if row["kind"] == "out_of_order" and "#1@" in row["witness"][0])
-    rows += [refused | {"severity": "error"}, refused | {"kind": "resend_schedule", "severity": "info"}]
+    alone = refused | {"incident_id": None}
+    rows += [alone | {"severity": severity} for severity in ("error", "warning", "warning")]
+    rows.append(alone | {"kind": "resend_schedule", "severity": "info"})
     write_deltalake(
         str(warehouse / FINDINGS.name), findings.from_pylist(rows, schema=findings.schema), mode="overwrite"
     )
@@ -58,7 +64,13 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def limited(spark: SparkSession, nights: Path) -> Path:
     """The report of the last night, with less room than it has findings and sessions."""
-    limits = {"listed_findings": 1, "listed_sessions": 10, "drawn_sessions": 3, "drawn_points": 20}
+    limits = {
+        "listed_messages": 3,
+        "listed_findings": 1,
+        "listed_sessions": 10,
+        "drawn_sessions": 3,
+        "drawn_points": 20,
+    }
     report.run(spark, config(nights, **limits))
     return nights / "report.html"
 
@@ -85,21 +97,49 @@ def test_the_page_is_one_small_file_that_names_no_other(limited: Path) -> None:
         assert reference not in page.replace("img src=x", "")
 
 
-def test_the_five_numbers_are_those_of_the_last_night(limited: Path, nights: Path) -> None:
-    verdicts = DeltaTable(str(nights / VERDICTS.name)).to_pyarrow_table().to_pylist()
+def test_the_figures_are_those_of_the_last_night(limited: Path, nights: Path) -> None:
+    verdicts, outcomes = (
+        DeltaTable(str(nights / name)).to_pyarrow_table().to_pylist() for name in ("verdicts", "outcomes")
+    )
     last = [row for row in verdicts if row["captured_at"] >= datetime(2026, 3, 3, 18, tzinfo=UTC)]
-    refused = sum(row["verdict"] == "out_of_order" for row in last)
+    streams = {row["stream_id"] for row in last}
+    pending = [row for row in outcomes if row["outcome"] == "pending" and row["witness"][0].split("@")[0] in streams]
+    waiting = len(pending) + len({row["scope_key"] for row in pending})  # and one awaited of each scope
+    accepted = sum(row["accepted"] is True for row in last)
     page = text_of(limited)
-    assert f"<dt>Messages judged</dt><dd>{render.number(len(last))}</dd><dd>in 50 sessions, from 1 capture</dd>" in page
-    assert f"<dt>Accepted</dt><dd>{render.number(sum(row['accepted'] is True for row in last))}</dd>" in page
-    assert f"<dt>Refused, never accepted</dt><dd>{refused}</dd>" in page
-    assert "<dt>Skipped numbers</dt><dd>1</dd>" in page
-    assert "<dt>Cannot be judged</dt><dd>1</dd><dd>and 5\u202f000 bytes missing from the captures</dd>" in page
+    assert '1 message was lost</a></strong>: <a href="#lost">1 given up</a>.' in page
+    assert f'Also: <a href="#pending">{waiting} pending (0 of them stuck)</a>' in page
+    assert '<a href="#expired_unseen">1 expired unseen</a>' in page
+    tiles = dict(re.findall(r"<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd>([^<]+)</dd>", page.partition("</dl>")[0]))
+    assert (tiles["Lost"], tiles["Unknown"], tiles["Expired unseen"]) == ("1", "1", "1")
+    assert tiles["Pending"] == str(waiting)
+    assert tiles["Delivered"] == render.number(accepted)
+    assert f"Arrivals: {render.number(len(last))} judged in 50 sessions, from 1 capture." in page
+    assert "and 5\u202f000 bytes missing from the captures</dd>" in page
+
+
+def test_lost_messages_stand_right_under_the_figures_with_the_rows_that_prove_it(limited: Path, nights: Path) -> None:
+    (lost,) = [
+        row for row in DeltaTable(str(nights / "outcomes")).to_pyarrow_table().to_pylist()
+        if row["lost"] and "#1@" in row["witness"][0]
+    ]  # fmt: skip
+    part = text_of(limited).partition('<section id="lost"')[2].partition("</section>")[0]
+    assert f"<code>{lost['message_id']}</code>" in part
+    assert lost["label"] in part
+    number = lost["tx_sequence_number"]
+    assert f"Refused: expected number {number - 1}, got {number}, which needs {number - 1}." in part
+    assert f"Accepted: number {number + 1} after {number - 2}; the sender skipped the numbers between." in part
+    assert part.count("of night1") == 2
+
+
+def test_a_list_of_messages_says_what_it_leaves_out(limited: Path) -> None:
+    part = text_of(limited).partition('<section id="pending"')[2].partition("</section>")[0]
+    assert re.search(r"Listed are 3 of \d+\. The table <code>outcomes</code> has all\.", part)
 
 
 def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
     page = text_of(limited)
-    assert "Traffic before 2026-03-03 18:00:00 UTC is not shown, nor are 7 earlier findings" in page
+    assert "Traffic before 2026-03-03 18:00:00 UTC is not shown, nor are 8 earlier findings" in page
     assert "Listed are 1 of 2, those that concern the most messages." in page
     assert "Listed are the worst 10 of 50." in page
     assert "Drawn are the worst 3 of 50 sessions." in page
@@ -110,17 +150,17 @@ def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
 def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(limited: Path, nights: Path) -> None:
     verdicts = DeltaTable(str(nights / VERDICTS.name)).to_pyarrow_table().to_pylist()
     page = text_of(limited)
-    found = page.partition('id="error-stuck_sequence"')[2].partition("</section>")[0]
+    found = page.partition("> stuck sequence: ")[2].partition("</details>")[0]
     assert found.count("<tbody> <tr>") == 1
     setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
     row = next(row for row in verdicts if row["stream_id"] in refused and f">{row['stream_offset']}<" in refused)
-    assert "in order" in setter
-    assert "out of order: predecessor missing" in refused
-    assert f">{row['last_frame']}<" in refused
+    assert "Accepted: number " in setter
+    assert "Refused: expected number " in refused
+    assert f"frame {row['last_frame']} of " in refused
     assert f"wireshark -g {row['last_frame']} -r " in found
-    assert "order ack" in ack
+    assert "OrderAck: the receiver has everything up to number " in ack
     assert "not found" in nowhere
-    assert '<th scope="row">5\u202f000 bytes missing</th>' in page.partition('id="warning-capture_gap"')[2]
+    assert '<th scope="row">5,000 bytes missing.</th>' in page.partition('id="warning-capture_gap"')[2]
 
 
 def test_a_kind_with_two_severities_has_a_part_for_each(limited: Path) -> None:
@@ -131,6 +171,20 @@ def test_a_kind_with_two_severities_has_a_part_for_each(limited: Path) -> None:
         assert f'<a href="#{severity}-out_of_order">' in page
 
 
+def test_incidents_come_worst_first_each_with_its_findings(limited: Path, nights: Path) -> None:
+    incidents = {
+        row["incident_id"]: row for row in DeltaTable(str(nights / "incidents")).to_pyarrow_table().to_pylist()
+    }
+    part = text_of(limited).partition('<section id="incidents"')[2].partition("</section>")[0]
+    shown = [incidents[name] for name in re.findall(r'id="incident-([0-9a-f]{16})"', part)]
+    assert [row["outcome"] for row in shown] == ["lost", "pending", "unknown", "repaired", "repaired"]
+    assert "Of 5 incidents: 1 lost, 1 pending, 1 unknown, 2 repaired." in part
+    assert part.count("2 findings are part of it, of which 1 is listed:") == 2
+    folded = part.partition('<details class="more" id="repaired">')[2]
+    assert len(re.findall(r'id="incident-[0-9a-f]', folded)) == 2
+    assert part.count('data-new="yes"') == 5
+
+
 def test_resend_schedules_are_not_shown(limited: Path) -> None:
     assert "resend schedule" not in text_of(limited)
 
@@ -138,7 +192,7 @@ def test_resend_schedules_are_not_shown(limited: Path) -> None:
 def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -> None:
     page = text_of(one_session)
     assert "This report shows only 1 session." in page
-    assert "in 1 session, from 2 captures" in page
+    assert "judged in 1 session, from 2 captures" in page
     assert "and 0 bytes missing from the captures" in page
     assert page.count('<details class="session"') == 1
     assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
@@ -218,6 +272,78 @@ def test_the_command_for_wireshark_survives_a_shell() -> None:
     assert render.in_wireshark(None, 7) == ""
 
 
+ROW: Row = dict.fromkeys(
+    (
+        "ack_type",
+        "message_class",
+        "acknowledged_message_id",
+        "length",
+        "packet_type",
+        "verdict",
+        "reason",
+        "message_id",
+        "ack_latency_ms",
+        "incoming_tx_sequence_number",
+        "tx_sequence_number",
+        "previous_tx_sequence_number",
+        "captured_ns",
+        "tx_sequence_id",
+        "incoming_tx_sequence_id",
+        "label",
+    )
+)
+REFUSED = ROW | {"verdict": "out_of_order", "tx_sequence_id": 1, "incoming_tx_sequence_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            REFUSED
+            | {"reason": "predecessor_missing", "tx_sequence_number": 7, "previous_tx_sequence_number": 6}
+            | {"incoming_tx_sequence_number": 5},
+            "Refused: expected number 6, got 7, which needs 6.",
+        ),
+        (
+            REFUSED
+            | {"reason": "predecessor_missing", "tx_sequence_number": 3, "previous_tx_sequence_number": 2}
+            | {"incoming_tx_sequence_number": 5, "tx_sequence_id": 2},
+            "Refused: expected number 1 of the new sequence, got 3, which needs 2.",
+        ),
+        (
+            REFUSED | {"reason": "late", "tx_sequence_number": 4, "incoming_tx_sequence_number": 9},
+            "Refused: got number 4, the receiver was already at 9.",
+        ),
+        (
+            ROW | {"verdict": "in_order", "tx_sequence_number": 4, "previous_tx_sequence_number": 3}
+            | {"ack_latency_ms": 31_500.0},
+            "Accepted: number 4 after 3. It was acknowledged after 31.5 s.",
+        ),
+        (
+            ROW | {"ack_type": "final_ack", "message_class": 0x8004, "acknowledged_message_id": "a\\7"},
+            "FinalAck of class 0x8004 for message a\\7.",
+        ),
+        (ROW | {"packet_type": "session_ack"}, "Session ack."),
+    ],
+)  # fmt: skip
+def test_a_witness_says_what_it_shows(row: Row, said: str) -> None:
+    assert shows(row) == said
+
+
+def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
+    first = ROW | {"stream_id": "s", "stream_offset": 10, "verdict": "in_order", "message_id": "a\\7"}
+    first |= {"tx_sequence_id": 1, "tx_sequence_number": 4, "previous_tx_sequence_number": 3}
+    second = first | {"stream_offset": 20, "verdict": "duplicate", "message_id": "a\\9"}
+    second |= {"incoming_tx_sequence_id": 1, "incoming_tx_sequence_number": 8, "label": "order 9"}
+    rows = {"witnesses": [first, second], "others": []}
+    accepted, refused = (one["shows"] for one in witnesses(rows)(["s@10", "s@20"]))
+    assert accepted == "Accepted: number 4 after 3. Message a\\7 has this number."
+    assert refused == (
+        "Refused: the receiver had accepted another message with number 4, and was at 8. "
+        "Message a\\9, order 9, has this number."
+    )
+
+
 def test_times_keep_their_microseconds() -> None:
     assert render.moment(1_772_474_400_000_001_999) == "2026-03-02 18:00:00.000001"
     assert render.moment(None) == "no time"
@@ -295,7 +421,14 @@ def test_a_screen_reader_finds_landmarks_headings_tables_and_what_pictures_show(
     for node in nodes:
         names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
     assert len(names["main"]) == len(names["banner"]) == len(names["contentinfo"]) == len(names["navigation"]) == 1
-    assert {"In five numbers", "Findings", "Sessions", "Pictures", "What cannot be known"} <= set(names["heading"])
+    assert {
+        "What became of the messages",
+        "Incidents",
+        "Findings",
+        "Sessions",
+        "Pictures",
+        "What cannot be known",
+    } <= set(names["heading"])
     assert {"Number", "Previous", "Stream", "Time, UTC"} <= set(names["columnheader"])
     assert any(name.startswith("Sequence number over time") and "out of order" in name for name in names["group"])
     assert all(names["image"])
@@ -315,10 +448,10 @@ def test_a_picture_is_read_by_keyboard(shown: Browser) -> None:
     assert "frame " in refused
 
 
-def test_the_first_stop_of_the_tab_key_skips_to_the_findings(browser: Browser, limited: Path) -> None:
+def test_the_first_stop_of_the_tab_key_skips_to_the_incidents(browser: Browser, limited: Path) -> None:
     browser.open(limited)
     browser.press("Tab")
-    assert browser.run("document.activeElement.textContent") == "Skip to the findings"
+    assert browser.run("document.activeElement.textContent") == "Skip to the incidents"
 
 
 def test_a_link_to_a_session_opens_its_pictures(browser: Browser, limited: Path) -> None:
@@ -337,3 +470,36 @@ def test_sessions_are_found_by_a_part_of_their_names(browser: Browser, limited: 
     shown = browser.run("[...document.querySelectorAll('#session-table tbody tr')].filter(row => !row.hidden).length")
     assert shown == 1
     assert browser.run("document.getElementById('filtered').textContent") == "1 of 10 listed"
+
+
+def test_incidents_are_chosen_by_severity_queue_and_queue_manager(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+
+    def chosen(by: str, value: str) -> list[str]:
+        browser.run(
+            f"(() => {{ const field = document.querySelector('#incident-filters [data-by={by}]');"
+            f"field.value = {value!r}; field.dispatchEvent(new Event('input')); }})()"
+        )
+        visible = "[...document.querySelectorAll('details.incident:not([hidden])')]"
+        found: list[str] = browser.run(f"{visible}.map(one => one.querySelector('.severity').textContent)")
+        return found
+
+    everything = ["lost", "pending", "unknown", "repaired", "repaired"]
+    assert chosen("severity", "error") == ["lost"]
+    assert chosen("severity", "info") == ["repaired", "repaired"]
+    assert browser.run("document.getElementById('repaired').open")
+    assert browser.run("document.getElementById('incidents-filtered').textContent") == "2 of 5 listed"
+    assert chosen("severity", "") == everything
+    assert chosen("queue", "ORDERS") == everything
+    assert chosen("queue", "no such queue") == []
+    assert chosen("queue", "") == everything
+    manager = browser.run("document.querySelector('details.incident').dataset.managers.split(' ')[1]")
+    assert chosen("managers", manager) == ["lost"]
+
+
+def test_a_figure_of_the_headline_leads_to_its_messages(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    browser.run("document.querySelector('.answer a[href=\"#expired_unseen\"]').click()")
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    assert browser.run("document.querySelector('#expired_unseen > details').open")
+    assert browser.run("document.querySelectorAll('#expired_unseen tbody tr').length") == 1

@@ -11,13 +11,14 @@ from schemas.ingest import CONNECTION_STATES
 from schemas.table import Table
 from schemas.tables import TABLES
 
+LISTED = ("listed_messages", "listed_incidents", "listed_findings", "listed_sessions")
 CAPTURES = Path(__file__).parent / "captures"
 
 
 def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
     """The options of a run; its report lists nothing unless that is asked for, as few tests are about that."""
     given: dict[str, Any] = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
-    return Config.load(given | {"listed_findings": 0, "listed_sessions": 0} | options, None)
+    return Config.load(given | dict.fromkeys(LISTED, 0) | options, None)
 
 
 def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:

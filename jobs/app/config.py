@@ -172,7 +172,13 @@ class Config:
         reason="last begins with the earliest capture of the last run that brought any.",
     )
     session: tuple[str, ...] = _option((), "report only these session_ids", "report", metavar="ID")
-    listed_findings: int = _option(25, "findings of each kind that are listed, those with most messages", "report")
+    listed_messages: int = _option(50, "messages in each list: lost, pending, unknown and so on; worst first", "report")
+    listed_incidents: int = _option(100, "incidents that are listed, the worst first", "report")
+    listed_findings: int = _option(
+        25,
+        "findings that are listed: of each incident, and of each kind without one, those with most messages",
+        "report",
+    )
     listed_sessions: int = _option(200, "sessions that are listed, the worst first", "report")
     drawn_sessions: int = _option(20, "of these, sessions with charts", "report")
     drawn_pictures: int = _option(

@@ -1,11 +1,13 @@
 """Arranges the few rows that the report collects as plain values for the template."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from jobs.app.config import Config
+from schemas.incidents import IncidentOutcome
+from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import Reason, Severity, Verdict
 
 Row = dict[str, Any]
@@ -19,6 +21,12 @@ _SEVERITIES = [severity.value for severity in reversed(Severity)]
 _VERDICTS = [verdict.value for verdict in Verdict]
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _MS = 10**6
+_SLOW_MS = 10_000  # an OrderAck is due within ten seconds, [MS-MQQB] 3.1.2.1
+_WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
+_DELIVERED = (
+    *(Outcome.DELIVERED, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED_TWICE, Outcome.NOT_READ),
+    *(Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE),
+)
 
 REASONS: Mapping[str, str] = {
     Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
@@ -34,15 +42,16 @@ def steps(extent: Row) -> tuple[int, int]:
     return first // step * step, step
 
 
-def witness_keys(findings: Rows) -> list[tuple[str, int]]:
-    """Returns the distinct keys in the findings' witnesses, as (stream_id, stream_offset)."""
-    return sorted({key for row in findings for text in row["witness"] if (key := _key(text)) is not None})
+def witness_keys(rows: Mapping[str, Rows]) -> list[tuple[str, int]]:
+    """Returns the distinct keys in the witnesses of findings and messages, as (stream_id, stream_offset)."""
+    texts = {text for name in _WITH_WITNESS for row in rows[name] for text in row["witness"]}
+    return sorted({key for text in texts if (key := _key(text)) is not None})
 
 
 def unseen_keys(rows: Mapping[str, Rows]) -> list[tuple[str, int]]:
     """Returns the witnesses' keys that no row of verdicts has."""
     seen = {(row["stream_id"], row["stream_offset"]) for row in rows["witnesses"]}
-    return [key for key in witness_keys(rows["findings"]) if key not in seen]
+    return [key for key in witness_keys(rows) if key not in seen]
 
 
 def _key(text: str) -> tuple[str, int] | None:
@@ -67,19 +76,22 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
-        "numbers": _numbers(rows, only=bool(config.session)),
+        "messages": _messages(rows),
         "kinds": [row | {"listed": _listed(rows, row["severity"], row["kind"], sessions)} for row in kinds],
+        "incidents": _incidents(rows, sessions),
+        "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
+        "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
         "sessions": list(sessions.values()),
         "session_count": extent["sessions"],
         "limits": {
             name: getattr(config, name)
-            for name in ("listed_findings", "listed_sessions", "drawn_sessions", "drawn_pictures", "drawn_points")
+            for name in ("listed_messages", "listed_incidents", "listed_findings", "listed_sessions", "drawn_sessions")
         },
         "unknown": [
-            {"reason": reason, "why": REASONS.get(reason, reason), "messages": messages}
-            for (verdict, reason), messages in sorted(_counts(rows["outcomes"], "verdict", "reason").items(), key=str)
+            {"reason": reason, "why": REASONS.get(reason, reason), "arrivals": arrivals}
+            for (verdict, reason), arrivals in sorted(_counts(rows["arrivals"], "verdict", "reason").items(), key=str)
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
@@ -91,35 +103,121 @@ def _gravity(severity: str) -> int:
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else -1
 
 
-def _counts(outcomes: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
+def _counts(arrivals: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
     counts: dict[tuple[Any, ...], int] = defaultdict(int)
-    for row in outcomes:
-        counts[tuple(row[key] for key in keys)] += row["messages"]
+    for row in arrivals:
+        counts[tuple(row[key] for key in keys)] += row["arrivals"]
     return counts
 
 
-def _numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
-    """Returns the figures of the period."""
-    counts = _counts(rows["outcomes"], "verdict")
+def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
+    """Returns the figures of the period: messages by outcome, arrivals by verdict, and what is in doubt."""
+    counts = _counts(rows["arrivals"], "verdict")
     of = {verdict: counts[(verdict,)] for verdict in _VERDICTS}
     files = [row for row in rows["caveats"] if row["what"].startswith("capture ")]
     if only:
         missing = sum(row["missing_bytes"] for row in rows["sessions"])
     else:
         missing = next(row["bytes"] or 0 for row in rows["caveats"] if row["what"] == "missing")
-    lost = rows["lost"][0]
+    became = rows["outcome_counts"][0]
     return {
-        "messages": sum(of.values()),
+        **became,
+        "messages": sum(became.values()),
+        "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
+        "lost": sum(became[count_column(outcome)] for outcome in LOST),
+        **rows["stuck"][0],
+        **rows["unjudged"][0],
+        "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),
+        "arrivals": sum(of.values()),
         "accepted": sum(of[verdict] for verdict in _ACCEPTED),
         "duplicate": of[Verdict.DUPLICATE.value],
         "out_of_order": of[Verdict.OUT_OF_ORDER.value],
         "unknown": of[Verdict.UNKNOWN.value],
-        "lost": lost["numbers"],
-        "lost_sessions": lost["sessions"],
-        "expired": sum(row["expired"] or 0 for row in rows["outcomes"]),
         "captures": sum(row["many"] for row in files),
         "missing_bytes": missing,
     }
+
+
+def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Returns the listed messages of each list, the worst first, with what each witness shows."""
+    proof = witnesses(rows)
+    listed: dict[str, Rows] = defaultdict(list)
+    for row in rows["listed_messages"]:
+        listed[row["list"]].append(
+            row
+            | {
+                "sender": _short(row["source_queue_manager"]),
+                "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
+            }
+        )
+    return listed
+
+
+def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
+    """Returns a function from a witness to a list of its `key`, its `row` (None for none), and what the row `shows`.
+
+    `displaced` says that the witness is of a message whose number another message has.
+    """
+    held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
+
+    def proof(witness: Sequence[str], *, displaced: bool = False) -> Rows:
+        keys = [_key(text) for text in witness]
+        found = [None if key is None else held.get(key) for key in keys]
+        users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+        for row in found:
+            if row is not None and row["verdict"]:
+                users[row["tx_sequence_id"], row["tx_sequence_number"]].add(row["message_id"])
+
+        def said(row: Row | None) -> str:
+            if row is None:
+                return ""
+            shared = displaced or len(users[row["tx_sequence_id"], row["tx_sequence_number"]]) > 1
+            return shows(row, shared=shared and bool(row["verdict"]))
+
+        return [{"key": text, "row": row, "shows": said(row)} for text, row in zip(witness, found, strict=True)]
+
+    return proof
+
+
+def shows(row: Row, *, shared: bool = False) -> str:
+    """Returns what a witness shows: what the receiver expected, what it got, what it acknowledged.
+
+    `shared` says that another witness beside it is a different message with the same number.
+    """
+    number, previous, state = (
+        row[name] for name in ("tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_number")
+    )
+    same = row["incoming_tx_sequence_id"] == row["tx_sequence_id"]
+    if row["ack_type"] == "order_ack":
+        return f"OrderAck: the receiver has everything up to number {number}."
+    if row["ack_type"]:
+        return f"FinalAck of class 0x{row['message_class'] or 0:04x} for message {row['acknowledged_message_id']}."
+    if row["length"] is not None:
+        return f"{row['length']:,} bytes missing."
+    if not row["verdict"]:
+        return f"{(row['packet_type'] or 'message, not judged').replace('_', ' ').capitalize()}."
+    latency = row["ack_latency_ms"]
+    slow = f" It was acknowledged after {latency / 1000:.1f} s." if latency is not None and latency > _SLOW_MS else ""
+    texts = {
+        Verdict.IN_ORDER: f"Accepted: number {number} after {previous}.",
+        Verdict.NEW_SEQUENCE: f"Accepted: number {number} begins a new sequence.",
+        Verdict.GAP_EXPIRED: f"Accepted: number {number} after {previous}; the sender skipped the numbers between.",
+        Verdict.DUPLICATE: f"Refused: the receiver had accepted {'another message with ' * shared}number {number}, and "
+        f"was at {state}{'' if same else ' of a later sequence'}.",
+        Verdict.UNKNOWN: f"Not judged: got number {number}, which needs {previous}; "
+        + ("the receiver's state is not known." if state is None else f"the receiver was at {state}."),
+    }
+    if row["verdict"] != Verdict.OUT_OF_ORDER:
+        label = f", {row['label']}," if row["label"] else ""
+        user = f" Message {row['message_id']}{label} has this number." if shared else ""
+        return texts[Verdict(row["verdict"])] + slow + user
+    if row["reason"] == Reason.STALE_SEQUENCE:
+        return f"Refused: number {number} of an older sequence; the receiver was at {state} of a later one."
+    if row["reason"] == Reason.LATE:
+        return f"Refused: got number {number}, the receiver was already at {state}."
+    if not same:
+        return f"Refused: expected number 1 of the new sequence, got {number}, which needs {previous}."
+    return f"Refused: expected number {state + 1}, got {number}, which needs {previous}."
 
 
 def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
@@ -159,22 +257,39 @@ def _short(queue_manager: str) -> str:
 
 
 def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
-    """Returns the listed findings of a severity and kind, the largest first, with the rows that each witness names."""
-    held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
+    """Returns the listed findings of a severity and kind that are in no incident, the largest first."""
+    found = (row for row in rows["findings"] if (row["severity"], row["kind"]) == (severity, kind))
+    return _with_proof(found, rows, sessions)
 
-    def witness(text: str) -> Row:
-        key = _key(text)
-        return {"key": text, "row": None if key is None else held.get(key)}
 
+def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
+    """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
+
+    `new`: it began in the time of the captures that the last run read.
+    """
+    evidence = _grouped(rows["evidence"], ("incident_id",))
+    since = rows["last_run"][0]["ns"] if rows["last_run"] else None
     return [
         row
         | {
-            "witnesses": [witness(text) for text in row["witness"]],
+            "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
+            "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
+        }
+        for row in _with_proof(rows["incidents"], rows, sessions)
+    ]
+
+
+def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
+    """Returns findings or incidents by their `place`, with the rows of their witnesses and their session."""
+    proof = witnesses(rows)
+    return [
+        row
+        | {
+            "witnesses": proof(row["witness"]),
             "session": sessions.get(row["session_id"]),
             "short": " → ".join(_short(name) for name in (row["session_id"] or "").split("->")),
         }
-        for row in sorted(rows["findings"], key=lambda row: row["place"])
-        if (row["severity"], row["kind"]) == (severity, kind)
+        for row in sorted(found, key=lambda row: row["place"])
     ]
 
 
@@ -193,7 +308,7 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
     return {
         "verdicts": _VERDICTS,
         "uris": uris,
-        "steps": _over_time(rows["outcomes"], first, step),
+        "steps": _over_time(rows["arrivals"], first, step),
         "pictures": [
             _picture(points[session, scope], stairs[session, scope], holes[(session,)], capture)
             for session, scope, *_ in pictures(rows)
@@ -201,10 +316,10 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
     }
 
 
-def _over_time(outcomes: Rows, first: int, step: int) -> Row:
-    """Returns accepted, refused and unknown messages per step, for steps with messages."""
-    counts = _counts(outcomes, "step", "verdict")
-    places = sorted({row["step"] for row in outcomes if row["step"] is not None})
+def _over_time(arrivals: Rows, first: int, step: int) -> Row:
+    """Returns accepted, refused and unknown arrivals per step, for steps with arrivals."""
+    counts = _counts(arrivals, "step", "verdict")
+    places = sorted({row["step"] for row in arrivals if row["step"] is not None})
     sums = {
         "accepted": _ACCEPTED,
         "refused": (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value),

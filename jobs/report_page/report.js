@@ -234,9 +234,26 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...shown].forEach(([figure, { how }]) => show(figure, how)));
 
-  const openTarget = () => { const target = document.getElementById(location.hash.slice(1)); if (target?.tagName === "DETAILS") target.open = true; };
+  const openTarget = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target) return;
+    if (target.classList.contains("messages")) target.querySelectorAll(":scope > details").forEach((list) => { list.open = true; });
+    for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  };
   addEventListener("hashchange", openTarget);
   openTarget();
+
+  const fields = [...document.querySelectorAll("#incident-filters [data-by]")];
+  const chooseIncidents = () => {
+    const wanted = fields.map((field) => [field.dataset.by, field.type === "checkbox" ? (field.checked ? field.value : "") : field.value.trim().toLowerCase()]);
+    const all = [...document.querySelectorAll("details.incident")];
+    all.forEach((incident) => { incident.hidden = !wanted.every(([by, value]) => incident.dataset[by].toLowerCase().includes(value)); });
+    const asked = wanted.some(([, value]) => value);
+    const repaired = document.getElementById("repaired");
+    if (asked && repaired?.querySelector("details.incident:not([hidden])")) repaired.open = true;
+    document.getElementById("incidents-filtered").textContent = asked ? `${all.filter((incident) => !incident.hidden).length} of ${all.length} listed` : "";
+  };
+  fields.forEach((field) => field.addEventListener("input", chooseIncidents));
 
   const filter = document.getElementById("filter");
   filter?.addEventListener("input", () => {

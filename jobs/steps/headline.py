@@ -1,6 +1,7 @@
 """Puts into one sentence what became of the messages."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from schemas.outcomes import LOST, Outcome
 
@@ -18,38 +19,65 @@ def lost_messages(outcomes: Mapping[str, int]) -> int:
     return sum(outcomes.get(outcome, 0) for outcome in LOST)
 
 
-def headline(
+class Figure(NamedTuple):
+    """Holds a number of messages, of bytes or of findings, in words and with the list that shows them."""
+
+    number: int
+    words: str
+    rows: str
+    """Where the report lists them: a name of `jobs.transforms.report_lists.LISTS`, or a part of the page."""
+
+
+class Figures(NamedTuple):
+    """Holds the figures of the headline; those that are 0 are left out."""
+
+    lost: int
+    split: list[Figure]
+    doubts: list[Figure]
+    beside: list[Figure]
+
+
+def headline_figures(
     outcomes: Mapping[str, int], *, stuck: int = 0, missing_bytes: int = 0, unjudged: int = 0, errors: int = 0
-) -> str:
-    """Returns the headline: what was lost, what is not known, and what else an operator is told first.
+) -> Figures:
+    """Returns the figures of the headline.
 
     `outcomes` counts messages by outcome; `unjudged` are transactional messages without a verdict that were not just
-    passing through; `errors` are findings of that severity. "Nothing was lost" is said only where all of these, and the
-    messages that are contradicted or unknown, are 0.
+    passing through; `errors` are findings of that severity.
     """
-    lost = lost_messages(outcomes)
-    doubts = _list(
-        (outcomes.get(Outcome.UNKNOWN, 0), "unknown"),
-        (outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver"),
-        (missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte"),
-        (unjudged, "transactional messages not judged"),
-        (errors, "findings that are errors" if errors > 1 else "finding that is an error"),
+    doubts = (
+        Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown"),
+        Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown"),
+        Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits"),
+        Figure(unjudged, "transactional messages not judged", "limits"),
+        Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
     )
-    beside = _list(
-        (outcomes.get(Outcome.PENDING, 0) + outcomes.get(Outcome.AWAITED, 0), f"pending ({stuck:,} of them stuck)"),
-        (outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen"),
-        (outcomes.get(Outcome.NOT_READ, 0), "not read"),
-        (outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal"),
+    pending = outcomes.get(Outcome.PENDING, 0) + outcomes.get(Outcome.AWAITED, 0)
+    beside = (
+        Figure(pending, f"pending ({stuck:,} of them stuck)", "pending"),
+        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
+        Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
+        Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
+    split = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
+    present = ([one for one in figures if one.number] for figures in (split, doubts, beside))
+    return Figures(lost_messages(outcomes), *present)
+
+
+def headline(figures: Figures) -> str:
+    """Returns the headline: what was lost, what is not known, and what else an operator is to know first.
+
+    "Nothing was lost" is said only where nothing is in doubt.
+    """
+    lost, split, doubts, beside = figures
     if lost:
-        split = _list(*((outcomes.get(outcome, 0), _WORDS[outcome]) for outcome in LOST))
-        first = f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost: {split}."
+        first = f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost: {_list(split)}."
     elif doubts:
-        first = f"No loss was seen, but: {doubts}."
+        first = f"No loss was seen, but: {_list(doubts)}."
     else:
         first = "Nothing was lost."
-    return f"{first} Also: {beside}." if beside else first
+    return f"{first} Also: {_list(beside)}." if beside else first
 
 
-def _list(*figures: tuple[int, str]) -> str:
-    return ", ".join(f"{number:,} {words}" for number, words in figures if number)
+def _list(figures: list[Figure]) -> str:
+    return ", ".join(f"{figure.number:,} {figure.words}" for figure in figures)

@@ -1,4 +1,4 @@
-"""Replays `messages` into `verdicts`, and derives sequences, states, sessions, transactions and findings from them.
+"""Replays `messages` into `verdicts`, and derives the other tables of the replay from them.
 
 A sender whose inputs have the same fingerprint as in the last run keeps its verdicts and transactions.
 """
@@ -19,6 +19,7 @@ from jobs.steps import previous_warehouse
 from jobs.steps.summary import captured_bytes, replay_summary
 from jobs.transforms.books import balance_arrivals, balance_slots
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
 from jobs.transforms.outcomes.numbers import first_due, number_outcomes
 from jobs.transforms.outcomes.rows import (
@@ -53,6 +54,7 @@ from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS, Law
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
@@ -70,7 +72,7 @@ from schemas.replay import (
 )
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
-TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS)
+TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -214,9 +216,12 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(acks, peers, verdicts)
         concerned = materialize(concerned_messages(verdicts, watched_sessions(peers, inputs.unread, paired)))
-        warehouse.replace(FINDINGS, collect_findings(messages, peers, paired, *written, concerned))
+        findings = materialize(collect_findings(messages, peers, paired, *written, concerned))
+        stories = materialize(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
+        warehouse.replace(FINDINGS, with_incident(findings, stories))
+        warehouse.replace(INCIDENTS, derive_incidents(stories))
         warehouse.replace(SENDERS, senders)
-        progress("replay: wrote findings, senders")
+        progress("replay: wrote findings, incidents, senders")
 
     derived = derive(warehouse, "replay", TABLES, SOURCES, write, code=code_version.results_hash(), **options)
     if not derived:

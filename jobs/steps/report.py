@@ -20,22 +20,25 @@ from jobs.app.spark_session import codegen_for_size
 from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
+from jobs.steps.headline import headline_figures
 from jobs.steps.summary import captured_bytes
-from jobs.transforms import report
+from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from udfs.capture.files import locate
 
 _TABLES = (
     *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
     *(MESSAGES, ACKS, HANDSHAKES),
-    *(ENDS, VERDICTS, SEQUENCES, SESSIONS, FINDINGS),
+    *(ENDS, VERDICTS, OUTCOMES, SEQUENCES, SESSIONS, FINDINGS, INCIDENTS),
 )
 _OPTIONS = (
-    *("since", "session", "listed_findings", "listed_sessions"),
+    *("since", "session", "listed_messages", "listed_incidents", "listed_findings", "listed_sessions"),
     *("drawn_sessions", "drawn_pictures", "drawn_points"),
 )
 NAME = "report.html"
@@ -65,7 +68,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if place is None:
         progress("report: not written, as registered tables have no folder for it: give --out FILE")
         return
-    warehouse.require(FINDINGS, "replay")
+    warehouse.require(INCIDENTS, "replay")
     made_from = mark(warehouse, config)
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
@@ -139,24 +142,35 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     tables = {table.name: warehouse.read(table) for table in _TABLES}
     since, only = _since(config, tables["captures"]), config.session
     all_sessions, all_verdicts, all_findings = (
-        report.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
+        report_lists.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
     )
     all_findings = report.shown_findings(all_findings)
     extent = report.extent(all_sessions, since).collect()[0].asDict()
     since = since if extent["cut"] else None
-    verdicts = report.of_period(all_verdicts, since)
+    verdicts = report_lists.of_period(all_verdicts, since)
     sessions, files, streams = (
-        report.of_period(rows, since, "last_captured_at")
+        report_lists.of_period(rows, since, "last_captured_at")
         for rows in (all_sessions, tables["captures"], tables["streams"])
     )
     findings = report.findings_of_period(all_findings, tables["sequences"], since)
+    sequences = report_lists.chosen_sequences(tables["sequences"], tables["verdicts"], only, since)
+    outcomes = report_lists.outcomes_of(tables["outcomes"], sequences)
+    incidents = report_lists.of_period(report_lists.of_sessions(tables["incidents"], only), since, "last_captured_at")
     rows = _collected(
-        outcomes=report.outcomes(verdicts, *arrange.steps(extent)),
-        lost=report.never_accepted(all_verdicts, tables["sequences"], since),
+        incident_counts=report_lists.incident_counts(incidents),
+        incidents=report_lists.worst_incidents(incidents, config.listed_incidents) if config.listed_incidents else None,
+        last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
+        arrivals=report.arrivals_over_time(verdicts, *arrange.steps(extent)),
+        outcome_counts=report_lists.outcome_counts(sequences),
+        stuck=report_lists.stuck_messages(outcomes),
+        listed_messages=report_lists.listed_messages(outcomes, config.listed_messages)
+        if config.listed_messages
+        else None,
+        unjudged=report_lists.unjudged_messages(sessions),
         kinds=report.findings_by_kind(findings),
         every_finding=all_findings.groupBy().count() if since else None,
         findings=report.worst_findings(findings, config.listed_findings) if config.listed_findings else None,
-        sessions=report.ranked_sessions(sessions, verdicts, findings, config.listed_sessions)
+        sessions=report.ranked_sessions(sessions, verdicts, findings, outcomes, config.listed_sessions)
         if config.listed_sessions
         else None,
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"]),
@@ -165,7 +179,12 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     drawn_sessions = listed[: config.drawn_sessions]
     drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
-    keys = arrange.witness_keys(rows["findings"])
+    stories = [row["incident_id"] for row in rows["incidents"]]
+    limit = config.listed_findings
+    rows |= _collected(
+        evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories and limit else None
+    )
+    keys = arrange.witness_keys(rows)
     ends = tables["ends"]
     limit = config.drawn_points
     rows |= _collected(
@@ -183,7 +202,14 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         stairs=report.stairs(tables["acks"], ends, tables["sequences"], pictures, limit) if captures else None,
         uris=report.uris(tables["captures"], captures) if captures else None,
     )
-    return arrange.page(rows, extent, config, warehouse.place, since)
+    numbers = arrange.numbers(rows, only=bool(only))
+    return arrange.page(rows, extent, config, warehouse.place, since) | {
+        "numbers": numbers,
+        "headline": headline_figures(
+            {outcome: numbers[count_column(outcome)] for outcome in Outcome},
+            **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
+        )._asdict(),
+    }
 
 
 def _witnesses(

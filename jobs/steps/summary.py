@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.steps.headline import headline, lost_messages
+from jobs.steps.headline import headline, headline_figures
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
@@ -74,7 +74,7 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
     row = sessions.crossJoin(stuck).crossJoin(severities).collect()[0].asDict()
     row = {name: value or 0 for name, value in row.items()}
     outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}
-    line = headline(
+    figures = headline_figures(
         outcomes,
         stuck=row["stuck"],
         missing_bytes=row["missing_bytes"],
@@ -82,9 +82,9 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
         errors=row[Severity.ERROR.value],
     )
     return {
-        "headline": line,
+        "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},
-        "lost": lost_messages(outcomes),
+        "lost": figures.lost,
         "stuck": row["stuck"],
         "severities": {severity.value: row[severity.value] for severity in Severity if row[severity.value]},
     }

@@ -13,25 +13,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
 from schemas.ingest import Stage
-from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
+from schemas.outcomes import Outcome, count_column
+from schemas.replay import FINDINGS, FindingKind, Verdict
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
-SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
-"""The gravest first."""
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 """Kinds that the report leaves out: registry settings choose the intervals."""
-
-
-def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
-    """Returns the rows from `since` on, and the rows without a time, which may be as late."""
-    return rows if since is None else rows.where(F.coalesce(F.col(column) >= F.lit(since), F.lit(True)))
-
-
-def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
-    """Returns the rows of these sessions; all rows when none is named."""
-    return rows.where(F.col("session_id").isin(*sessions)) if sessions else rows
 
 
 def last_run(captures: DataFrame) -> DataFrame:
@@ -78,50 +68,32 @@ def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
     )
 
 
-def outcomes(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
-    """Returns `messages` and `expired` numbers per verdict, reason and `step` of `step_ns` from `first_ns` on."""
+def arrivals_over_time(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
+    """Returns how many `arrivals` there are per verdict, reason and `step` of `step_ns` from `first_ns` on."""
     return verdicts.groupBy(F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step"), "verdict", "reason").agg(
-        F.count(F.lit(1)).alias("messages"), F.sum("gap_size").alias("expired")
+        F.count(F.lit(1)).alias("arrivals")
     )
 
 
-def never_accepted(verdicts: DataFrame, sequences: DataFrame, since: datetime | None) -> DataFrame:
-    """Returns one row: the `numbers` that were refused out of order and never accepted, and their `sessions`.
-
-    A resend does not count again. Sequences without a refused message are not read.
-    """
-    refused = sequences.where("out_of_order > 0").select("scope_key", "tx_sequence_id")
-    return of_period(
-        verdicts.join(refused, ["scope_key", "tx_sequence_id"], "left_semi")
-        .groupBy("scope_key", "tx_sequence_id", "tx_sequence_number")
-        .agg(
-            F.max(F.col("verdict") == Verdict.OUT_OF_ORDER.value).alias("refused"),
-            F.max(F.col("verdict") != Verdict.OUT_OF_ORDER.value).alias("settled"),
-            F.max("captured_at").alias("captured_at"),
-            F.min("session_id").alias("session_id"),
-        )
-        .where("refused AND NOT settled"),
-        since,
-    ).agg(F.count(F.lit(1)).alias("numbers"), F.count_distinct("session_id").alias("sessions"))
-
-
 def findings_by_kind(findings: DataFrame) -> DataFrame:
-    """Returns `findings`, `sessions` and `messages` per severity and kind."""
+    """Returns `findings`, those of them `alone` (in no incident), `sessions` and `messages` per severity and kind."""
     return findings.groupBy("severity", "kind").agg(
         F.count(F.lit(1)).alias("findings"),
+        F.count_if(F.col("incident_id").isNull()).alias("alone"),
         F.count_distinct("session_id").alias("sessions"),
         F.sum("messages").alias("messages"),
     )
 
 
 def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
-    """Returns of each severity and kind the `limit` findings that concern the most messages.
+    """Returns of each severity and kind the `limit` findings without an incident that concern the most messages.
 
     `found_ns` stands for `found_at`, and `place` is 1, 2, … within severity and kind.
     """
     of_kind = Window.partitionBy("severity", "kind").orderBy(F.desc("messages"), "found_at", *FINDINGS.key)
     return (
-        findings.withColumn("place", F.row_number().over(of_kind))
+        findings.where(F.col("incident_id").isNull())
+        .withColumn("place", F.row_number().over(of_kind))
         .where(F.col("place") <= limit)
         .select("*", nanoseconds("found_at").alias("found_ns"))
         .drop("found_at")
@@ -150,7 +122,10 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
         "incoming_tx_sequence_number",
         "verdict",
         "reason",
+        "ack_latency_ms",
         "ack_type",
+        "acknowledged_message_id",
+        "message_class",
         "packet_type",
         "length",
     )
@@ -175,21 +150,38 @@ def uris(captures: DataFrame, wanted: Sequence[str]) -> DataFrame:
     return captures.where(F.col("capture_id").isin(*wanted)).select("capture_id", "uri")
 
 
-def ranked_sessions(sessions: DataFrame, verdicts: DataFrame, findings: DataFrame, limit: int) -> DataFrame:
-    """Returns the `limit` worst sessions, with the period's verdicts counted, and its findings by severity."""
+def ranked_sessions(
+    sessions: DataFrame, verdicts: DataFrame, findings: DataFrame, outcomes: DataFrame, limit: int
+) -> DataFrame:
+    """Returns the `limit` worst sessions of a period, with its arrivals by verdict and its findings by severity.
+
+    Each of the LISTS is a column with the number of its messages; `stuck` counts those that are.
+    """
     judged = verdicts.groupBy("session_id").agg(
         *(F.count_if(F.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict)
     )
     found = findings.groupBy("session_id").agg(
         *(F.count_if(F.col("severity") == severity).alias(severity) for severity in SEVERITIES)
     )
+    became = outcomes.groupBy("session_id").agg(
+        *(
+            F.sum(F.when(_is_one_of(shown), F.col("numbers")).otherwise(0)).alias(f"messages_{name}")
+            for name, shown in LISTS.items()
+        ),
+        F.count_if("stuck").alias("messages_stuck"),
+    )
     counts = [verdict.value for verdict in Verdict]
-    worst = (*SEVERITIES[:-1], Verdict.OUT_OF_ORDER, Verdict.UNKNOWN, "missing_bytes", Verdict.GAP_EXPIRED, "messages")
+    figures = [*(f"messages_{name}" for name in LISTS), "messages_stuck"]
+    worst = (
+        *("messages_lost", "messages_stuck", "messages_unknown", *SEVERITIES[:-1]),
+        *("messages_pending", "missing_bytes", "messages_delivered_after_refusal", "messages"),
+    )
     return (
-        sessions.drop(*counts)
+        sessions.drop(*counts, *map(count_column, Outcome))
         .join(judged, "session_id", "left")
         .join(found, "session_id", "left")
-        .fillna(0, [*counts, *SEVERITIES])
+        .join(became, "session_id", "left")
+        .fillna(0, [*counts, *SEVERITIES, *figures])
         .orderBy(*(F.desc(name) for name in worst), "session_id")
         .limit(limit)
         .select(
@@ -199,6 +191,10 @@ def ranked_sessions(sessions: DataFrame, verdicts: DataFrame, findings: DataFram
         )
         .drop("first_captured_at", "last_captured_at")
     )
+
+
+def _is_one_of(outcomes: Sequence[Outcome]) -> Column:
+    return F.col("outcome").isin(*(one.value for one in outcomes))
 
 
 def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:

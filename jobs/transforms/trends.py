@@ -44,6 +44,18 @@ def findings_by_week(findings: DataFrame) -> DataFrame:
     )
 
 
+def incidents_by_week(incidents: DataFrame) -> DataFrame:
+    """Returns one row per `week` in which incidents began: `incidents`, and messages lost, pending, and so on."""
+    return (
+        incidents.groupBy(_week("began_at").alias("week"))
+        .agg(
+            F.count(F.lit(1)).alias("incidents"),
+            *(F.sum(name).alias(name) for name in ("lost", "pending", "stuck", "unknown", "repaired", "expired")),
+        )
+        .orderBy("week")
+    )
+
+
 def worsening_senders(verdicts: DataFrame, limit: int) -> DataFrame:
     """Returns the `limit` senders whose share of messages out of order rose most in the last week.
 

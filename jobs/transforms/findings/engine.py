@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import ALL, BEFORE, columns_of, name_hashes, row_key, signed, tx_sequence
+from jobs.transforms.expressions import ALL, BEFORE, columns_of, name_hashes, null, row_key, signed, tx_sequence
 from jobs.transforms.findings.acks import not_received_by_application, repeated_order_acks
 from jobs.transforms.findings.message_rules import message_rules
 from jobs.transforms.findings.model import NS, MessageRule, choose, sentence
@@ -53,6 +53,8 @@ def collect_findings(
 ) -> DataFrame:
     """Returns one row of FINDINGS per kind, severity, session, scope, queue and sequence, as far as the kind has one.
 
+    `incident_id` is null: `jobs.transforms.incidents` finds it.
+
     `acks` are those of `acknowledgments.pair_acks`, and `concerned` is what `concerned_messages` returns, best
     checkpointed; the others are tables.
     """
@@ -68,6 +70,7 @@ def collect_findings(
     rows = (
         part.withColumn("witness", F.array_compact("witness"))
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
+        .withColumn("incident_id", null("string"))
         .select(columns_of(FINDINGS))
         for part in found
     )

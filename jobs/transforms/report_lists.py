@@ -1,0 +1,138 @@
+"""Chooses the messages and incidents that the report lists. Every DataFrame to be collected is bounded by a limit."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import nanoseconds, tx_sequence
+from schemas.incidents import IncidentOutcome
+from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
+from schemas.replay import FINDINGS, Severity, Verdict
+
+SEQUENCE = ["scope_key", "tx_sequence_id"]
+SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
+"""The gravest first."""
+LISTS: Mapping[str, tuple[Outcome, ...]] = {
+    "lost": LOST,
+    "pending": (Outcome.PENDING, Outcome.AWAITED),
+    "unknown": LOSS_UNKNOWN,
+    "not_read": (Outcome.NOT_READ,),
+    "expired_unseen": (Outcome.EXPIRED_UNSEEN,),
+    "delivered_after_refusal": (Outcome.DELIVERED_AFTER_REFUSAL,),
+}
+"""The lists of messages in the report, and the outcomes that each shows, in this order."""
+
+
+def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
+    """Returns the rows from `since` on, and the rows without a time, which may be as late."""
+    return rows if since is None else rows.where(F.coalesce(F.col(column) >= F.lit(since), F.lit(True)))
+
+
+def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
+    """Returns the rows of these sessions; all rows when none is named."""
+    return rows.where(F.col("session_id").isin(*sessions)) if sessions else rows
+
+
+def chosen_sequences(
+    sequences: DataFrame, verdicts: DataFrame, sessions: Sequence[str], since: datetime | None
+) -> DataFrame:
+    """Returns the sequences with a message from `since` on, of all scopes in which these sessions have a message.
+
+    A sequence is chosen whole or not at all, so that the choice changes no outcome.
+    """
+    if sessions:
+        scopes = of_sessions(verdicts, sessions).select("scope_key").distinct()
+        sequences = sequences.join(scopes, "scope_key", "left_semi")
+    return of_period(sequences, since, "last_captured_at")
+
+
+def outcomes_of(outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
+    """Returns the outcomes of these sequences."""
+    return outcomes.join(sequences.select(*SEQUENCE), SEQUENCE, "left_semi")
+
+
+def outcome_counts(sequences: DataFrame) -> DataFrame:
+    """Returns one row with the number of messages of each outcome."""
+    return sequences.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in map(count_column, Outcome)))
+
+
+def stuck_messages(outcomes: DataFrame) -> DataFrame:
+    """Returns one row: how many messages are `stuck`."""
+    return outcomes.agg(F.count_if("stuck").alias("stuck"))
+
+
+def unjudged_messages(sessions: DataFrame) -> DataFrame:
+    """Returns one row: transactional messages that were `passing_through`, and the others that have no verdict."""
+    judged = sum((F.col(verdict.value) for verdict in Verdict), F.lit(0))
+    return sessions.agg(
+        F.coalesce(F.sum("passing_through"), F.lit(0)).alias("passing_through"),
+        F.coalesce(F.sum(F.col("transactional") - F.col("passing_through") - judged), F.lit(0)).alias("unjudged"),
+    )
+
+
+def listed_messages(outcomes: DataFrame, limit: int) -> DataFrame:
+    """Returns the `limit` worst messages of each of the LISTS: stuck ones first, then in the order of outcomes.
+
+    `list` names it, `place` is 1, 2, … within it; `first_ns` and `last_ns` stand for the times of the arrivals.
+    """
+    named = F.create_map(*(F.lit(word) for name, shown in LISTS.items() for one in shown for word in (one.value, name)))
+    order = F.array(*(F.lit(one.value) for shown in LISTS.values() for one in shown))
+    of_list = Window.partitionBy("list").orderBy(
+        *(F.desc("stuck"), F.array_position(order, F.col("outcome")), "first_seen_at"),
+        *("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"),
+    )
+    return (
+        outcomes.withColumn("list", named[F.col("outcome")])
+        .where(F.col("list").isNotNull())
+        .withColumn("place", F.row_number().over(of_list))
+        .where(F.col("place") <= limit)
+        .select(
+            "*",
+            tx_sequence(F.col("tx_sequence_id")).alias("tx_sequence"),
+            nanoseconds("first_seen_at").alias("first_ns"),
+            nanoseconds("last_seen_at").alias("last_ns"),
+        )
+        .drop("first_seen_at", "last_seen_at", "accepted_at")
+        .orderBy("list", "place")
+    )
+
+
+def incident_counts(incidents: DataFrame) -> DataFrame:
+    """Returns the number of `incidents` by `outcome`."""
+    return incidents.groupBy("outcome").agg(F.count(F.lit(1)).alias("incidents"))
+
+
+def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
+    """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired.
+
+    `place` is 1, 2, …; `began_ns` and `ended_ns` stand for the times.
+    """
+    order = F.array(*(F.lit(outcome.value) for outcome in IncidentOutcome))
+    worst = [
+        F.array_position(order, F.col("outcome")),
+        F.desc(F.col("stuck") > 0),
+        *(F.desc(name) for name in ("lost", "pending", "unknown", "repaired", "findings")),
+        *(F.asc(name) for name in ("began_at", "incident_id")),
+    ]
+    return (
+        incidents.orderBy(*worst)
+        .limit(limit)
+        .withColumn("place", F.row_number().over(Window.orderBy(*worst)))
+        .select("*", nanoseconds("began_at").alias("began_ns"), nanoseconds("ended_at").alias("ended_ns"))
+        .drop("began_at", "ended_at", "last_captured_at")
+    )
+
+
+def findings_of_incidents(findings: DataFrame, incidents: Sequence[str], limit: int) -> DataFrame:
+    """Returns the `limit` gravest findings of each of these incidents; columns as in `worst_findings`."""
+    gravity = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
+    of_incident = Window.partitionBy("incident_id").orderBy(gravity, F.desc("messages"), "found_at", *FINDINGS.key)
+    return (
+        findings.where(F.col("incident_id").isin(*incidents))
+        .withColumn("place", F.row_number().over(of_incident))
+        .where(F.col("place") <= limit)
+        .select("*", nanoseconds("found_at").alias("found_ns"))
+        .drop("found_at")
+    )

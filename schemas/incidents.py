@@ -1,0 +1,97 @@
+"""The table `incidents`: one row per story, of one sequence of a scope or of several that replaced one another."""
+
+from enum import StrEnum
+
+from pyspark.sql.types import ArrayType
+
+from schemas.table import LONG, STRING, TIMESTAMP, U64, Column, Table
+
+
+class Cause(StrEnum):
+    """Lists what starts an incident, the cause that explains the most first."""
+
+    REFUSED_FOR_CAUSE = "refused_for_cause"
+    NUMBER_REUSED = "number_reused"
+    SEQUENCE_REGRESSED = "sequence_regressed"
+    MESSAGE_MISSING = "message_missing"
+    CONTRADICTED = "contradicted"
+    CAPTURE_INCOMPLETE = "capture_incomplete"
+    DELIVERED_TWICE = "delivered_twice"
+    NOT_READ = "not_read"
+    EXPIRED = "expired"
+    TRANSACTION = "transaction"
+    ACKNOWLEDGMENT = "acknowledgment"
+    RESENT = "resent"
+    OTHER = "other"
+
+
+class IncidentOutcome(StrEnum):
+    """Lists how an incident ended, the worst first."""
+
+    LOST = "lost"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+    REPAIRED = "repaired"
+
+
+INCIDENTS = Table(
+    "incidents",
+    "One row per story: what happened to one sequence of a scope, or to several that replaced one another because of "
+    "it.",
+    ("incident_id",),
+    (
+        Column(
+            "incident_id",
+            STRING,
+            "Hash of the scope and of the first sequence; the same in every run, and in findings.incident_id.",
+            nullable=False,
+        ),
+        Column("cause", STRING, "What started it.", nullable=False, values=tuple(Cause)),
+        Column(
+            "outcome",
+            STRING,
+            "How it ended: repaired also where nothing needed a repair, such as resends of delivered messages.",
+            nullable=False,
+            values=tuple(IncidentOutcome),
+        ),
+        Column(
+            "severity",
+            STRING,
+            "How soon to look: error for lost, warning for pending and unknown, info for repaired.",
+            nullable=False,
+            values=("info", "warning", "error"),
+        ),
+        Column("session_id", STRING, "Session of the first message concerned.", nullable=False),
+        Column("scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False),
+        Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False),
+        Column("destination_queue", STRING, "Queue of the first message concerned."),
+        Column("tx_sequence_id", U64, "TxSequenceID of its first sequence, unsigned.", nullable=False),
+        Column(
+            "tx_sequence",
+            STRING,
+            "The same as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3.",
+            nullable=False,
+        ),
+        Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
+        Column("began_at", TIMESTAMP, "Time of the first message concerned, UTC."),
+        Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
+        Column("last_captured_at", TIMESTAMP, "Time of the last message of its sequences, UTC."),
+        Column("lost", LONG, "Messages lost.", nullable=False),
+        Column("pending", LONG, "Messages pending or awaited.", nullable=False),
+        Column("stuck", LONG, "Those of them that were resent and refused again.", nullable=False),
+        Column("unknown", LONG, "Messages whose outcome is unknown or contradicted.", nullable=False),
+        Column("repaired", LONG, "Messages delivered after a refusal.", nullable=False),
+        Column(
+            "expired", LONG, "Numbers that the sender skipped before any message with them was seen.", nullable=False
+        ),
+        Column("findings", LONG, "Findings with this incident_id.", nullable=False),
+        Column("explanation", STRING, "The incident in one sentence.", nullable=False),
+        Column(
+            "witness",
+            ArrayType(STRING, containsNull=False),
+            "The rows that prove the worst of it, as stream_id@stream_offset: those of its worst message, or of its "
+            "gravest finding.",
+            nullable=False,
+        ),
+    ),
+)

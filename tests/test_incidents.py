@@ -1,0 +1,288 @@
+"""Incidents: one cause is one story, whatever the number of findings and sequences that tell of it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
+from schemas.incidents import INCIDENTS
+from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
+from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
+from schemas.table import Table
+
+Row = dict[str, Any]
+BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
+FIRST = 1_772_474_400 << 32 | 1  # 2026-03-02T18:00:00Z#1
+
+
+class Story:
+    """The rows of one scope; times are seconds after BEGAN, sequences are 0, 1 and so on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: dict[str, list[Row]] = {table.name: [] for table in (SEQUENCES, OUTCOMES, FINDINGS)}
+
+    def _common(self, sequence: int) -> Row:
+        return {
+            "scope_key": f"queue {self.name} q",
+            "tx_sequence_id": FIRST + sequence,
+            "source_queue_manager": self.name,
+            "session_id": f"{self.name}->b",
+            "destination_queue": "q",
+        }
+
+    def sequence(self, sequence: int, first: float, last: float, accepted: int | None) -> None:
+        """A sequence whose messages came from `first` to `last`, the highest accepted one being `accepted`."""
+        times = {"first_captured_at": _at(first), "last_captured_at": _at(last)}
+        row = self._common(sequence) | {"tx_sequence": "", "last_accepted_number": accepted} | times
+        self.rows["sequences"].append(row)
+
+    def outcome(self, sequence: int, outcome: Outcome, *numbers: int, at: float | None = None, **more: Any) -> None:
+        """What became of messages with these numbers, seen once, or never where `at` is None."""
+        seen = {} if at is None else {"first_seen_at": _at(at), "last_seen_at": _at(at)}
+        for number in numbers:
+            row: Row = {"tx_sequence_number": number, "numbers": 1, "outcome": outcome.value, "stuck": False}
+            witness = {"witness": [f"{self.name}@{number}"]}
+            self.rows["outcomes"].append(self._common(sequence) | row | witness | seen | more)
+
+    def finding(self, sequence: int | None, kind: FindingKind, severity: Severity, at: float) -> None:
+        """A finding about a sequence, or about none."""
+        row = {"kind": kind.value, "severity": severity.value, "found_at": _at(at), "witness": [f"{self.name}@{kind}"]}
+        own = self._common(sequence or 0)
+        self.rows["findings"].append(own | row | ({"tx_sequence_id": None} if sequence is None else {}))
+
+
+def _at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def straggler(s: Story) -> None:
+    """Refused, then accepted: one cause with three findings."""
+    s.sequence(0, 0, 100, 9)
+    s.outcome(0, Outcome.DELIVERED_AFTER_REFUSAL, 4, 5, at=10, accepted_at=_at(40))
+    for kind in (FindingKind.OUT_OF_ORDER, FindingKind.RESEND_SCHEDULE, FindingKind.DUPLICATES):
+        s.finding(0, kind, Severity.INFO, 10)
+
+
+def given_up(s: Story) -> None:
+    """A message that never came holds up two, which the sender skips."""
+    s.sequence(0, 0, 100, 9)
+    s.outcome(0, Outcome.EXPIRED_UNSEEN, 4)
+    s.outcome(0, Outcome.GIVEN_UP, 5, 6, at=10)
+    s.outcome(0, Outcome.DELIVERED_AFTER_REFUSAL, 7, at=12, accepted_at=_at(50))
+    s.finding(0, FindingKind.OUT_OF_ORDER, Severity.ERROR, 10)
+    s.finding(0, FindingKind.GAP_EXPIRED, Severity.WARNING, 20)
+
+
+def stuck(s: Story) -> None:
+    """Resent and refused to the end; another sequence before it was fine."""
+    s.sequence(0, 0, 50, 3)
+    s.sequence(1, 60, 200, 3)
+    s.outcome(1, Outcome.AWAITED, 4)
+    s.outcome(1, Outcome.PENDING, 5, 6, at=70, stuck=True)
+    s.finding(1, FindingKind.STUCK_SEQUENCE, Severity.WARNING, 100)
+
+
+def replaced(s: Story) -> None:
+    """A sequence ends with lost messages, and the next one is in trouble from its first message on."""
+    s.sequence(0, 0, 50, 3)
+    s.outcome(0, Outcome.PASSED_BY, 5, at=20)
+    s.finding(0, FindingKind.OUT_OF_ORDER, Severity.ERROR, 20)
+    s.sequence(1, 60, 200, 9)
+    s.outcome(1, Outcome.DELIVERED_AFTER_REFUSAL, 2, at=60, accepted_at=_at(80))
+    s.finding(1, FindingKind.OUT_OF_ORDER, Severity.INFO, 60)
+
+
+def alternating(s: Story) -> None:
+    """Two machines with one identity: the later sequence begins while the earlier one still sends."""
+    s.sequence(0, 0, 90, 3)
+    s.outcome(0, Outcome.PASSED_BY, 4, at=80)
+    s.finding(0, FindingKind.SEQUENCE_REGRESSED, Severity.ERROR, 80)
+    s.sequence(1, 60, 200, 9)
+    s.outcome(1, Outcome.DISPLACED, 2, at=100)
+    s.finding(1, FindingKind.DUPLICATES_DIFFER, Severity.ERROR, 100)
+
+
+def hours_apart(s: Story) -> None:
+    """Two sequences in a row, each with a trouble of its own: the first was over before the second began."""
+    s.sequence(0, 0, 50, 9)
+    s.outcome(0, Outcome.GIVEN_UP, 5, at=20)
+    s.sequence(1, 7_200, 9_000, 9)
+    s.outcome(1, Outcome.DELIVERED_AFTER_REFUSAL, 7, at=8_000, accepted_at=_at(8_020))
+
+
+def late_trouble(s: Story) -> None:
+    """The first sequence ends with lost messages; the second begins well and has trouble of its own later."""
+    s.sequence(0, 0, 50, 3)
+    s.outcome(0, Outcome.PASSED_BY, 5, at=20)
+    s.sequence(1, 60, 9_000, 90)
+    s.outcome(1, Outcome.DELIVERED_AFTER_REFUSAL, 70, at=8_000, accepted_at=_at(8_020))
+
+
+def began_late(s: Story) -> None:
+    """The captures begin in the middle: one unknown message, one finding of no sequence."""
+    s.sequence(0, 0, 50, 3)
+    s.outcome(0, Outcome.UNKNOWN, 1, at=0)
+    s.finding(None, FindingKind.TWO_ADDRESSES, Severity.INFO, 3)
+
+
+def all_is_well(s: Story) -> None:
+    """Outcomes that are nobody's trouble."""
+    s.sequence(0, 0, 50, 3)
+    s.outcome(0, Outcome.DELIVERED_BEFORE_CAPTURE, 1, at=0)
+    s.outcome(0, Outcome.DELIVERED_BY_ACKNOWLEDGMENT, 2, at=1)
+
+
+def only_slow(s: Story) -> None:
+    """A finding and nothing else."""
+    s.sequence(0, 0, 50, 3)
+    s.finding(0, FindingKind.SLOW_ACKNOWLEDGMENT, Severity.WARNING, 5)
+
+
+EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
+    # cause, outcome, severity, sequences, findings, lost, pending, stuck, unknown, repaired, expired; from, to in s
+    straggler: [("message_missing", "repaired", "info", 1, 3, 0, 0, 0, 0, 2, 0, 10, 40)],
+    given_up: [("message_missing", "lost", "error", 1, 2, 2, 0, 0, 0, 1, 1, 10, 50)],
+    stuck: [("message_missing", "pending", "warning", 1, 1, 0, 3, 2, 0, 0, 0, 70, 100)],
+    replaced: [("message_missing", "lost", "error", 2, 2, 1, 0, 0, 0, 1, 0, 20, 80)],
+    alternating: [("number_reused", "lost", "error", 2, 2, 2, 0, 0, 0, 0, 0, 80, 100)],
+    hours_apart: [
+        ("message_missing", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 20, 20),
+        ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 8_000, 8_020),
+    ],
+    late_trouble: [
+        ("message_missing", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 20, 20),
+        ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 8_000, 8_020),
+    ],
+    began_late: [("capture_incomplete", "unknown", "warning", 1, 0, 0, 0, 0, 1, 0, 0, 0, 0)],
+    all_is_well: [],
+    only_slow: [("acknowledgment", "repaired", "info", 1, 1, 0, 0, 0, 0, 0, 0, 5, 5)],
+}
+FIGURES = ("sequences", "findings", "lost", "pending", "stuck", "unknown", "repaired", "expired")
+
+
+@pytest.fixture(scope="module")
+def derived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    """The incidents and findings of all scenes together, each of which is a scope of its own."""
+    folder = tmp_path_factory.mktemp("stories")
+    stories = [Story(play.__name__) for play in EXPECTED]
+    for story, play in zip(stories, EXPECTED, strict=True):
+        play(story)
+
+    def table(table: Table) -> DataFrame:
+        schema = to_arrow_schema(table.spark)
+        empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
+        rows = [
+            {f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in schema}
+            for story in stories
+            for row in story.rows[table.name]
+        ]
+        path = str(folder / table.name)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+        return spark.read.parquet(path)
+
+    findings = table(FINDINGS)
+    sequences = sequence_incidents(findings, table(OUTCOMES), table(SEQUENCES)).cache()
+    rows = {"incidents": derive_incidents(sequences), "findings": with_incident(findings, sequences)}
+    found = {name: [row.asDict() for row in frame.collect()] for name, frame in rows.items()}
+    sequences.unpersist()
+    return found
+
+
+def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: str = "incidents") -> list[Row]:
+    """The rows of a scene, in the order of their sequences."""
+    rows = [row for row in derived[name] if row["scope_key"] == f"queue {play.__name__} q"]
+    return sorted(rows, key=lambda row: row["tx_sequence_id"] or 0)
+
+
+@pytest.mark.parametrize("play", EXPECTED, ids=lambda play: play.__name__)
+def test_one_cause_is_one_story(derived: dict[str, list[Row]], play: Callable[[Story], None]) -> None:
+    begins = BEGAN.replace(tzinfo=None)
+    given = [
+        (
+            *(row["cause"], row["outcome"], row["severity"], *(row[name] for name in FIGURES)),
+            *((row[name].astimezone(UTC).replace(tzinfo=None) - begins).seconds for name in ("began_at", "ended_at")),
+        )
+        for row in told_of(derived, play)
+    ]
+    assert given == EXPECTED[play]
+
+
+def test_each_finding_of_a_sequence_names_its_incident(derived: dict[str, list[Row]]) -> None:
+    for play in EXPECTED:
+        incidents = {row["incident_id"] for row in told_of(derived, play)}
+        of_sequence = [row for row in told_of(derived, play, "findings") if row["tx_sequence_id"] is not None]
+        assert {row["incident_id"] for row in of_sequence} <= incidents
+    assert [row["incident_id"] for row in told_of(derived, began_late, "findings")] == [None]
+
+
+def test_incidents_have_names_of_their_own(derived: dict[str, list[Row]]) -> None:
+    names = [row["incident_id"] for row in derived["incidents"]]
+    assert len(set(names)) == len(names) == sum(map(len, EXPECTED.values()))
+
+
+@pytest.mark.parametrize(
+    ("play", "explanation"),
+    [
+        (
+            given_up,
+            (
+                "A message of sequence 2026-03-02T18:00:00Z#1 did not arrive in its turn, so the receiver refused "
+                "those after it: 2 messages were lost, 1 message was delivered after a refusal, 1 number expired "
+                "unseen."
+            ),
+        ),
+        (
+            stuck,
+            (
+                "A message of sequence 2026-03-02T18:00:00Z#2 did not arrive in its turn, so the receiver refused "
+                "those after it: 3 messages are pending (2 resent and refused again)."
+            ),
+        ),
+        (
+            alternating,
+            (
+                "Numbers of sequence 2026-03-02T18:00:00Z#1 and 1 sequence after it were used again for different "
+                "messages, so that the receiver accepted only one message of each number: 2 messages were lost."
+            ),
+        ),
+        (
+            only_slow,
+            "Acknowledgments of sequence 2026-03-02T18:00:00Z#1 were late, missing or repeated: no message was lost.",
+        ),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_an_incident_is_one_plain_sentence(
+    derived: dict[str, list[Row]], play: Callable[[Story], None], explanation: str
+) -> None:
+    assert [row["explanation"] for row in told_of(derived, play)] == [explanation]
+
+
+def test_the_witness_is_that_of_the_worst_message(derived: dict[str, list[Row]]) -> None:
+    assert [row["witness"] for row in told_of(derived, given_up)] == [["given_up@5"]]
+    assert [row["witness"] for row in told_of(derived, only_slow)] == [["only_slow@slow_acknowledgment"]]
+
+
+def test_the_incidents_of_a_warehouse_add_up_to_its_outcomes(orders: tuple[Path, Any]) -> None:
+    rows = {
+        table.name: DeltaTable(str(orders[0] / table.name)).to_pyarrow_table().to_pylist()
+        for table in (INCIDENTS, OUTCOMES, FINDINGS)
+    }
+    incidents, outcomes = rows["incidents"], rows["outcomes"]
+    for name, shown in (("lost", LOST), ("unknown", LOSS_UNKNOWN), ("pending", (Outcome.PENDING, Outcome.AWAITED))):
+        count = sum(row["numbers"] for row in outcomes if row["outcome"] in shown)
+        assert sum(row[name] for row in incidents) == count
+    names = [row["incident_id"] for row in rows["findings"] if row["tx_sequence_id"] is not None]
+    assert names
+    assert {row["incident_id"]: row["findings"] for row in incidents if row["findings"]} == {
+        name: names.count(name) for name in names
+    }
