@@ -828,7 +828,7 @@ SECURITY_SIZES: tuple[str, ...] = tuple(
 
 
 class Condition(NamedTuple):
-    """Which value some bits must have: the column of the bits, and the value."""
+    """Holds the value that some bits must have: the column of the bits, and the value."""
 
     column: str
     value: int
