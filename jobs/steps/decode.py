@@ -32,7 +32,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock), codegen_for_size(spark, size):
         step(held, config)
         lock.end_step()
-        reconcile.step(held)
+        reconcile.step(held, reconcile.DECODED)
         return decode_summary(held)
 
 

@@ -23,8 +23,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
         with codegen_for_size(spark, captured_bytes(held)):
             decode.step(held, config)
             lock.end_step()
-            reconcile.step(held)
             replay.step(held, config)
+            reconcile.step(held)
             found = summary(held)
             report.step(held, config)
         place = report.destination(held, config)

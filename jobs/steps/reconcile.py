@@ -9,23 +9,33 @@ from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Law
 from schemas.messages import DECODED_TABLES
+from schemas.outcomes import OUTCOMES
+from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import Table
 
 INGESTED = (CAPTURES, STREAMS, PACKETS, QUARANTINE)
+DECODED = INGESTED + DECODED_TABLES
+REPLAYED = (*DECODED, VERDICTS, OUTCOMES, SEQUENCES)
 
 
-def step(warehouse: Warehouse, tables: Sequence[Table] = INGESTED + DECODED_TABLES) -> bool:
-    """Balances the books of all tables, or of INGESTED alone, unless that was done; returns whether it did."""
+def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
+    """Balances the books of INGESTED, DECODED or REPLAYED tables, unless that was done; returns whether it did."""
 
     def write() -> None:
         captures, streams, packets, quarantine = map(warehouse.read, INGESTED)
         rows = books.balance_records(captures, quarantine).unionAll(books.balance_bytes(streams, packets, quarantine))
-        where = f"law IN ('{Law.RECORDS}', '{Law.BYTES}')"
-        if len(tables) > len(INGESTED):
+        laws = [Law.RECORDS, Law.BYTES]
+        if tables != INGESTED:
             decoded = [warehouse.read(table) for table in DECODED_TABLES]
             rows = rows.unionAll(books.balance_packets(packets, decoded, quarantine))
-            where = f"law IN ('{Law.RECORDS}', '{Law.BYTES}', '{Law.PACKETS}')"
-        warehouse.replace(BOOKS, rows, where)
+            laws += [Law.PACKETS]
+        if tables == REPLAYED:
+            verdicts, outcomes, sequences = map(warehouse.read, REPLAYED[len(DECODED) :])
+            rows = rows.unionAll(books.balance_arrivals(verdicts, outcomes, sequences))
+            rows = rows.unionAll(books.balance_slots(outcomes, sequences))
+            laws += [Law.ARRIVALS, Law.SLOTS]
+        named = ", ".join(f"'{law}'" for law in laws)
+        warehouse.replace(BOOKS, rows, f"law IN ({named})")
         progress(f"books: wrote {BOOKS.name}")
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

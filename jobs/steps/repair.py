@@ -26,6 +26,6 @@ def run(spark: SparkSession, config: Config) -> Summary:
             lock.end_step()
         derived = {"decode": decode.step(held, config)}
         lock.end_step()
-        derived |= {"books": reconcile.step(held), "replay": replay.step(held, config)}
+        derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         again = [step for step, was_derived in derived.items() if was_derived]
         return {"undone": lock.rolled_back, "derived_again": again} | summary(held)

@@ -15,9 +15,8 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
-from jobs.steps import previous_warehouse
+from jobs.steps import previous_warehouse, reconcile
 from jobs.steps.summary import captured_bytes, replay_summary
-from jobs.transforms.books import balance_arrivals, balance_slots
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
@@ -55,7 +54,7 @@ from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
-from schemas.ingest import BOOKS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS, Law
+from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import (
@@ -81,6 +80,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(MESSAGES, "decode")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, _), codegen_for_size(spark, captured_bytes(held)):
         step(held, config)
+        reconcile.step(held)
         return replay_summary(held)
 
 
@@ -209,9 +209,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
                 (TRANSACTIONS, transactions),
             )
         )
-        rows = balance_arrivals(verdicts, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES))
-        rows = rows.unionByName(balance_slots(warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
-        warehouse.replace(BOOKS, rows, f"law IN ('{Law.ARRIVALS}', '{Law.SLOTS}')")
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(acks, peers, verdicts)

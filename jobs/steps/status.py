@@ -19,7 +19,7 @@ from schemas.table import Table
 
 _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "decode": (decode.TABLES, decode.SOURCES),
-    "books": ((BOOKS,), reconcile.INGESTED + decode.TABLES),
+    "books": ((BOOKS,), reconcile.REPLAYED),
     "replay": (replay.TABLES, replay.SOURCES),
 }
 _NAMED = 20
