@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "dissector": (partial(command.main_alone, "dissector", dissector.run), "write a Wireshark dissector in Lua"),
     "decode-packet": (decode_packet.main, "print one packet, given as hexadecimal or in a file, as a tree"),
 }
-"""What runs each command, and a line for the usage text."""
+"""Maps each command to its function and a line for the usage text."""
 
 
 def usage() -> str:

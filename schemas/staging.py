@@ -181,7 +181,7 @@ HISTORY = StructType(
         _REWIND,
     ]
 )
-"""What is known of a connection before it is assembled; in each row one of these.
+"""Facts about a connection before it is assembled; each row has one of these.
 
 `capture`: rank of a capture of this run that holds segments of it. `state`: a row of `connection_states`. `stream_id`
 and `instance`: a stream. `rewind`: it is assembled again. None of them: a row of `connection_captures`."""

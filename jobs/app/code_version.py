@@ -10,7 +10,7 @@ VERSION = "0.1.0"
 _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")
 _RESULTS = ("transforms", "steps/decode.py", "steps/replay.py")
-"""What decides, in `jobs`, which rows the derived tables get."""
+"""The parts of `jobs` that decide which rows the derived tables get."""
 _NOT_RESULTS = ("report.py", "trends.py")
 
 

@@ -20,7 +20,7 @@ from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
 FAIL_ON = tuple(dict.fromkeys(map(str, ("lost", "stuck", "unknown", *Verdict, *FindingKind, *Severity))))
-"""What `fail_on` may name."""
+"""The values that `fail_on` accepts."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
 NO_FLAG = "names_key"
@@ -46,7 +46,7 @@ class Option:
     choices: tuple[str, ...] = ()
     metavar: str | None = None
     reason: str = ""
-    """What else the template says."""
+    """A further sentence for the template."""
 
 
 def _option(default: Any, help_text: str, section: str = "", *, secret: bool = False, **more: Any) -> Any:

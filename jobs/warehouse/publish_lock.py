@@ -161,7 +161,7 @@ class PublishLock:
     def __init__(self, ledger: Ledger, seconds: int) -> None:
         self.run = uuid4().hex
         self.derived: Derived = {}
-        """What the steps have derived so far; recorded with the next `end_step`."""
+        """The provenance of the steps so far; recorded with the next `end_step`."""
         self.rolled_back: list[str] = []
         """The dead runs whose commits this one rolled back, and why each ended."""
         self._ledger, self._seconds = ledger, seconds

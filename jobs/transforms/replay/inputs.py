@@ -27,15 +27,15 @@ class ReplayInputs:
     """All rows that verdicts depend on. Each belongs to one original sender, or to a session."""
 
     messages: DataFrame
-    """What `select_transactional` returns."""
+    """Rows of `select_transactional`."""
     peers: DataFrame
     """ENDS."""
     flows: DataFrame
-    """What `scopes.find_flows` returns, with scopes."""
+    """Rows of `scopes.find_flows`, with their scopes."""
     unread: DataFrame
-    """What `coverage.unread_ranges` returns."""
+    """Rows of `coverage.unread_ranges`."""
     acks: DataFrame
-    """What `acknowledgments.pair_acks` returns."""
+    """Rows of `acknowledgments.pair_acks`."""
 
     def without(self, senders: DataFrame) -> Self:
         """Returns the inputs for the messages of all other senders."""
