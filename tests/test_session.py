@@ -52,18 +52,27 @@ def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
 
 
 _PRINTING = """
-from jobs.app.spark_session import open_session
+import sys
+from jobs.app.spark_session import keep_output, open_session
 print("before")
-spark = open_session("printing")
+spark = open_session("printing", verbose=bool(int(sys.argv[1])))
 spark._jvm.System.out.println("as VACUUM does")
 print("after")
+print(keep_output(), file=sys.stderr)
 """
 
 
-def test_what_spark_prints_is_no_result() -> None:
-    done = subprocess.run([sys.executable, "-c", _PRINTING], capture_output=True, text=True, check=True)
+@pytest.mark.spark
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_spark_prints_is_no_result(verbose: bool) -> None:
+    command = [sys.executable, "-c", _PRINTING, str(int(verbose))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["before", "after"]
-    assert "as VACUUM does" in done.stderr
+    assert ("as VACUUM does" in done.stderr) is verbose
+    if not verbose:
+        kept = Path(done.stderr.strip())
+        assert "as VACUUM does" in kept.read_text()
+        kept.unlink()
 
 
 def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
     groups: dict[str, argparse._ArgumentGroup] = {}
     shown = _SHOWN.get(command, ())
-    everywhere = ("json", "log_format", *(() if command in _WITHOUT_TABLES else _TABLES))
+    everywhere = ("json", "log_format", *(() if command in _WITHOUT_TABLES else ("verbose", *_TABLES)))
     for name, option in DECLARED.items():
         if name == NO_FLAG:
             continue
@@ -66,7 +66,8 @@ def command_parser(command: str) -> argparse.ArgumentParser:
         text = option.help if is_shown else argparse.SUPPRESS
         target = groups[option.section] if is_shown else parser
         if isinstance(default, bool):
-            target.add_argument(flag, action="store_true", default=None, help=text)
+            flags = ("-v", flag) if name == "verbose" else (flag,)
+            target.add_argument(*flags, action="store_true", default=None, help=text)
             continue
         repeated = isinstance(default, tuple) and name not in ("ports", "fail_on")
         if is_shown and (repeated or default not in ("", ())):

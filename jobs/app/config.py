@@ -71,6 +71,10 @@ class Config:
     log_format: str = _option(
         "text", "progress on stderr: text for people, or one JSON object a line", choices=("text", "json")
     )
+    verbose: bool = _option(
+        default=False,
+        help_text="print what Spark's JVM says on stderr; otherwise it goes to a file that is kept if the run fails",
+    )
     out: str = _option(
         "",
         "report: the HTML file, by default <warehouse>/report.html; simulate: the folder of captures; "

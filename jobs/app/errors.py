@@ -7,6 +7,8 @@ class JobError(Exception):
     """Says why the run failed."""
 
     exit_code = 1
+    details: tuple[str, ...] = ()
+    """Lines of evidence, which are printed after the sentence."""
 
 
 class UsageError(JobError):

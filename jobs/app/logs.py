@@ -1,12 +1,17 @@
-"""Writes progress and errors to stderr: lines for a person, or one JSON object a line."""
+"""Writes progress and errors to stderr: lines for a person, with a bar on a terminal, or one JSON object a line."""
 
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.app.progress_bar import ProgressBar
+
 _format = "text"
+_bar: ProgressBar | None = None
 
 
 def log_as(log_format: str) -> None:
@@ -20,9 +25,44 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+@contextmanager
+def terminal_bar() -> Iterator[None]:
+    """Shows a bar at the bottom of the terminal meanwhile, if lines are for a person and stderr is a terminal."""
+    global _bar  # noqa: PLW0603 - a process has one terminal
+    _bar = ProgressBar.of_terminal() if _format == "text" else None
+    try:
+        yield
+    finally:
+        if _bar is not None:
+            _bar.close()
+        _bar = None
+
+
+@contextmanager
+def step(name: str, number: int = 1, of: int = 1) -> Iterator[None]:
+    """Says that step `number` of `of` begins and, when it has ended, how many seconds it took."""
+    title = f"{number}/{of} {name}"
+    began = time.monotonic()
+    if _bar is None:
+        log("info", f"{title} …", step=name, number=number, steps=of)
+    else:
+        _bar.begin(title, number, of)
+    yield
+    seconds = round(time.monotonic() - began, 1)
+    log("info", f"{title}: {seconds} s", step=name, number=number, steps=of, seconds=seconds)
+
+
 def progress(message: str) -> None:
-    """Logs what the command is doing."""
-    log("info", message)
+    """Logs what the step is doing; on a terminal the bar shows it until the next such message."""
+    if _bar is None:
+        log("info", message)
+    else:
+        _bar.show(printable(message))
+
+
+def warn(message: str) -> None:
+    """Logs what a person should still see when the run is over."""
+    log("warning", message)
 
 
 def log(level: str, message: str, **fields: Any) -> None:
@@ -32,4 +72,7 @@ def log(level: str, message: str, **fields: Any) -> None:
         line = json.dumps({"at": at, "level": level, "message": message} | fields)
     else:
         line = printable(message if level == "error" else f"{time.strftime('%H:%M:%S')} {message}")
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is for the terminal
+    if _bar is None:
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is for the terminal
+    else:
+        _bar.write(line)

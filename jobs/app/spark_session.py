@@ -1,10 +1,12 @@
 """Opens the Spark session of a job: the platform's own, or one with Delta on this machine."""
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -25,6 +27,7 @@ _NEEDED = {
 }
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _WORTH_COMPILING = 64_000_000
+_LAST_LINES = 10
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -34,13 +37,15 @@ def spark_defaults() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
 
 
-def open_session(application: str) -> SparkSession:
+def open_session(application: str, *, verbose: bool = False) -> SparkSession:
     """Returns a session with the settings that results depend on, where its platform lets them be set.
+
+    A JVM that this starts writes to stderr if `verbose`, else to a file that is deleted when the process ends.
 
     Raises:
         JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
     """
-    session = _session(application)
+    session = _session(application, verbose=verbose)
     for key, value in _NEEDED.items():
         with suppress(PySparkException):  # serverless Databricks lets few settings be set
             session.conf.set(key, value)
@@ -69,7 +74,28 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
             spark.conf.set(key, value)
 
 
-def _session(application: str) -> SparkSession:
+class _Output:
+    """Knows the file that the JVM of this process writes to."""
+
+    path: Path | None = None
+
+    @classmethod
+    def create(cls) -> int:
+        """Creates the file, which only this user can read, and returns its descriptor."""
+        descriptor, name = tempfile.mkstemp(prefix="msmq-replay-spark-", suffix=".log")
+        cls.path = Path(name)
+        atexit.register(cls.path.unlink, missing_ok=True)
+        return descriptor
+
+
+def keep_output() -> Path | None:
+    """Keeps the file that Spark writes to when the process ends; returns its path, or None if there is no such file."""
+    if _Output.path is not None:
+        atexit.unregister(_Output.path.unlink)
+    return _Output.path
+
+
+def _session(application: str, *, verbose: bool) -> SparkSession:
     """Returns the active session (Databricks, notebooks), a Connect client if SPARK_REMOTE is set, or a new session.
 
     SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
@@ -90,14 +116,16 @@ def _session(application: str) -> SparkSession:
     for key, value in spark_defaults().items():
         builder = builder.config(key, value)
     try:
-        with _printing_to_stderr():
+        with _jvm_writing_to(2 if verbose else _Output.create()):
             spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         message = (
             "Spark could not start: most often Delta Lake's jars could not be fetched. The first start needs a Maven "
             "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
         )
-        raise JobError(message) from error
+        failure = JobError(message)
+        failure.details = _last_lines()
+        raise failure from error
     try:
         spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
     except Exception as error:
@@ -108,19 +136,32 @@ def _session(application: str) -> SparkSession:
 
 
 @contextmanager
-def _printing_to_stderr() -> Iterator[None]:
-    """Gives the JVM stderr as its standard output: Delta's VACUUM prints, and stdout is for the summary."""
-    try:
-        own = os.dup(1)
-    except OSError:  # stdout is closed
-        yield
-        return
-    os.dup2(2, 1)
+def _jvm_writing_to(target: int) -> Iterator[None]:
+    """Gives a JVM that starts meanwhile the file descriptor `target` for all its output.
+
+    Its standard output must not be that of the command, which is for the summary: Delta's VACUUM prints.
+    """
+    own: dict[int, int] = {}
+    for descriptor in (1, 2):
+        with suppress(OSError):  # it is closed
+            own[descriptor] = os.dup(descriptor)
+    for descriptor in own:
+        os.dup2(target, descriptor)
     try:
         yield
     finally:
-        os.dup2(own, 1)
-        os.close(own)
+        for descriptor, kept in own.items():
+            os.dup2(kept, descriptor)
+            os.close(kept)
+        if target not in own:
+            os.close(target)
+
+
+def _last_lines() -> tuple[str, ...]:
+    """Returns the last lines that Spark wrote."""
+    if _Output.path is None:
+        return ()
+    return tuple(_Output.path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
 
 
 def _no_delta() -> str:

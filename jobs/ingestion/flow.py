@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic
 
 from jobs.app.errors import JobError
-from jobs.app.logs import progress
+from jobs.app.logs import progress, warn
 from jobs.ingestion.captures import Place, capture_rows, find_new, find_unchanged, rank, split, unreadable_rows
 from jobs.ingestion.connections import plan_connections
 from jobs.ingestion.engine import Engine, Row, Shape, T, shape_of
@@ -238,6 +238,6 @@ def _read_again(engine: Engine[T], found: Extracted[T], history: T, options: Ing
             planned = _plan(engine, history, found.captures, gone)
             if engine.count(engine.pick(planned, "lost")):
                 raise JobError("Late captures belong before captures that are gone or changed: put these back.")
-            progress("ingest: earlier captures are gone: late segments of their connections go to quarantine")
+            warn("ingest: earlier captures are gone: late segments of their connections go to quarantine")
     captures = rank([*found.captures, *old])
     return planned, extract(engine, captures, options, engine.pick(planned, "read"))

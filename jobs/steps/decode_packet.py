@@ -14,7 +14,12 @@ from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the packet; returns exit code 0, also for a packet that cannot be decoded, and 2 for wrong usage."""
-    parser = argparse.ArgumentParser("msmq-replay decode-packet", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "msmq-replay decode-packet",
+        allow_abbrev=False,
+        epilog="examples:\n  msmq-replay decode-packet packet.bin\n  xxd -p packet.bin | msmq-replay decode-packet --json -",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "packet",
         nargs="+",

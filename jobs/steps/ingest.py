@@ -13,7 +13,7 @@ from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import ChangedError, JobError
-from jobs.app.logs import progress
+from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.ingestion import flow
@@ -66,7 +66,7 @@ def step(warehouse: Warehouse, config: Config) -> Mapping[str, Stamp]:
             if files:
                 _take_in(warehouse, before, config.ingest)
         except ChangedError as error:
-            progress(f"ingest: {error}")
+            warn(f"ingest: {error}")
             files = [file for file in files if file not in error.files]
         else:
             return before

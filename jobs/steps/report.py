@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.app.command import Summary
 from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
-from jobs.app.logs import progress
+from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.report_page import arrange
@@ -66,7 +66,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
     """Writes the report, unless it has no place or is already there for the same tables and options."""
     place = destination(warehouse, config)
     if place is None:
-        progress("report: not written, as registered tables have no folder for it: give --out FILE")
+        warn("report: not written, as registered tables have no folder for it: give --out FILE")
         return
     warehouse.require(INCIDENTS, "replay")
     made_from = mark(warehouse, config)

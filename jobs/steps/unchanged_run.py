@@ -16,7 +16,7 @@ from jobs.app import code_version
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.logs import progress
+from jobs.app.logs import progress, warn
 from jobs.steps import report
 from jobs.warehouse import log, provenance
 from jobs.warehouse.store import Warehouse, located
@@ -42,7 +42,7 @@ def recall(config: Config) -> Summary | None:
         if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):
             return None
     except (OSError, ValueError) as error:
-        progress(f"nightly: Spark has to find out whether anything is new: {error}")
+        warn(f"nightly: Spark has to find out whether anything is new: {error}")
         return None
     progress(f"nightly: nothing new in {len(files_now)} files")
     summary: Summary = night["summary"]

@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 from uuid import uuid4
 
 from jobs.app.errors import ConflictError, JobError
-from jobs.app.logs import progress
+from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
 from jobs.warehouse.store import Warehouse
@@ -178,7 +178,7 @@ class PublishLock:
             version, state = self._read()
             if state and state.is_alive(self._seconds):
                 if not is_waiting:
-                    progress(f"waiting for {state.owner}, which is writing to these tables")
+                    warn(f"waiting for {state.owner}, which is writing to these tables")
                 is_waiting = True
                 time.sleep(POLL_S)
                 continue
@@ -243,7 +243,7 @@ class PublishLock:
         self._commit(reason[:_LONGEST_REASON] if self._has_written() else _RELEASED)
 
     def _roll_back(self, dead: LockState) -> None:
-        progress(f"{dead.owner} did not finish ({dead.failure}): rolling back what it wrote")
+        warn(f"{dead.owner} did not finish ({dead.failure}): rolling back what it wrote")
         for table in self._ledger.tables():
             if dead.may_wake:
                 self._fence(table)

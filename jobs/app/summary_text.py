@@ -1,0 +1,70 @@
+"""Puts the summary of a run into a few lines for a person: what matters first, one line a figure, no zeros."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobs.app.logs import printable
+
+_COLUMN = 22
+_MOST_NAMED = 6
+_IN_OTHERS = {"lost", "stuck", "transactional_messages", "acks", "severities", "decoded_alone", "books", "seconds"}
+"""Figures that the headline or another line holds."""
+
+
+def for_people(summary: Mapping[str, Any]) -> str:
+    """Returns the lines: the headline, if there is one, then a line for each figure that is not 0.
+
+    The report comes last, because it is what to open next.
+    """
+    keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
+    keys = [key for key in keys if key not in ("headline", "report")]
+    lines = [printable(summary["headline"])] if "headline" in summary else []
+    lines += _line_of_books(summary.get("books", {}))
+    for key in keys:
+        text = _LINES.get(key, _plain)(summary[key], summary)
+        if text:
+            lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{text}")
+    if "seconds" in summary:
+        lines.append(f"{'seconds':<{_COLUMN}}{summary['seconds']}")
+    if summary.get("report"):
+        lines.append(f"{'report':<{_COLUMN}}{printable(summary['report'])}")
+    return "\n".join(lines)
+
+
+def _line_of_books(books: Mapping[str, int]) -> list[str]:
+    """Returns a line only where a book does not balance: that is a failure of the run."""
+    wrong, right = books.get("unbalanced", 0), books.get("balanced", 0)
+    return [f"{'books':<{_COLUMN}}{wrong:,} of {wrong + right:,} do not balance"] if wrong else []
+
+
+def _plain(value: Any, _: Mapping[str, Any]) -> str:
+    """Returns a figure, or the figures of a mapping, the largest first; an empty text for nothing."""
+    if isinstance(value, Mapping):
+        named = [f"{printable(str(name).replace('_', ' '))} {_number(many)}" for name, many in value.items() if many]
+        return ", ".join(_first(named))
+    if isinstance(value, list):
+        return ", ".join(_first([printable(str(one)) for one in value]))
+    return _number(value) if value else ""
+
+
+def _first(named: list[str]) -> list[str]:
+    more = len(named) - _MOST_NAMED
+    return [*named[:_MOST_NAMED], f"and {more} more"] if more > 0 else named
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
+
+
+def _messages(messages: int, summary: Mapping[str, Any]) -> str:
+    transactional, acks = summary.get("transactional_messages", 0), sum(summary.get("acks", {}).values())
+    found = [f"{messages:,}", *([f"{transactional:,} of them transactional"] if transactional else [])]
+    return "; ".join([", ".join(found), *([f"{acks:,} acknowledgments"] if acks else [])])
+
+
+def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    severities = [f"{many:,} {name}" for name, many in summary.get("severities", {}).items() if many]
+    return f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
+
+
+_LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"messages": _messages, "findings": _findings}

@@ -1,0 +1,109 @@
+"""What a person sees of a run: steps on stderr, a bar on a terminal, and a summary of a few lines on stdout."""
+
+import os
+import pty
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from jobs import cli
+from jobs.app.command_line import command_parser
+from jobs.app.logs import step
+from jobs.app.summary_text import for_people
+
+_NIGHT: dict[str, Any] = {
+    "tables": "/data/msmq",
+    "captures": {"ok": 3, "partial": 1},
+    "messages": 900,
+    "transactional_messages": 880,
+    "acks": {"order_ack": 70, "final_ack": 5},
+    "decoded_alone": 0,
+    "quarantine": {"bad_signature": 2},
+    "books": {"balanced": 40, "unbalanced": 0},
+    "verdicts": {"in_order": 800, "duplicate": 80, "unknown": 0},
+    "findings": {f"kind_{number}": 9 - number for number in range(8)},
+    "headline": "2 messages were lost: 2 never seen.",
+    "outcomes": {"delivered": 870, "never_seen": 2},
+    "lost": 2,
+    "stuck": 0,
+    "severities": {"error": 2, "warning": 0, "info": 4},
+    "report": "/data/msmq/report.html",
+    "seconds": 31.4,
+}
+
+
+def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None:
+    lines = for_people(_NIGHT).splitlines()
+    assert lines[0] == "2 messages were lost: 2 never seen."
+    assert len(lines) <= 10
+    assert lines[-1].endswith("/data/msmq/report.html")
+    shown = {line[:20].strip(): line[20:].strip() for line in lines[1:]}
+    assert shown["messages"] == "900, 880 of them transactional; 75 acknowledgments"
+    assert shown["verdicts"] == "in order 800, duplicate 80"
+    assert shown["findings"].startswith("2 error, 4 info: kind 0 9, kind 1 8")
+    assert shown["findings"].endswith("and 2 more")
+    assert not {"books", "stuck", "lost", "decoded alone"} & shown.keys()
+
+
+def test_books_that_do_not_balance_stand_right_under_the_headline() -> None:
+    lines = for_people(_NIGHT | {"books": {"balanced": 39, "unbalanced": 1}}).splitlines()
+    assert lines[1].split() == ["books", "1", "of", "40", "do", "not", "balance"]
+
+
+def test_a_summary_without_a_headline_shows_all_its_figures() -> None:
+    assert for_people({"folder": "out", "seed": 7, "messages": 20}).split() == [
+        *("folder", "out", "seed", "7", "messages", "20"),
+    ]
+
+
+def test_a_log_holds_each_step_with_its_number_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with step("decode", 3, 5):
+        pass
+    begun, ended = capsys.readouterr().err.splitlines()
+    assert begun.endswith(" 3/5 decode …")
+    assert ended.endswith(" 3/5 decode: 0.0 s")
+
+
+_ON_TERMINAL = """
+from jobs.app.logs import progress, step, terminal_bar, warn
+with terminal_bar():
+    with step("decode", 3, 5):
+        progress("decode: wrote messages")
+        warn("decode: [red]look[/red]")
+"""
+
+
+def test_a_terminal_shows_a_bar_and_keeps_only_steps_and_warnings() -> None:
+    pytest.importorskip("rich")
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", _ON_TERMINAL], stderr=terminal, check=True, env=environment)
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # everything was read
+            break
+        shown += part
+        if not part:
+            break
+    os.close(master)
+    text = shown.decode()
+    assert "3/5 decode: 0.0 s" in text
+    assert "[red]look[/red]" in text
+    assert "\x1b[" in text  # the bar moves the cursor
+
+
+@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "decode-packet"])
+def test_help_shows_two_examples(command: str) -> None:
+    _, _, examples = command_parser(command).format_help().partition("examples:\n")
+    lines = [line for line in examples.splitlines() if line.strip()]
+    assert len(lines) >= 2
+    assert all(line.startswith(f"  msmq-replay {command} --") for line in lines)
+
+
+def test_verbose_has_a_short_form() -> None:
+    assert command_parser("replay").parse_args(["-v"]).verbose is True
