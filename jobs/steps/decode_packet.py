@@ -14,10 +14,11 @@ from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the packet; returns exit code 0, also for a packet that cannot be decoded, and 2 for wrong usage."""
+    program = "msmq-replay decode-packet"
     parser = argparse.ArgumentParser(
-        "msmq-replay decode-packet",
+        program,
         allow_abbrev=False,
-        epilog="examples:\n  msmq-replay decode-packet packet.bin\n  xxd -p packet.bin | msmq-replay decode-packet --json -",
+        epilog=f"examples:\n  {program} packet.bin\n  xxd -p packet.bin | {program} --json -",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
