@@ -5,17 +5,22 @@ OUT := out
 help:  ## show this list (the default, so that a bare make changes nothing)
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 8
 
-$(BIN)/.installed: pyproject.toml
+$(BIN)/.can-run: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or later is needed: install it, or name it with make PYTHON=…'; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --group dev --editable ".[local]"
+	@echo 'Installing into .venv: Spark is most of it, 450 MB …'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[local]"
 	touch $@
 
-run: $(BIN)/.installed  ## install, then read the repository's captures and simulated ones into Delta tables
-	$(BIN)/msmq-replay simulate --out $(OUT)/captures
-	$(BIN)/msmq-replay nightly --captures 'tests/captures/*.pcap*' --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
+$(BIN)/.installed: $(BIN)/.can-run
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+run: $(BIN)/.can-run  ## install, simulate a morning on which something went wrong, and say what became of each message
+	$(BIN)/msmq-replay simulate --scenario demo --out $(OUT)/demo/captures > /dev/null
+	$(BIN)/msmq-replay nightly --captures $(OUT)/demo/captures --warehouse $(OUT)/demo/warehouse
 
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
 	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='not slow'

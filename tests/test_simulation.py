@@ -4,8 +4,9 @@ import filecmp
 import json
 import shutil
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,9 +20,9 @@ from pyspark.sql import SparkSession
 
 from jobs import cli, simulator
 from jobs.simulator import START_NS, managers, simulate
+from jobs.simulator.branches import SITUATIONS, Fault
 from jobs.simulator.capture import RingBuffer
 from jobs.simulator.events import MICROSECOND, SECOND, Action, Faults
-from jobs.simulator.managers import SITUATIONS, Fault
 from jobs.simulator.network import Direction, SegmentFault
 from schemas.ingest import Compression
 from schemas.replay import Reason, Verdict
@@ -153,6 +154,32 @@ def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
             (row["id"], row["no"], row["mid"]) for row in scope["outcomes"]
         }
     assert displaced
+
+
+def test_the_demonstration_tells_its_story(tmp_path: Path) -> None:
+    simulate(str(tmp_path), 1, 0, is_demo=True)
+    night = Night(captures(tmp_path))
+    assert not night.found.quarantine
+    assert not list(differences(tmp_path, night))
+    outcomes = Counter(
+        row["outcome"] for scope in json.loads((tmp_path / "truth.json").read_text()) for row in scope["outcomes"]
+    )
+    assert outcomes.keys() == {"displaced", "pending", "awaited", "expired_unseen"}
+    assert outcomes["expired_unseen"] == outcomes["awaited"] == 1
+    refused: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row, fate in night.verdicts():
+        if fate.verdict in (Verdict.OUT_OF_ORDER, Verdict.DUPLICATE):
+            at = datetime.fromtimestamp(row["captured_ns"] // SECOND, UTC)
+            refused[row["label"].split()[0], fate.verdict].add(f"{at:%a %H:%M}")
+    assert {branch: min(times) for branch, times in refused.items()} == {
+        ("North", Verdict.DUPLICATE): "Tue 07:42",
+        ("South", Verdict.OUT_OF_ORDER): "Tue 08:05",
+        ("West", Verdict.DUPLICATE): "Tue 08:35",
+    }
+    assert refused["North", Verdict.DUPLICATE] == {"Tue 07:42"}
+    assert {row["src_ip"] for row in night.tables["streams"]} == {
+        *("10.0.0.1", "10.20.0.1", "10.20.0.2", "10.20.0.3", "10.20.0.123"),
+    }
 
 
 def test_a_clone_sends_under_the_identity_of_its_original(tmp_path: Path) -> None:
@@ -314,7 +341,7 @@ def test_messages_that_ask_for_a_final_ack_get_one_and_no_others_do(night: Night
 
 def test_an_unanswered_message_comes_again_as_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """[MS-MQQB] 3.1.3.1: after 30 s three times, 300 s three times, 1,800 s three times."""
-    monkeypatch.setattr(simulator, "Fault", (Fault.SILENT,))
+    monkeypatch.setattr(simulator, "RANDOM_FAULTS", (Fault.SILENT,))
     monkeypatch.setattr(managers, "_SILENCES_S", (7_000,))
     simulate(str(tmp_path), 1, 14, disorder=1)
     times: dict[str, list[int]] = defaultdict(list)

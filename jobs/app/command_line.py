@@ -35,7 +35,11 @@ _EXAMPLES: Mapping[str, Sequence[str]] = {
     "status": ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap --json"),
     "repair": ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap"),
     "maintain": ("--warehouse /data/msmq", "--warehouse /data/msmq --vacuum-hours 24"),
-    "simulate": ("--out out/captures", "--out out/captures --seed 7 --messages 5000 --disorder 0.3"),
+    "simulate": (
+        "--out out/captures",
+        "--out out/captures --seed 7 --messages 5000 --disorder 0.3",
+        "--out out/demo --scenario demo",
+    ),
     "dissector": ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
 }
 

@@ -21,6 +21,8 @@ from udfs.tcp.overlap import Overlap
 
 FAIL_ON = tuple(dict.fromkeys(map(str, ("lost", "stuck", "unknown", *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
+DEMO = "demo"
+"""The value of `scenario` that tells a story."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
 NO_FLAG = "names_key"
@@ -190,6 +192,13 @@ class Config:
     )
     drawn_points: int = _option(2000, "messages in a chart; of more, an even choice of each verdict is drawn", "report")
 
+    scenario: str = _option(
+        "random",
+        "random: as the options below say; demo: a morning in which one of three branches is refused and one is cloned",
+        "simulate",
+        choices=("random", DEMO),
+        reason="The demonstration decides messages, bodies and disorder itself.",
+    )
     seed: int = _option(1, "the same seed makes the same traffic", "simulate")
     messages: int = _option(1000, "transactional messages, of all senders together", "simulate")
     smallest_body: int = _option(100, "bytes of the smallest message body", "simulate")

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from jobs.simulator import demo
+from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, Fault
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from jobs.simulator.events import SECOND, Events, Faults
-from jobs.simulator.managers import BRANCHES, SITUATIONS, Fault, Receiver, Router, Sender
+from jobs.simulator.managers import Receiver, Router, Sender
 from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
 from jobs.simulator.truth import TRUTH, Truth
@@ -50,6 +52,7 @@ def simulate(
     mirrored: bool = False,
     both_ends: bool = False,
     clock_step_s: float = 0.0,
+    is_demo: bool = False,
 ) -> None:
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
@@ -60,10 +63,14 @@ def simulate(
     that the first sender sends; 0 gives every sender the same. `situations`: add senders that are cloned, that go back
     to a snapshot, and whose receiver was refusing when the capture began. `mirrored`: every frame is captured twice.
     `both_ends`: captures of the senders' end as well, before address translation, by a clock that is 7 s ahead,
-    which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
+    which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds. `is_demo`:
+    tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders.
 
     Memory grows by about 150 bytes a message.
     """
+    start_ns = START_NS
+    if is_demo:
+        start_ns, messages, bodies, disorder = demo.START_NS, demo.MESSAGES, demo.BODIES, demo.DISORDER
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap"):
@@ -73,13 +80,13 @@ def simulate(
         file_bytes = min(max(whole // _FILES, _SMALLEST_FILE), _LARGEST_FILE)
     blindness = Blindness(
         loss,
-        START_NS + begins_s * SECOND if begins_s else 0,
-        None if ends_s is None else START_NS + ends_s * SECOND,
+        start_ns + begins_s * SECOND if begins_s else 0,
+        None if ends_s is None else start_ns + ends_s * SECOND,
     )
     rng = Random(seed)  # noqa: S311 - reproducible traffic, no secrets
-    events = Events(START_NS)
+    events = Events(start_ns)
     truth = Truth(folder)
-    step = START_NS + _STEP_AFTER_NS, int(clock_step_s * SECOND)
+    step = start_ns + _STEP_AFTER_NS, int(clock_step_s * SECOND)
     with ExitStack() as files:
         files.enter_context(truth.files)
         ring = RingBuffer(
@@ -92,7 +99,10 @@ def simulate(
             files.callback(near_ring.close)
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
-        _populate(world, messages, largest_sender, Faults(rng, disorder, tuple(Fault)), situations=situations)
+        if is_demo:
+            demo.populate(world)
+        else:
+            _populate(world, messages, largest_sender, Faults(rng, disorder, RANDOM_FAULTS), situations=situations)
         tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged
         events.run()
         truth.write(with_outcomes=blindness.is_whole)

@@ -1,13 +1,13 @@
 """Simulates queue managers that send, route and receive, and what goes wrong with them."""
 
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
 from ipaddress import ip_address
 from random import Random
 from typing import Any
 from uuid import UUID
 
 from jobs.simulator import build
+from jobs.simulator.branches import Branch, Fault
 from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults
 from jobs.simulator.incoming import Incoming
 from jobs.simulator.packets import Message, Template
@@ -22,17 +22,10 @@ _RESTART_NS = 20 * SECOND, 60 * SECOND
 _BETWEEN_RESTARTS_NS = 600 * SECOND  # of a receiver, at least
 _LAST_NUMBER = 0xFFFFFFFF
 _TRANSACTION_IDS = 1 << 20
-_TRANSACTION_SIZES = (1, 1, 1, 2, 3, 5, 8, 20)
 _TRANSACTION_BITS = 0x2, 0x4, 0x8  # FA, FM, LM
 _EXPRESS_SHARE = 0.05  # share of transactions that a non-transactional message follows
-_FINAL_ACK_SHARE = 0.05  # share of transactions whose messages ask for a FinalAck
-_SHORT_LIVED_SHARE, _SHORT_LIFE_S = (
-    0.1,
-    25,
-)  # share of messages; the life is shorter than the first wait for an OrderAck
-_BUSY_SHARE, _IDLE_SHARE = 0.8, 0.005  # shares of pauses; the remaining ones are long enough for an OrderAck
+_SHORT_LIFE_S = 25  # shorter than the first wait for an OrderAck
 _BUSY_NS = MILLISECOND, 50 * MILLISECOND
-_PAUSE_NS = 600 * MILLISECOND, 3 * SECOND
 _SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # everything is resent two, five and ten times
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
 _IDLE_NS = 300 * SECOND, 400 * SECOND  # the session is closed, [MS-MQQB] 3.1.2.2
@@ -107,83 +100,6 @@ def _arrive(session: Session, message: Message, previous: int) -> None:
     message.stream.arrive(session, message, previous)
 
 
-class Fault(Enum):
-    """Lists what can go wrong with a transaction."""
-
-    EXPIRED = auto()  # the message before it expires unsent
-    LOST = auto()  # its first message is sent only by a resend
-    LOST_AND_EXPIRED = auto()  # the same, and it may expire before the resend
-    POSTPONED = auto()  # its first message is sent after the others, whose previous numbers skip it
-    NOT_ACKNOWLEDGED = auto()  # the receiver loses its OrderAck
-    SILENT = auto()  # all OrderAcks are lost for long; the sender sends nothing new
-    DISCONNECTED = auto()  # the session breaks before the OrderAck
-    CUT = auto()  # the network is cut in the middle of it
-    RESTARTED = auto()  # the sender restarts in the middle of it
-    RECEIVER_RESTARTED = auto()  # the receiver restarts in the middle of it
-    RESTORED = auto()  # the sender is restored from a backup before its last message is sent
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """Describes a sender."""
-
-    queues: tuple[QueueType, ...] = (QueueType.DIRECT,)
-    numbered_per_queue: bool = False
-    ip_version: int = 4
-    behind_nat: bool = False
-    is_routed: bool = False
-    isn_near_wrap: bool = False
-    timestamp: int = 1_704_067_200  # TxSequenceID.TimeStamp, s since 1970
-    sequence_ordinal: int = 1  # TxSequenceID.Ordinal
-    message_ordinal: int = 1  # MessageID
-    sent_before: int = 0
-    """TxSequenceNumber of the last message sent before the capture began; 0 if there was no session."""
-    order_ack_first: bool = False
-    """The capture still holds the OrderAck of what was sent before it began."""
-    receiver_at: int | None = None
-    """Number that the receiver had accepted last when the capture began, where that is not `sent_before`."""
-    is_cloned: bool = False
-    """Halfway a copy of the queue manager starts, with its identity and state, and goes on by itself."""
-    is_reverted: bool = False
-    """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
-
-    @property
-    def shares_numbers(self) -> bool:
-        """Returns whether several queues are numbered together."""
-        return len(self.queues) > 1 and not self.numbered_per_queue
-
-    @property
-    def needs_names(self) -> bool:
-        """Returns whether a replay must know the queue managers' names to judge the messages as the truth does."""
-        return self.is_routed or self.shares_numbers
-
-
-_DIRECT, _PRIVATE = QueueType.DIRECT, QueueType.PRIVATE_ON_DESTINATION
-BRANCHES = (
-    Branch(),
-    Branch((_PRIVATE,), isn_near_wrap=True),
-    Branch(sent_before=41),
-    Branch(ip_version=6),
-    Branch((_DIRECT, _DIRECT, _DIRECT), numbered_per_queue=True),
-    Branch((_PRIVATE, _PRIVATE)),
-    Branch(behind_nat=True),
-    Branch(behind_nat=True),
-    Branch((_PRIVATE,), sent_before=0xFFFFFFFD, timestamp=0x8000_0000),
-    Branch((_PRIVATE,), sent_before=7, order_ack_first=True),
-    Branch((_PRIVATE,), timestamp=0xFFF0_0000, sequence_ordinal=0xC000_0000, message_ordinal=0x8000_0000),
-    Branch((_PRIVATE,), ip_version=6, behind_nat=True, isn_near_wrap=True, sequence_ordinal=0x7FFF_FFF0),
-    Branch((_PRIVATE,), is_routed=True),
-    Branch((_PRIVATE, _PRIVATE), numbered_per_queue=True, is_routed=True, ip_version=6),
-)
-SITUATIONS = (
-    Branch((_PRIVATE,), is_cloned=True),
-    Branch((_PRIVATE,), is_reverted=True),
-    Branch((_PRIVATE,), sent_before=9, receiver_at=5),
-    Branch(is_cloned=True, ip_version=6),
-)
-"""Senders with whom something is wrong for good."""
-
-
 class Sender:
     """Commits transactions until its quota is used up and all is acknowledged."""
 
@@ -218,7 +134,7 @@ class Sender:
         addresses = _NAT_ADDRESSES if branch.behind_nat else _SENDER_ADDRESSES
         line = Line(
             ip_address(addresses[branch.ip_version].format(index + 1)),
-            is_direct=branch.queues[0] is _DIRECT,
+            is_direct=branch.queues[0] is QueueType.DIRECT,
             behind_nat=branch.behind_nat,
             isn_near_wrap=branch.isn_near_wrap,
             is_final=not branch.is_routed,
@@ -235,11 +151,13 @@ class Sender:
     def _made_streams(self, original: "Sender | None") -> list[Stream]:
         world, branch, receiver = self._world, self.branch, self._receiver
         queues = [
-            build.direct(f"OS:hub\\private$\\orders{number}") if kind is _DIRECT else build.private(16 + number)
+            build.direct(f"OS:hub\\private$\\{branch.queue_names[number]}")
+            if kind is QueueType.DIRECT
+            else build.private(16 + number)
             for number, kind in enumerate(branch.queues)
         ]
-        templates = [Template(self.guid, receiver.guid, queue) for queue in queues]
-        self._express = Template(self.guid, receiver.guid, queues[0], transactional=False)
+        templates = [Template(self.guid, receiver.guid, queue, label=branch.label) for queue in queues]
+        self._express = Template(self.guid, receiver.guid, queues[0], label=branch.label, transactional=False)
         parts = [[template] for template in templates] if branch.numbered_per_queue else [templates]
         streams = []
         for number, part in enumerate(parts):
@@ -327,11 +245,12 @@ class Sender:
     def _work(self, turn: int) -> None:
         """Commits a transaction and pauses, or finishes."""
         session, events, rng = self.link.session, self._world.events, self._world.rng
+        habits = self.branch.habits
         if turn != self._turn or session is None:
             return  # another session is open, or will be
         if self.branch.is_reverted and not self._snapshot and self._is_due(1 / 3) and not self._is_due(2 / 3):
             self._snapshot = self.state()
-        if self.branch.is_cloned and self._is_due(1 / 2):
+        if self.branch.is_cloned and self._is_due(self.branch.cloned_after):
             self.branch = replace(self.branch, is_cloned=False)
             self._start_clone()
         silent = any(stream.silent_until_ns > events.now for stream in self.streams)
@@ -350,10 +269,10 @@ class Sender:
             events.after(rng.randint(*_CUT_NS), self.link.restart, session, rng.randint(*_RESTART_NS))
         elif self._quota:
             pause = rng.random()
-            if pause < _BUSY_SHARE:
+            if pause < habits.busy_share:
                 self._after(rng.randint(*_BUSY_NS))
-            elif pause < 1 - _IDLE_SHARE:
-                self._after(rng.randint(*_PAUSE_NS))
+            elif pause < 1 - habits.idle_share:
+                self._after(rng.randint(*habits.pause_ns))
             else:
                 self.link.close(session, rng.randint(*_IDLE_NS))
         elif all(stream.is_settled for stream in self.streams):
@@ -374,8 +293,8 @@ class Sender:
         if fault is Fault.EXPIRED and room > 1:
             stream.number += 1
             room -= 1
-        smallest = 2 if fault is Fault.POSTPONED or self.branch.shares_numbers else 1
-        count = min(max(world.rng.choice(_TRANSACTION_SIZES), smallest), self._quota, room)
+        smallest = 2 if fault in (Fault.POSTPONED, Fault.VANISHED) or self.branch.shares_numbers else 1
+        count = min(max(world.rng.choice(self.branch.habits.transaction_sizes), smallest), self._quota, room)
         self._quota -= count
         is_quiet = not stream.unacknowledged
         sent = self._transaction(stream, count)
@@ -383,6 +302,10 @@ class Sender:
         if fault in (Fault.LOST, Fault.LOST_AND_EXPIRED):
             if fault is Fault.LOST_AND_EXPIRED:
                 first.time_to_reach_s = _SHORT_LIFE_S
+            del sent[0]
+        elif fault is Fault.VANISHED:
+            stream.unacknowledged.remove(first)
+            stream.vanished = first.number
             del sent[0]
         elif fault is Fault.POSTPONED and count > 1:
             postponed, (second, _), *others = sent
@@ -417,7 +340,9 @@ class Sender:
         rng = self._world.rng
         self._transaction_id = (self._transaction_id + 1) % _TRANSACTION_IDS
         final_ack_required, first, last = _TRANSACTION_BITS
-        flags = self._transaction_id << 4 | (final_ack_required if rng.random() < _FINAL_ACK_SHARE else 0)
+        flags = self._transaction_id << 4 | (
+            final_ack_required if rng.random() < self.branch.habits.final_ack_share else 0
+        )
         messages = []
         for index in range(count):
             stream.number += 1
@@ -435,6 +360,6 @@ class Sender:
         world = self._world
         self._message_ordinal += 1
         plain = self._message_ordinal == self.branch.message_ordinal
-        life_s = _SHORT_LIFE_S if world.rng.random() < _SHORT_LIVED_SHARE else build.FOUR_DAYS
+        life_s = _SHORT_LIFE_S if world.rng.random() < self.branch.habits.short_lived_share else build.FOUR_DAYS
         ordinal = self._message_ordinal & 0xFFFFFFFF
         return Message(stream, template, ordinal, world.events.now // SECOND, world.body(plain=plain), life_s)

@@ -30,6 +30,8 @@ _PACKET_SIZE = _offset(BASE_HEADER, "packet_size")
 _SENT_AT = BASE_HEADER.size + _offset(USER_HEADER, "sent_at")
 _HOP_COUNT = _SENT_AT + 8  # the low byte of UserHeader.Flags, behind SentTime and MessageID
 _BODY_SIZE = _offset(MESSAGE_PROPERTIES_HEADER, "body_size")
+_DIGITS = 6  # of a MessageID in a label
+_TERMINATOR = 2  # bytes
 _PACK_SIZE = struct.Struct("<II").pack_into  # PacketSize, TimeToReachQueue
 _PACK_SENT = struct.Struct("<II").pack_into  # SentTime, MessageID
 _PACK_TRANSACTION = struct.Struct("<IQII").pack_into  # Flags, TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
@@ -39,10 +41,16 @@ _PACK_BODY_SIZES = struct.Struct("<II").pack_into  # MessageSize, AllocationBody
 class Template:
     """Builds the packets of one sender to one queue."""
 
-    def __init__(self, source: UUID, receiver: UUID, queue: build.QueueName, *, transactional: bool = True) -> None:
-        """Takes the queue; a direct queue names its own host, a private one's host is `receiver`."""
+    def __init__(
+        self, source: UUID, receiver: UUID, queue: build.QueueName, *, label: str = "", transactional: bool = True
+    ) -> None:
+        """Takes the queue; a direct queue names its own host, a private one's host is `receiver`.
+
+        The MessageID follows a `label` that is given.
+        """
         self.is_direct = queue.type is QueueType.DIRECT
-        label = f"From {source}"
+        self._digits = _DIGITS if label else 0
+        label = f"{label}{'0' * _DIGITS}" if label else f"From {source}"
         packet = build.user_message(
             source,
             message_id=0,
@@ -68,6 +76,9 @@ class Template:
         if self._transactional:
             identity = message.sequence_id, message.number
             _PACK_TRANSACTION(packet, self._transaction, message.transaction_flags, *identity, previous)
+        if digits := self._digits:
+            end = len(packet) - _TERMINATOR
+            packet[end - 2 * digits : end] = f"{message.ordinal % 10**digits:0{digits}}".encode("utf-16-le")
         _PACK_BODY_SIZES(packet, self._properties + _BODY_SIZE, size, size)
         packet += message.body
         packet += build.FILL * (-len(packet) % 4)

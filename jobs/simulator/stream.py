@@ -40,7 +40,8 @@ class Stream:
         self.left_behind: list[Message] = []
         """Messages of a sequence from before a restore, which are sent after the first message of the new one."""
         self.sequence_id = next_sequence_id()
-        self.number = self.last_sent = 0
+        self.number = self.last_sent = self.vanished = 0
+        """`vanished` is the number of a message that is gone, though all later ones depend on it."""
         self.loses_order_ack = False
         self.silent_until_ns = 0
         """Time until which the receiver's OrderAcks are lost."""
@@ -63,7 +64,7 @@ class Stream:
     def begin_sequence(self) -> None:
         """Numbers from 1 under the next TxSequenceID."""
         self.sequence_id = self._next_sequence_id()
-        self.number = self.last_sent = 0
+        self.number = self.last_sent = self.vanished = 0
 
     def restore(self) -> None:
         """Forgets the table, as a queue manager restored from a backup does; what was sent turns up later."""
@@ -83,6 +84,8 @@ class Stream:
         self.unacknowledged = deque(message for message in self.unacknowledged if not message.has_expired(now_s))
         previous = 0
         for message in self.unacknowledged:
+            if previous < self.vanished < message.number:
+                previous = self.vanished
             session.send(message, previous)
             previous = message.number
         if self.unacknowledged:

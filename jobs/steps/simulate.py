@@ -1,7 +1,7 @@
 """Captures of simulated queue managers, with the truth beside them."""
 
 from jobs.app.command import Summary
-from jobs.app.config import Config
+from jobs.app.config import DEMO, Config
 from jobs.app.errors import UsageError
 from jobs.app.logs import progress
 from jobs.simulator import LARGEST_BODY, simulate
@@ -13,7 +13,8 @@ def run(config: Config) -> Summary:
         raise UsageError("Say where the captures go: --out FOLDER.")
     if not config.smallest_body <= config.largest_body <= LARGEST_BODY:
         raise UsageError(f"The options must be in order: smallest_body, largest_body, {LARGEST_BODY} bytes.")
-    progress(f"simulate: {config.messages} messages, seed {config.seed}")
+    what = "a morning of three branches" if config.scenario == DEMO else f"{config.messages} messages"
+    progress(f"simulate: {what}, seed {config.seed}")
     simulate(
         config.out,
         config.seed,
@@ -28,5 +29,6 @@ def run(config: Config) -> Summary:
         both_ends=config.both_ends,
         mirrored=config.mirrored,
         clock_step_s=-config.clock_step_s,
+        is_demo=config.scenario == DEMO,
     )
-    return {"folder": config.out, "seed": config.seed, "messages": config.messages}
+    return {"folder": config.out, "scenario": config.scenario, "seed": config.seed}

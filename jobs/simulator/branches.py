@@ -1,0 +1,113 @@
+"""Declares who sends in a simulation, how much, and what may go wrong with a transaction."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from jobs.simulator.events import MILLISECOND, SECOND
+from schemas.wire import QueueType
+
+
+class Fault(Enum):
+    """Lists what can go wrong with a transaction."""
+
+    EXPIRED = auto()  # the message before it expires unsent
+    LOST = auto()  # its first message is sent only by a resend
+    LOST_AND_EXPIRED = auto()  # the same, and it may expire before the resend
+    POSTPONED = auto()  # its first message is sent after the others, whose previous numbers skip it
+    NOT_ACKNOWLEDGED = auto()  # the receiver loses its OrderAck
+    SILENT = auto()  # all OrderAcks are lost for long; the sender sends nothing new
+    DISCONNECTED = auto()  # the session breaks before the OrderAck
+    CUT = auto()  # the network is cut in the middle of it
+    RESTARTED = auto()  # the sender restarts in the middle of it
+    RECEIVER_RESTARTED = auto()  # the receiver restarts in the middle of it
+    RESTORED = auto()  # the sender is restored from a backup before its last message is sent
+    VANISHED = auto()  # its first message is gone for good, and all that follow name it as their predecessor
+
+
+RANDOM_FAULTS = tuple(fault for fault in Fault if fault is not Fault.VANISHED)
+"""Those after which a sender gets on by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Describes how much a sender sends, and when."""
+
+    transaction_sizes: tuple[int, ...] = (1, 1, 1, 2, 3, 5, 8, 20)
+    busy_share: float = 0.8
+    """Share of pauses that are too short for an OrderAck."""
+    idle_share: float = 0.005
+    """Share of pauses after which the session has been closed."""
+    pause_ns: tuple[int, int] = (600 * MILLISECOND, 3 * SECOND)
+    """Shortest and longest of the other pauses."""
+    final_ack_share: float = 0.05
+    """Share of transactions whose messages ask for a FinalAck."""
+    short_lived_share: float = 0.1
+    """Share of messages that expire after 25 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Describes a sender."""
+
+    queues: tuple[QueueType, ...] = (QueueType.DIRECT,)
+    queue_names: tuple[str, ...] = ("orders0", "orders1", "orders2")
+    """Names of the direct queues, in order."""
+    label: str = ""
+    """Begins the label of each message, before its MessageID; empty: the label names the queue manager."""
+    habits: Habits = Habits()
+    numbered_per_queue: bool = False
+    ip_version: int = 4
+    behind_nat: bool = False
+    is_routed: bool = False
+    isn_near_wrap: bool = False
+    timestamp: int = 1_704_067_200  # TxSequenceID.TimeStamp, s since 1970
+    sequence_ordinal: int = 1  # TxSequenceID.Ordinal
+    message_ordinal: int = 1  # MessageID
+    sent_before: int = 0
+    """TxSequenceNumber of the last message sent before the capture began; 0 if there was no session."""
+    order_ack_first: bool = False
+    """The capture still holds the OrderAck of what was sent before it began."""
+    receiver_at: int | None = None
+    """Number that the receiver had accepted last when the capture began, where that is not `sent_before`."""
+    is_cloned: bool = False
+    """A copy of the queue manager starts, with its identity and state, and goes on by itself."""
+    cloned_after: float = 1 / 2
+    """Share of its messages that a queue manager sends before it is cloned."""
+    is_reverted: bool = False
+    """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
+
+    @property
+    def shares_numbers(self) -> bool:
+        """Returns whether several queues are numbered together."""
+        return len(self.queues) > 1 and not self.numbered_per_queue
+
+    @property
+    def needs_names(self) -> bool:
+        """Returns whether a replay must know the queue managers' names to judge the messages as the truth does."""
+        return self.is_routed or self.shares_numbers
+
+
+_DIRECT, _PRIVATE = QueueType.DIRECT, QueueType.PRIVATE_ON_DESTINATION
+BRANCHES = (
+    Branch(),
+    Branch((_PRIVATE,), isn_near_wrap=True),
+    Branch(sent_before=41),
+    Branch(ip_version=6),
+    Branch((_DIRECT, _DIRECT, _DIRECT), numbered_per_queue=True),
+    Branch((_PRIVATE, _PRIVATE)),
+    Branch(behind_nat=True),
+    Branch(behind_nat=True),
+    Branch((_PRIVATE,), sent_before=0xFFFFFFFD, timestamp=0x8000_0000),
+    Branch((_PRIVATE,), sent_before=7, order_ack_first=True),
+    Branch((_PRIVATE,), timestamp=0xFFF0_0000, sequence_ordinal=0xC000_0000, message_ordinal=0x8000_0000),
+    Branch((_PRIVATE,), ip_version=6, behind_nat=True, isn_near_wrap=True, sequence_ordinal=0x7FFF_FFF0),
+    Branch((_PRIVATE,), is_routed=True),
+    Branch((_PRIVATE, _PRIVATE), numbered_per_queue=True, is_routed=True, ip_version=6),
+)
+SITUATIONS = (
+    Branch((_PRIVATE,), is_cloned=True),
+    Branch((_PRIVATE,), is_reverted=True),
+    Branch((_PRIVATE,), sent_before=9, receiver_at=5),
+    Branch(is_cloned=True, ip_version=6),
+)
+"""Senders with whom something is wrong for good."""

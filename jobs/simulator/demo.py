@@ -1,0 +1,63 @@
+"""Tells the story of `simulate --scenario demo`: a morning of three branches that send to a hub.
+
+Tuesday 2026-03-03, 07:30 to 09:10 UTC. An acknowledgment is lost on the way to North, an order of North expires before
+it is sent, a message of South vanishes at 08:05, so that the hub refuses all that follow, and West is cloned at
+08:35.
+"""
+
+from dataclasses import replace
+
+from jobs.simulator.branches import Branch, Fault, Habits
+from jobs.simulator.events import SECOND, Events, Faults
+from jobs.simulator.managers import Receiver, Router, Sender
+from jobs.simulator.world import World
+from schemas.wire import QueueType
+
+START_NS = 1_772_523_000 * SECOND  # 2026-03-03 07:30 UTC
+DISORDER = 0.004
+"""Share of TCP segments that have a fault."""
+BODIES = 300, 1_200
+MESSAGES = 600
+
+_MINUTE = 60 * SECOND
+_END_NS = 100 * _MINUTE
+_BOOTED_S = 1_772_402_400  # 2026-03-01 22:00 UTC, TxSequenceID.TimeStamp of the first branch
+_HABITS = Habits((1, 1, 2, 3), 0.7, 0.0, (60 * SECOND, 200 * SECOND), 0.0, 0.0)
+_DIRECT = QueueType.DIRECT
+
+
+class _Script(Faults[Fault]):
+    """Lets each fault of a list strike once, at the first chance after its time."""
+
+    def __init__(self, events: Events, *planned: tuple[int, Fault]) -> None:
+        """Takes minutes after the start, in order, each with its fault."""
+        self._events = events
+        self._planned = list(planned)
+
+    def strike(self) -> Fault | None:
+        """Returns the next fault once its time has come."""
+        if self._planned and self._events.now >= START_NS + self._planned[0][0] * _MINUTE:
+            return self._planned.pop(0)[1]
+        return None
+
+
+def populate(world: World) -> None:
+    """Starts the hub and its branches, and ends the simulation at 09:10."""
+    events = world.events
+    hub = Receiver(world.rng, events, 0)
+    router = Router(world, 0, hub)  # none of the branches needs it
+    stories = (
+        (
+            Branch((_DIRECT, _DIRECT), ("orders", "stock"), "North ", numbered_per_queue=True),
+            _Script(events, (12, Fault.NOT_ACKNOWLEDGED), (21, Fault.EXPIRED)),
+            220,
+        ),
+        (Branch((_DIRECT,), ("orders",), "South "), _Script(events, (35, Fault.VANISHED)), 200),
+        (Branch((_DIRECT,), ("orders",), "West ", is_cloned=True, cloned_after=3 / 4), _Script(events), 200),
+    )
+    for index, (branch, script, quota) in enumerate(stories):
+        sender = Sender(
+            world, script, index, hub, router, quota, branch=replace(branch, habits=_HABITS, timestamp=_BOOTED_S)
+        )
+        events.after((index + 1) * _MINUTE, sender.start)
+    events.at(START_NS + _END_NS, events.stop)
