@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import dpkt
 import pytest
-from plain_replay import Night, differences, differences_on_spark, simulated
+from plain_replay import Night, difference, differences, differences_on_spark, expected, simulated
 from pyspark.sql import SparkSession
 
 from jobs import cli, simulator
@@ -160,7 +160,7 @@ def test_the_demonstration_tells_its_story(tmp_path: Path) -> None:
     simulate(str(tmp_path), 1, 0, is_demo=True)
     night = Night(captures(tmp_path))
     assert not night.found.quarantine
-    assert not list(differences(tmp_path, night))
+    assert not difference(1, expected(tmp_path), night, night.fates())
     outcomes = Counter(
         row["outcome"] for scope in json.loads((tmp_path / "truth.json").read_text()) for row in scope["outcomes"]
     )
