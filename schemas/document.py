@@ -11,7 +11,7 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import HEADERS_OF, TABLE_OF
 from schemas.table import Column, Table
-from schemas.tables import TABLES
+from schemas.tables import FIRST, INTERNAL, TABLES
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Field, Header, Kind
 
@@ -74,9 +74,18 @@ def wire_format() -> str:
 
 def tables() -> str:
     """Returns the page that lists the Delta tables."""
-    rows = ((f"[{table.name}](tables/{table.name}.md)", table.comment, _codes(table.key)) for table in TABLES)
-    introduction = "In the order of the data flow. Each table has a page with all its columns. Times are UTC."
-    lines = ["# The tables", "", _NOTE, "", introduction, "", *_table(("table", "what a row is", "key"), rows)]
+    others = tuple(table for table in TABLES if table not in FIRST + INTERNAL)
+    introduction = (
+        "Which tables there are, and what a row of each is. Each table has a page with all its columns. Times are UTC."
+    )
+    lines = ["# All tables", "", _NOTE, "", introduction]
+    for title, about, listed in (
+        ("To begin with", "From the answer to its proof.", FIRST),
+        ("To look closer", "In the order of the data flow.", others),
+        ("Internal", "What the next run needs to go on; no analyst's business.", INTERNAL),
+    ):
+        rows = ((f"[{table.name}](tables/{table.name}.md)", table.comment, _codes(table.key)) for table in listed)
+        lines += ["", f"## {title}", "", about, "", *_table(("table", "what a row is", "key"), rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -88,12 +97,13 @@ def table_page(table: Table) -> str:
     )
     layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""
     layout += f" File statistics: {_codes(table.statistics_columns)}." if table.statistics else ""
+    note = " An internal table: the next run needs it, and its columns may change." if table in INTERNAL else ""
     lines = [
         f"# {table.name}",
         "",
         _NOTE,
         "",
-        f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC. [All tables](../tables.md)",
+        f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC.{note} [All tables](../tables.md)",
         "",
         *_table(("column", "type", "null", "meaning"), columns),
     ]

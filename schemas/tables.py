@@ -42,3 +42,8 @@ TABLES: tuple[Table, ...] = (
     INCIDENTS,
     BOOKS,
 )
+
+FIRST: tuple[Table, ...] = (OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
+"""The tables that an analyst needs first, in this order."""
+INTERNAL: tuple[Table, ...] = (CONNECTION_CAPTURES, CONNECTION_STATES, ENDS, SENDERS)
+"""The tables that the next run needs to go on."""

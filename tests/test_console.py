@@ -41,8 +41,8 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
     assert lines[-1].endswith("/data/msmq/report.html")
     shown = {line[:20].strip(): line[20:].strip() for line in lines[1:]}
     assert shown["messages"] == "900, 880 of them transactional; 75 acknowledgments"
-    assert shown["verdicts"] == "in order 800, duplicate 80"
-    assert shown["findings"].startswith("2 error, 4 info: kind 0 9, kind 1 8")
+    assert shown["verdicts"] == "800 in order, 80 duplicate"
+    assert shown["findings"].startswith("2 errors, 4 notes: 9 kind 0, 8 kind 1")
     assert shown["findings"].endswith("and 2 more")
     assert not {"books", "stuck", "lost", "decoded alone"} & shown.keys()
 
@@ -53,9 +53,8 @@ def test_books_that_do_not_balance_stand_right_under_the_headline() -> None:
 
 
 def test_a_summary_without_a_headline_shows_all_its_figures() -> None:
-    assert for_people({"folder": "out", "seed": 7, "messages": 20}).split() == [
-        *("folder", "out", "seed", "7", "messages", "20"),
-    ]
+    shown = for_people({"folder": "out", "seed": 7, "pending": {"decode": "out of date", "captures": 3}}).split()
+    assert " ".join(shown) == "folder out seed 7 pending decode: out of date, 3 captures"
 
 
 def test_a_log_holds_each_step_with_its_number_and_time(capsys: pytest.CaptureFixture[str]) -> None:

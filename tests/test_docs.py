@@ -31,7 +31,7 @@ def blocks(language: str) -> list[Any]:
     """The blocks in a language, each under the name of its page."""
     return [
         pytest.param(text, id=f"{page.stem}-{place}")
-        for page in PAGES
+        for page in (*PAGES, ROOT / "README.md")
         for place, (kind, text) in enumerate(_BLOCK.findall(page.read_text()))
         if kind == language
     ]

@@ -355,6 +355,14 @@ def test_the_period_is_drawn_in_at_most_120_steps_or_days(seconds: int, step: fl
     assert steps(extent)[1] == step * 10**9
 
 
+def test_times_without_captures_do_not_make_the_steps_longer() -> None:
+    second, day = 10**9, 86_400 * 10**9
+    extent: Row = {"first_ns": 10**18, "last_ns": 10**18 + 3 * day + 60 * second}
+    nights = [{"first_ns": 10**18 + at, "last_ns": 10**18 + at + 60 * second} for at in (0, 3 * day)]
+    assert steps(extent, nights)[1] == 5 * second
+    assert steps(extent, [*nights, nights[0]])[1] == 5 * second  # two captures of the same time
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if CHROMIUM is None:

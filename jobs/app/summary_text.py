@@ -7,6 +7,8 @@ from jobs.app.logs import printable
 
 _COLUMN = 22
 _MOST_NAMED = 6
+_FIRST = ("outcomes", "findings", "verdicts", "messages", "captures")
+"""Figures that come first, in this order."""
 _IN_OTHERS = {"lost", "stuck", "transactional_messages", "acks", "severities", "decoded_alone", "books", "seconds"}
 """Figures that the headline or another line holds."""
 
@@ -18,6 +20,7 @@ def for_people(summary: Mapping[str, Any]) -> str:
     """
     keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
     keys = [key for key in keys if key not in ("headline", "report")]
+    keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     lines = [printable(summary["headline"])] if "headline" in summary else []
     lines += _line_of_books(summary.get("books", {}))
     for key in keys:
@@ -25,7 +28,7 @@ def for_people(summary: Mapping[str, Any]) -> str:
         if text:
             lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{text}")
     if "seconds" in summary:
-        lines.append(f"{'seconds':<{_COLUMN}}{summary['seconds']}")
+        lines.append(f"{'took':<{_COLUMN}}{summary['seconds']} s")
     if summary.get("report"):
         lines.append(f"{'report':<{_COLUMN}}{printable(summary['report'])}")
     return "\n".join(lines)
@@ -40,11 +43,15 @@ def _line_of_books(books: Mapping[str, int]) -> list[str]:
 def _plain(value: Any, _: Mapping[str, Any]) -> str:
     """Returns a figure, or the figures of a mapping, the largest first; an empty text for nothing."""
     if isinstance(value, Mapping):
-        named = [f"{printable(str(name).replace('_', ' '))} {_number(many)}" for name, many in value.items() if many]
-        return ", ".join(_first(named))
+        return ", ".join(_first([_named(str(name), one) for name, one in value.items() if one]))
     if isinstance(value, list):
         return ", ".join(_first([printable(str(one)) for one in value]))
     return _number(value) if value else ""
+
+
+def _named(name: str, value: Any) -> str:
+    name = printable(name.replace("_", " "))
+    return f"{_number(value)} {name}" if isinstance(value, int) else f"{name}: {_number(value)}"
 
 
 def _first(named: list[str]) -> list[str]:
@@ -63,7 +70,11 @@ def _messages(messages: int, summary: Mapping[str, Any]) -> str:
 
 
 def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    severities = [f"{many:,} {name}" for name, many in summary.get("severities", {}).items() if many]
+    counts = summary.get("severities", {})
+    named = (("error", "error", "errors"), ("warning", "warning", "warnings"), ("info", "note", "notes"))
+    severities = [
+        f"{counts[name]:,} {one if counts[name] == 1 else many}" for name, one, many in named if counts.get(name)
+    ]
     return f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
 
 

@@ -401,7 +401,7 @@ def main() -> int:
         return error.exit_code
     print(found)  # noqa: T201 - the result
     if options.out:
-        options.out.write_text(f"# Benchmark\n\nMade by `make bench`.\n\n{found}\n")
+        options.out.write_text(f"# Benchmark\n\nHow fast it is on one machine. Made by `make bench`.\n\n{found}\n")
     return 0
 
 

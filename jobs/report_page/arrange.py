@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.app.config import Config
+from jobs.app.code_version import VERSION
+from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
+from jobs.report_page.advice import advice
+from jobs.transforms.report import FATES
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import Reason, Severity, Verdict
@@ -13,14 +16,17 @@ from schemas.replay import Reason, Severity, Verdict
 Row = dict[str, Any]
 Rows = list[Row]
 _STEPS = 120
-"""Most steps of time in the picture of the period, unless that is longer than 120 days."""
+"""Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
 _SECOND = 10**9
 _STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
 _DAY_NS = 86_400 * _SECOND
 _SEVERITIES = [severity.value for severity in reversed(Severity)]
 _VERDICTS = [verdict.value for verdict in Verdict]
+_REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _MS = 10**6
+_TELLING = ("ingest", "decode", "replay", "report")
+"""Sections of the options that decide what a report shows."""
 _SLOW_MS = 10_000  # an OrderAck is due within ten seconds, [MS-MQQB] 3.1.2.1
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 _DELIVERED = (
@@ -35,10 +41,18 @@ REASONS: Mapping[str, str] = {
 """Why a message cannot be judged."""
 
 
-def steps(extent: Row) -> tuple[int, int]:
-    """Returns where the picture of the period begins, and the length of its steps, in ns."""
+def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
+    """Returns where the picture of the period begins, and the length of its steps, in ns.
+
+    `busy_hours` are rows of `report.busy_hours`. The page draws the times between them short, so they do not count.
+    """
     first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
-    step = next((length for length in _STEP_NS if last - first < length * _STEPS), _DAY_NS)
+    busy_ns, until = 0, first
+    for row in sorted(busy_hours, key=lambda row: row["first_ns"]):
+        begin, end = max(row["first_ns"], until), min(row["last_ns"], last)
+        busy_ns, until = busy_ns + max(end - begin, 0), max(until, end)
+    wanted = busy_ns or last - first
+    step = next((length for length in _STEP_NS if wanted < length * _STEPS), _DAY_NS)
     return first // step * step, step
 
 
@@ -95,8 +109,20 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, *steps(extent)),
+        "data": _data(rows, *steps(extent, rows["busy_hours"])),
+        "version": VERSION,
+        "options": changed_options(config),
     }
+
+
+def changed_options(config: Config) -> list[tuple[str, str]]:
+    """Returns the options that decide what a report shows and differ from their defaults, as names and texts."""
+    changed = (
+        (name, getattr(config, name))
+        for name, option in DECLARED.items()
+        if option.section in _TELLING and name != NO_FLAG and getattr(config, name) != getattr(DEFAULTS, name)
+    )
+    return [(name, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) for name, value in changed]
 
 
 def _gravity(severity: str) -> int:
@@ -273,6 +299,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
+            "advice": advice(row["cause"], row["outcome"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)
@@ -317,20 +344,20 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
 
 
 def _over_time(arrivals: Rows, first: int, step: int) -> Row:
-    """Returns accepted, refused and unknown arrivals per step, for steps with arrivals."""
-    counts = _counts(arrivals, "step", "verdict")
+    """Returns accepted, unknown and refused arrivals per step, the latter by fate, for steps with arrivals."""
+    counts = _counts(arrivals, "step", "verdict", "fate")
     places = sorted({row["step"] for row in arrivals if row["step"] is not None})
     sums = {
-        "accepted": _ACCEPTED,
-        "refused": (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value),
-        "unknown": (Verdict.UNKNOWN.value,),
+        "accepted": (_ACCEPTED, FATES),
+        "unknown": ((Verdict.UNKNOWN.value,), FATES),
+        **{name: (_REFUSED, (fate,)) for name, fate in zip(("harmless", "pending", "lost"), FATES, strict=True)},
     }
     return {
         "t": [(first + place * step) // _MS for place in places],
         "step": step // _MS,
         **{
-            name: [sum(counts[place, verdict] for verdict in verdicts) for place in places]
-            for name, verdicts in sums.items()
+            name: [sum(counts[place, verdict, fate] for verdict in verdicts for fate in fates) for place in places]
+            for name, (verdicts, fates) in sums.items()
         },
     }
 
@@ -365,6 +392,7 @@ def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]
         "n": [row["tx_sequence_number"] for row in timed],
         "p": [row["previous_tx_sequence_number"] for row in timed],
         "v": [_VERDICTS.index(row["verdict"]) for row in timed],
+        "o": [FATES.index(row["fate"]) for row in timed],
         "s": [sequences.index(row["tx_sequence_id"]) for row in timed],
         "l": [None if row["ack_latency_ms"] is None else round(row["ack_latency_ms"], 3) for row in timed],
         "f": [row["last_frame"] for row in timed],

@@ -61,6 +61,12 @@ def words(code: str | None) -> str:
     return (code or "").replace("_", " ")
 
 
+def short_id(message_id: str) -> str:
+    """Returns a message ID with only the first part of its GUID."""
+    guid, _, ordinal = message_id.rpartition("\\")
+    return f"{guid.partition('-')[0]}…\\{ordinal}"
+
+
 def in_wireshark(uri: str | None, frame: int | None) -> str:
     """Returns the command that opens a capture at a frame; an empty text for none."""
     return f"wireshark -g {frame} -r {shlex.quote(uri)}" if uri and frame else ""
@@ -75,6 +81,7 @@ def render(found: Mapping[str, Any], mark: str = "") -> str:
     library, library_style, licence, script, style, template = files()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
+    environment.filters["short_id"] = short_id
     environment.globals |= {"share": share, "in_wireshark": in_wireshark}
     policy = (
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "

@@ -12,7 +12,8 @@
     return parent.appendChild(element);
   };
 
-  // Each verdict has a colour and a shape of its own, so that neither alone carries the meaning.
+  // A verdict has a shape of its own, and what became of a refused message has a colour; red is loss alone.
+  const FATES = ["harmless", "pending", "lost"];
   const circle = (path, x, y, r) => { path.moveTo(x + r, y); path.arc(x, y, r, 0, 2 * Math.PI); };
   const polygon = (...corners) => (path, x, y, r) => {
     corners.forEach(([dx, dy], i) => (i ? path.lineTo(x + dx * r, y + dy * r) : path.moveTo(x + dx * r, y + dy * r)));
@@ -24,11 +25,17 @@
   const MARKS = {
     in_order: ["accepted", "accepted", circle, 5, true],
     gap_expired: ["accepted over a gap", "gap", polygon([0, -1], [1, 0.8], [-1, 0.8]), 11, true],
-    duplicate: ["duplicate", "duplicate", polygon([-1, -1], [1, -1], [1, 1], [-1, 1]), 8, false],
-    out_of_order: ["out of order", "refused", cross, 8, false],
+    ...Object.fromEntries(FATES.flatMap((fate) => [
+      [`duplicate ${fate}`, [`duplicate ${fate}`, fate, polygon([-1, -1], [1, -1], [1, 1], [-1, 1]), 8, false]],
+      [`out_of_order ${fate}`, [`out of order ${fate}`, fate, cross, 8, false]],
+    ])),
     unknown: ["unknown", "unknown", polygon([0, -1], [1, 0], [0, 1], [-1, 0]), 11, false],
   };
-  const markOf = (verdict) => (verdict === "new_sequence" ? "in_order" : verdict);
+  const markOf = (picture, i) => {
+    const verdict = data.verdicts[picture.v[i]];
+    if (verdict === "new_sequence") return "in_order";
+    return verdict === "duplicate" || verdict === "out_of_order" ? `${verdict} ${FATES[picture.o[i]]}` : verdict;
+  };
   const shaped = (draw, size) => (u, series, first, last) => {
     const path = new Path2D();
     for (let i = first; i <= last; i++) {
@@ -44,25 +51,82 @@
     points: { show: true, size, width: 1.6, stroke: colour(tint), fill: filled ? colour(tint) : "transparent", paths: shaped(draw, size) },
   });
 
-  const clockTimes = (u, splits, axis, space, step) => {
+  /** An axis of time on which long times without traffic are short: `at` leads to it, `back` to the time. */
+  const HOUR = 3_600_000, MOST_BREAKS = 12;
+  function axisOf(times, smallest) {
+    const [first, last] = [times[0], times[times.length - 1]];
+    const gaps = [];
+    times.forEach((t, i) => { if (i && t - times[i - 1] > HOUR) gaps.push({ from: times[i - 1], to: t, length: t - times[i - 1] }); });
+    gaps.sort((a, b) => b.length - a.length);
+    let rest = last - first, broken = 0, drawn = rest;
+    gaps.slice(0, MOST_BREAKS).forEach((gap, k) => {
+      rest -= gap.length;
+      if (gap.length > (3 * rest) / (k + 2) && times.length > 3 * (k + 1)) [broken, drawn] = [k + 1, rest];
+    });
+    const room = Math.max(drawn * 0.05, smallest);
+    const panels = [{ from: first, shift: 0 }];
+    gaps.slice(0, broken).sort((a, b) => a.from - b.from).forEach((gap) => {
+      const before = panels[panels.length - 1];
+      before.to = gap.from;
+      panels.push({ from: gap.to, shift: before.shift + gap.length - room });
+    });
+    panels[panels.length - 1].to = last;
+    const at = (t) => { const panel = panels.findLast((p) => p.from <= t) || panels[0]; return (panel === panels[panels.length - 1] ? t : Math.min(t, panel.to + room / 2)) - panel.shift; };
+    const back = (x) => x + (panels.findLast((p) => p.from - p.shift <= x) || panels[0]).shift;
+    const breaks = panels.slice(1).map((panel, i) => ({ from: panels[i].to - panels[i].shift, to: panel.from - panel.shift, length: panel.from - panels[i].to }));
+    const splits = (u, axis, min, max, step) => panels.flatMap(({ from, to, shift }, i) => {
+      const [low, high] = [Math.max(i ? from : -Infinity, min + shift), Math.min(i < panels.length - 1 ? to : Infinity, max + shift)];
+      const ticks = [];
+      for (let t = Math.ceil(low / step) * step; t <= high; t += step) ticks.push(t - shift);
+      return ticks.length || low > high ? ticks : [low - shift];
+    });
+    return { at, back, breaks, splits };
+  }
+  const lengthOf = (ms) => (ms < 2 * 24 * HOUR ? `${Math.round(ms / HOUR)} h` : `${number(Math.round(ms / 24 / HOUR))} days`);
+  const drawBreaks = (axis) => (u) => {
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    ctx.strokeStyle = colour("line"); ctx.fillStyle = colour("panel");
+    for (const { from, to, length } of axis.breaks) {
+      const [left, right] = [from, to].map((x) => u.valToPos(x, "x", true));
+      const inset = (right - left) * 0.2;
+      ctx.fillRect(left + inset, bbox.top, right - left - 2 * inset, bbox.height);
+      ctx.beginPath();
+      for (let y = bbox.top - (right - left); y < bbox.top + bbox.height; y += 8 * devicePixelRatio) { ctx.moveTo(left + inset, y + (right - left)); ctx.lineTo(right - inset, y + 2 * inset); }
+      ctx.stroke();
+      ctx.save();
+      ctx.translate((left + right) / 2, bbox.top + bbox.height / 2); ctx.rotate(-Math.PI / 2);
+      ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`; ctx.textAlign = "center"; ctx.textBaseline = "middle";
+      const text = lengthOf(length), wide = ctx.measureText(text).width + 8 * devicePixelRatio;
+      ctx.fillStyle = colour("panel"); ctx.fillRect(-wide / 2, -8 * devicePixelRatio, wide, 16 * devicePixelRatio);
+      ctx.fillStyle = colour("faint"); ctx.fillText(text, 0, 0);
+      ctx.restore();
+    }
+    ctx.restore();
+  };
+  const INCREMENTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, ...[1, 2, 7, 14, 28, 91, 182, 364].map((days) => days * 86_400)].map((s) => s * 1000)];
+
+  const clockTimes = (axis) => (u, splits, place, space, step) => {
     let day = "";
-    return splits.map((ms) => {
-      const at = time(ms);
+    return splits.map((x) => {
+      const at = time(axis.back(x));
       const clock = step < 1000 ? at.slice(11) : step < 60_000 ? at.slice(11, 19) : step < 86_400_000 ? at.slice(11, 16) : "";
       const date = at.slice(0, 10) === day ? "" : (day = at.slice(0, 10));
       return clock && date ? `${clock}\n${date}` : clock || date;
     });
   };
-  const axes = (label) => {
+  const axes = (label, axis) => {
     const common = { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 } };
-    return [{ ...common, values: clockTimes, space: 90 }, { ...common, label, size: 70, labelSize: 22, values: (u, splits) => splits.map((v) => (v == null ? "" : number(v))) }];
+    return [{ ...common, values: clockTimes(axis), splits: axis.splits, incrs: INCREMENTS, space: 90 }, { ...common, label, size: 70, labelSize: 22, values: (u, splits) => splits.map((v) => (v == null ? "" : number(v))) }];
   };
-  const plot = (parent, title, label, height, series, columns, more = {}) =>
+  const plot = (parent, title, label, height, axis, series, columns, more = {}) =>
     new uPlot(
       {
-        title, height, series, width: Math.max(parent.clientWidth, 280), ms: 1,
-        tzDate: (ms) => uPlot.tzDate(new Date(ms), "Etc/UTC"),
-        axes: axes(label), legend: { show: false }, ...more,
+        title, height, series, width: Math.max(parent.clientWidth, 280),
+        axes: axes(label, axis), legend: { show: false }, ...more,
+        scales: { ...more.scales, x: { time: false, ...more.scales?.x } },
+        hooks: { ...more.hooks, drawAxes: [drawBreaks(axis)] },
       },
       columns,
       parent,
@@ -102,7 +166,8 @@
       return () => {};
     }
     const moments = momentsOf(picture);
-    const x = moments.map((moment) => picture.start + moment.t);
+    const axis = axisOf(moments.map((moment) => picture.start + moment.t), 1);
+    const x = moments.map((moment) => axis.at(picture.start + moment.t));
     const column = (value) => moments.map((moment) => value(moment) ?? null);
     const held = (value, first = null) => { let last = first; return moments.map((moment) => (last = value(moment) ?? last)); };
     const plots = add(figure, "div", "", {
@@ -117,18 +182,18 @@
     };
     const marks = Object.keys(MARKS);
     const drawn = [
-      plot(plots, "Sequence number", "number", 320,
+      plot(plots, "Sequence number", "number", 320, axis,
         [{}, { label: "acknowledged", stroke: colour("stairs"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }, ...marks.map((mark) => marked(MARKS[mark]))],
-        [x, held((m) => m.ack), ...marks.map((mark) => column((m) => (m.message !== undefined && markOf(data.verdicts[picture.v[m.message]]) === mark ? picture.n[m.message] : null)))],
+        [x, held((m) => m.ack), ...marks.map((mark) => column((m) => (m.message !== undefined && markOf(picture, m.message) === mark ? picture.n[m.message] : null)))],
         common),
     ];
     if (picture.l.some((latency) => latency != null)) {
-      drawn.push(plot(plots, "Time to the acknowledgment", "ms", 150, [{}, marked(["latency", "accepted", circle, 5, true])],
+      drawn.push(plot(plots, "Time to the acknowledgment", "ms", 150, axis, [{}, marked(["latency", "accepted", circle, 5, true])],
         [x, column((m) => (m.message === undefined ? null : picture.l[m.message]))], common));
     } else add(plots, "p", "No acknowledgment of these messages was seen.");
     if (picture.holes.t.length) {
-      drawn.push(plot(plots, "Bytes missing from the captures so far", "bytes", 130,
-        [{}, { stroke: colour("refused"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
+      drawn.push(plot(plots, "Bytes missing from the captures so far", "bytes", 130, axis,
+        [{}, { stroke: colour("unknown"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
         [x, held((m) => m.missing, 0)], common));
     } else add(plots, "p", "No bytes of its connections are known to be missing.");
 
@@ -196,31 +261,50 @@
 
   function drawOverTime(figure) {
     figure.querySelectorAll(".plots, .readout").forEach((old) => old.remove());
-    const { t, step, accepted, refused, unknown } = data.steps;
-    const x = [];
-    for (let ms = t[0]; ms <= t[t.length - 1]; ms += step) x.push(ms);
-    const place = new Map(t.map((ms, i) => [ms, i]));
-    const filled = (values) => x.map((ms) => (place.has(ms) ? values[place.get(ms)] : 0));
+    const { t, step, accepted, harmless, pending, lost, unknown } = data.steps;
+    const axis = axisOf(t, 3 * step);
+    const x = t.map(axis.at);
     const sum = (a, b) => a.map((value, i) => value + b[i]);
-    const [yes, no, open] = [accepted, refused, unknown].map(filled);
+    const no = [harmless, pending, lost].reduce(sum);
     const total = (values) => number(values.reduce((a, b) => a + b, 0));
     const plots = add(figure, "div", "", {
       class: "plots", role: "img",
-      "aria-label": `Messages in steps of ${number(step / 1000)} s from ${time(x[0])} UTC on: ${total(yes)} accepted, ${total(no)} refused, ${total(open)} unknown. The sessions' tables have the figures.`,
+      "aria-label": `Messages in steps of ${number(step / 1000)} s from ${time(t[0])} UTC on: ${total(accepted)} accepted, ${total(no)} refused, of which ${total(lost)} of lost and ${total(pending)} of pending messages, ${total(unknown)} unknown. The sessions' tables have the figures.`,
     });
     const readout = add(figure, "p", "", { class: "readout" });
-    const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60] }), points: { show: false } });
-    const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(x[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${number(yes[i])} accepted, ${number(no[i])} refused, ${number(open[i])} unknown`; };
+    const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60, 2] }), points: { show: false } });
+    const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(t[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${number(accepted[i])} accepted; refused: ${number(harmless[i])} without harm, ${number(pending[i])} of pending messages, ${number(lost[i])} of lost ones; ${number(unknown[i])} unknown`; };
     const more = { cursor: { sync: { key: "over-time" }, points: { show: false } }, hooks: { setCursor: [say] }, scales: { x: { range: (u, min, max) => (x.length === 1 ? [x[0] - step, x[0] + step] : [min - step / 2, max + step / 2]) }, y: { range: (u, min, max) => [0, Math.max(max, 1) * 1.05] } } };
     const bare = (values) => values.map((value) => value || null); // a bar of nothing would be a line
-    const drawn = [plot(plots, "Accepted", "messages", 150, [{}, bars("accepted")], [x, bare(yes)], more)];
-    if (total(no) !== "0" || total(open) !== "0") {
-      drawn.push(plot(plots, "Refused (red) and unknown (violet)", "messages", 130, [{}, bars("unknown"), bars("refused")], [x, bare(sum(no, open)), bare(no)], more));
+    const drawn = [plot(plots, "Accepted", "arrivals", 150, axis, [{}, bars("accepted")], [x, bare(accepted)], more)];
+    if (total(no) !== "0" || total(unknown) !== "0") {
+      const layers = [["lost", "of lost messages (red)", lost], ["pending", "of pending ones (amber)", pending], ["harmless", "without harm (blue)", harmless], ["unknown", "or unknown (violet)", unknown]].filter(([, , values]) => total(values) !== "0");
+      const stacked = layers.map((layer, i) => layers.slice(0, i + 1).map(([, , values]) => values).reduce(sum));
+      drawn.push(plot(plots, `Refused: ${layers.map(([, words]) => words).join(", ")}`, "arrivals", 150, axis, [{}, ...layers.map(([tint]) => bars(tint)).reverse()], [x, ...stacked.map(bare).reverse()], more));
     }
     const resized = new ResizeObserver(() => drawn.forEach((u) => { if (u.width !== plots.clientWidth) u.setSize({ width: plots.clientWidth, height: u.height }); }));
     resized.observe(plots);
     return () => { resized.disconnect(); drawn.forEach((u) => u.destroy()); };
   }
+
+  document.querySelectorAll("code.copy").forEach((code) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "copy";
+    button.setAttribute("aria-label", `Copy ${code.dataset.copy}`);
+    code.after(" ", button);
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(code.dataset.copy);
+        button.textContent = "copied";
+      } catch {
+        getSelection().selectAllChildren(code); // without a clipboard, the text is ready for the keyboard
+        button.textContent = "selected";
+      }
+      setTimeout(() => { button.textContent = "copy"; }, 2000);
+    });
+  });
 
   // Pictures are drawn when their session is opened, and again when the colours change.
   const shown = new Map();

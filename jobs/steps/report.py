@@ -11,6 +11,7 @@ from typing import Any
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.app.code_version import VERSION
 from jobs.app.command import Summary
 from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
@@ -79,7 +80,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
 
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, and the page's template, style and scripts."""
-    options = {name: getattr(config, name) for name in _OPTIONS}
+    options = [{name: getattr(config, name) for name in _OPTIONS}, arrange.changed_options(config), VERSION]
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -145,7 +146,8 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         report_lists.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
     )
     all_findings = report.shown_findings(all_findings)
-    extent = report.extent(all_sessions, since).collect()[0].asDict()
+    rows = _collected(extent=report.extent(all_sessions, since), busy_hours=report.busy_hours(tables["captures"]))
+    extent = rows["extent"][0]
     since = since if extent["cut"] else None
     verdicts = report_lists.of_period(all_verdicts, since)
     sessions, files, streams = (
@@ -156,11 +158,12 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     sequences = report_lists.chosen_sequences(tables["sequences"], tables["verdicts"], only, since)
     outcomes = report_lists.outcomes_of(tables["outcomes"], sequences)
     incidents = report_lists.of_period(report_lists.of_sessions(tables["incidents"], only), since, "last_captured_at")
-    rows = _collected(
+    judged = report.with_fate(verdicts, outcomes)
+    rows |= _collected(
         incident_counts=report_lists.incident_counts(incidents),
         incidents=report_lists.worst_incidents(incidents, config.listed_incidents) if config.listed_incidents else None,
         last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
-        arrivals=report.arrivals_over_time(verdicts, *arrange.steps(extent)),
+        arrivals=report.arrivals_over_time(judged, *arrange.steps(extent, rows["busy_hours"])),
         outcome_counts=report_lists.outcome_counts(sequences),
         stuck=report_lists.stuck_messages(outcomes),
         listed_messages=report_lists.listed_messages(outcomes, config.listed_messages)
@@ -177,7 +180,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     )
     listed = [row["session_id"] for row in rows["sessions"]]
     drawn_sessions = listed[: config.drawn_sessions]
-    drawn = verdicts.where(verdicts["session_id"].isin(*drawn_sessions))
+    drawn = judged.where(judged["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     stories = [row["incident_id"] for row in rows["incidents"]]
     limit = config.listed_findings

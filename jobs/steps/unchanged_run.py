@@ -26,7 +26,7 @@ from udfs.capture.files import locate
 from udfs.msmq.pseudonyms import pseudonymize
 
 _NAME = "last_night.json"
-_NO_EFFECT = ("json", "log_format", "fail_on", "claim_seconds")
+_NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "claim_seconds")
 """Options that change neither the tables nor the report."""
 
 

@@ -15,11 +15,14 @@ from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
 from schemas.ingest import Stage
-from schemas.outcomes import Outcome, count_column
+from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, FindingKind, Verdict
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
+FATES = ("", "pending", "lost")
+"""What became of a message, as far as a picture shows it."""
+_MESSAGE = list(OUTCOMES.key)
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 """Kinds that the report leaves out: registry settings choose the intervals."""
 
@@ -68,11 +71,27 @@ def extent(sessions: DataFrame, since: datetime | None) -> DataFrame:
     )
 
 
-def arrivals_over_time(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
-    """Returns how many `arrivals` there are per verdict, reason and `step` of `step_ns` from `first_ns` on."""
-    return verdicts.groupBy(F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step"), "verdict", "reason").agg(
-        F.count(F.lit(1)).alias("arrivals")
+def busy_hours(captures: DataFrame) -> DataFrame:
+    """Returns `first_ns` and `last_ns` of the captures that begin in each hour."""
+    return (
+        captures.where(F.col("first_captured_at").isNotNull())
+        .groupBy(F.date_trunc("hour", "first_captured_at"))
+        .agg(F.min("first_captured_at").alias("first"), F.max("last_captured_at").alias("last"))
+        .select(nanoseconds("first").alias("first_ns"), nanoseconds("last").alias("last_ns"))
     )
+
+
+def with_fate(verdicts: DataFrame, outcomes: DataFrame) -> DataFrame:
+    """Adds `fate`: one of the FATES of the message, "" where it is neither lost nor pending."""
+    fate = F.when(F.col("lost"), F.lit(FATES[2])).when(F.col("outcome") == Outcome.PENDING.value, F.lit(FATES[1]))
+    known = outcomes.select(*_MESSAGE, fate.alias("fate")).where("fate is not null and message_id is not null")
+    return verdicts.join(known, _MESSAGE, "left").withColumn("fate", F.coalesce("fate", F.lit(FATES[0])))
+
+
+def arrivals_over_time(verdicts: DataFrame, first_ns: int, step_ns: int) -> DataFrame:
+    """Returns how many `arrivals` there are per verdict, reason, `fate` and `step` of `step_ns` from `first_ns` on."""
+    step = F.expr(f"(captured_ns - {first_ns}) div {step_ns}").alias("step")
+    return verdicts.groupBy(step, "verdict", "reason", "fate").agg(F.count(F.lit(1)).alias("arrivals"))
 
 
 def findings_by_kind(findings: DataFrame) -> DataFrame:
@@ -230,6 +249,7 @@ def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
             "tx_sequence_number",
             "previous_tx_sequence_number",
             "verdict",
+            "fate",
             "ack_latency_ms",
             "capture_id",
             "last_frame",

@@ -1,0 +1,19 @@
+"""Takes the picture of the README: `python tests/screenshot.py out/warehouse/report.html docs/report.png`."""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from browser import Browser
+
+
+def main(page: Path, picture: Path) -> None:
+    """Writes what a browser of 1280 by 900 points shows first."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as home, Browser(Path(home), 1280, 900) as browser:
+        browser.colours("light")
+        browser.open(page)
+        browser.picture(picture)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
