@@ -47,7 +47,7 @@ LOSS_UNKNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
 LONGEST_RUN = 1_000
 """So many numbers never seen, one after the other and with one outcome, have a row each; more have one row."""
 
-_MEANING = {
+MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
     Outcome.REFUSED_FOR_CAUSE: "that a FinalAck says never reached their queue",
     Outcome.DELIVERED_TWICE: "accepted more than once, over all scopes",
@@ -73,7 +73,7 @@ def count_column(outcome: Outcome) -> str:
 
 
 OUTCOME_COUNTS: Sequence[Column] = tuple(
-    Column(count_column(outcome), LONG, f"Messages {_MEANING[outcome]}.", nullable=False) for outcome in Outcome
+    Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}.", nullable=False) for outcome in Outcome
 )
 
 OUTCOMES = Table(

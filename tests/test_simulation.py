@@ -172,11 +172,11 @@ def test_the_demonstration_tells_its_story(tmp_path: Path) -> None:
             at = datetime.fromtimestamp(row["captured_ns"] // SECOND, UTC)
             refused[row["label"].split()[0], fate.verdict].add(f"{at:%a %H:%M}")
     assert {branch: min(times) for branch, times in refused.items()} == {
-        ("North", Verdict.DUPLICATE): "Tue 07:42",
+        ("North", Verdict.DUPLICATE): "Tue 07:43",
         ("South", Verdict.OUT_OF_ORDER): "Tue 08:05",
-        ("West", Verdict.DUPLICATE): "Tue 08:35",
+        ("West", Verdict.DUPLICATE): "Tue 08:24",
     }
-    assert refused["North", Verdict.DUPLICATE] == {"Tue 07:42"}
+    assert refused["North", Verdict.DUPLICATE] == {"Tue 07:43"}
     assert {row["src_ip"] for row in night.tables["streams"]} == {
         *("10.0.0.1", "10.20.0.1", "10.20.0.2", "10.20.0.3", "10.20.0.123"),
     }

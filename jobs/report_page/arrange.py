@@ -10,7 +10,7 @@ from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
 from jobs.report_page.advice import advice
 from jobs.transforms.report import FATES
 from schemas.incidents import IncidentOutcome
-from schemas.outcomes import LOST, Outcome, count_column
+from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import Reason, Severity, Verdict
 
 Row = dict[str, Any]
@@ -110,6 +110,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         ],
         "caveats": _caveats(rows["caveats"]),
         "data": _data(rows, *steps(extent, rows["busy_hours"])),
+        "meaning": {outcome.value: text for outcome, text in MEANING.items()},
         "version": VERSION,
         "options": changed_options(config),
     }
@@ -235,7 +236,7 @@ def shows(row: Row, *, shared: bool = False) -> str:
     }
     if row["verdict"] != Verdict.OUT_OF_ORDER:
         label = f", {row['label']}," if row["label"] else ""
-        user = f" Message {row['message_id']}{label} has this number." if shared else ""
+        user = f" Message {short_id(row['message_id'])}{label} has this number." if shared else ""
         return texts[Verdict(row["verdict"])] + slow + user
     if row["reason"] == Reason.STALE_SEQUENCE:
         return f"Refused: number {number} of an older sequence; the receiver was at {state} of a later one."
@@ -244,6 +245,13 @@ def shows(row: Row, *, shared: bool = False) -> str:
     if not same:
         return f"Refused: expected number 1 of the new sequence, got {number}, which needs {previous}."
     return f"Refused: expected number {state + 1}, got {number}, which needs {previous}."
+
+
+def short_id(message_id: str) -> str:
+    """Returns a message ID with only the first part of its GUID."""
+    guid, _, ordinal = message_id.rpartition("\\")
+    first, dash, _ = guid.partition("-")
+    return f"{first}{'…' if dash else ''}\\{ordinal}"
 
 
 def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:

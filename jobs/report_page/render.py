@@ -14,6 +14,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from jobs.report_page.arrange import short_id
+
 _PAGE = resources.files("jobs.report_page")
 _FILES = (
     *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE"),
@@ -59,12 +61,6 @@ def percent(fraction: float | None) -> str:
 def words(code: str | None) -> str:
     """Returns a code of the tables as words."""
     return (code or "").replace("_", " ")
-
-
-def short_id(message_id: str) -> str:
-    """Returns a message ID with only the first part of its GUID."""
-    guid, _, ordinal = message_id.rpartition("\\")
-    return f"{guid.partition('-')[0]}…\\{ordinal}"
 
 
 def in_wireshark(uri: str | None, frame: int | None) -> str:

@@ -53,7 +53,7 @@ class Branch:
     queue_names: tuple[str, ...] = ("orders0", "orders1", "orders2")
     """Names of the direct queues, in order."""
     label: str = ""
-    """Begins the label of each message, before its MessageID; empty: the label names the queue manager."""
+    """Begins the label of each message, before a number; empty: the label names the queue manager."""
     habits: Habits = Habits()
     numbered_per_queue: bool = False
     ip_version: int = 4

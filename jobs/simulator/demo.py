@@ -2,7 +2,7 @@
 
 Tuesday 2026-03-03, 07:30 to 09:10 UTC. An acknowledgment is lost on the way to North, an order of North expires before
 it is sent, a message of South vanishes at 08:05, so that the hub refuses all that follow, and West is cloned at
-08:35.
+08:24.
 """
 
 from dataclasses import replace
@@ -48,12 +48,12 @@ def populate(world: World) -> None:
     router = Router(world, 0, hub)  # none of the branches needs it
     stories = (
         (
-            Branch((_DIRECT, _DIRECT), ("orders", "stock"), "North ", numbered_per_queue=True),
+            Branch((_DIRECT, _DIRECT), ("orders", "stock"), "North order ", numbered_per_queue=True),
             _Script(events, (12, Fault.NOT_ACKNOWLEDGED), (21, Fault.EXPIRED)),
             220,
         ),
-        (Branch((_DIRECT,), ("orders",), "South "), _Script(events, (35, Fault.VANISHED)), 200),
-        (Branch((_DIRECT,), ("orders",), "West ", is_cloned=True, cloned_after=3 / 4), _Script(events), 200),
+        (Branch((_DIRECT,), ("orders",), "South order "), _Script(events, (35, Fault.VANISHED)), 200),
+        (Branch((_DIRECT,), ("orders",), "West order ", is_cloned=True, cloned_after=3 / 4), _Script(events), 200),
     )
     for index, (branch, script, quota) in enumerate(stories):
         sender = Sender(

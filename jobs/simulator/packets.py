@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
+from zlib import crc32
 
 from jobs.simulator import build
 from schemas.wire import (
@@ -30,7 +31,7 @@ _PACKET_SIZE = _offset(BASE_HEADER, "packet_size")
 _SENT_AT = BASE_HEADER.size + _offset(USER_HEADER, "sent_at")
 _HOP_COUNT = _SENT_AT + 8  # the low byte of UserHeader.Flags, behind SentTime and MessageID
 _BODY_SIZE = _offset(MESSAGE_PROPERTIES_HEADER, "body_size")
-_DIGITS = 6  # of a MessageID in a label
+_DIGITS = 6  # of the number in a label
 _TERMINATOR = 2  # bytes
 _PACK_SIZE = struct.Struct("<II").pack_into  # PacketSize, TimeToReachQueue
 _PACK_SENT = struct.Struct("<II").pack_into  # SentTime, MessageID
@@ -46,7 +47,7 @@ class Template:
     ) -> None:
         """Takes the queue; a direct queue names its own host, a private one's host is `receiver`.
 
-        The MessageID follows a `label` that is given.
+        A `label` that is given ends with a number made from the body, like that of an order.
         """
         self.is_direct = queue.type is QueueType.DIRECT
         self._digits = _DIGITS if label else 0
@@ -78,7 +79,7 @@ class Template:
             _PACK_TRANSACTION(packet, self._transaction, message.transaction_flags, *identity, previous)
         if digits := self._digits:
             end = len(packet) - _TERMINATOR
-            packet[end - 2 * digits : end] = f"{message.ordinal % 10**digits:0{digits}}".encode("utf-16-le")
+            packet[end - 2 * digits : end] = f"{crc32(message.body) % 10**digits:0{digits}}".encode("utf-16-le")
         _PACK_BODY_SIZES(packet, self._properties + _BODY_SIZE, size, size)
         packet += message.body
         packet += build.FILL * (-len(packet) % 4)
