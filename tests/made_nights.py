@@ -109,6 +109,7 @@ def _session(rows: Rows, number: int, night: int, fate: str, messages: int, bega
                 "incoming_tx_sequence_id": None if state is None else sequence,
                 "incoming_tx_sequence_number": state,
                 "accepted": accepted,
+                "content_hash": 1,
                 "verdict": verdict,
                 "reason": reason,
                 "gap_size": gap,

@@ -124,7 +124,7 @@ def test_lost_messages_stand_right_under_the_figures_with_the_rows_that_prove_it
         if row["lost"] and "#1@" in row["witness"][0]
     ]  # fmt: skip
     part = text_of(limited).partition('<section id="lost"')[2].partition("</section>")[0]
-    assert f"<code>{lost['message_id']}</code>" in part
+    assert f'data-copy="{lost["message_id"]}"' in part
     assert lost["label"] in part
     number = lost["tx_sequence_number"]
     assert f"Refused: expected number {number - 1}, got {number}, which needs {number - 1}." in part
@@ -153,7 +153,7 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     found = page.partition("> stuck sequence: ")[2].partition("</details>")[0]
     assert found.count("<tbody> <tr>") == 1
     setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
-    row = next(row for row in verdicts if row["stream_id"] in refused and f">{row['stream_offset']}<" in refused)
+    row = next(row for row in verdicts if row["stream_id"] in refused and f"offset {row['stream_offset']}<" in refused)
     assert "Accepted: number " in setter
     assert "Refused: expected number " in refused
     assert f"frame {row['last_frame']} of " in refused
@@ -229,7 +229,12 @@ def test_a_few_refused_among_many_accepted_are_all_drawn(spark: SparkSession) ->
         *("'a->b' AS session_id", "'queue q' AS scope_key", "'a' AS source_queue_manager", "'q' AS destination_queue"),
         *("id AS replay_order", "id AS captured_ns", "0 AS tx_sequence_id", "id AS tx_sequence_number"),
         *("id - 1 AS previous_tx_sequence_number", "id % 500 > 0 AS accepted", "0.5 AS ack_latency_ms"),
-        *("IF(id % 500 = 0, 'out_of_order', 'in_order') AS verdict", "'c' AS capture_id", "id AS last_frame"),
+        *(
+            "IF(id % 500 = 0, 'out_of_order', 'in_order') AS verdict",
+            "'c' AS capture_id",
+            "id AS last_frame",
+            "'' AS fate",
+        ),
     )
     drawn = points(rows, 1, 100).collect()
     kinds = [row["verdict"] for row in drawn]
@@ -437,7 +442,7 @@ def test_a_screen_reader_finds_landmarks_headings_tables_and_what_pictures_show(
         "Pictures",
         "What cannot be known",
     } <= set(names["heading"])
-    assert {"Number", "Previous", "Stream", "Time, UTC"} <= set(names["columnheader"])
+    assert {"Number", "Previous", "Where it was captured", "Time, UTC"} <= set(names["columnheader"])
     assert any(name.startswith("Sequence number over time") and "out of order" in name for name in names["group"])
     assert all(names["image"])
     levels = shown.run("[...document.querySelectorAll('h1, h2, h3')].map(heading => Number(heading.tagName[1]))")
