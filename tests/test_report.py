@@ -1,6 +1,7 @@
 """The report: what it says, what it leaves out, and what a browser makes of it."""
 
 import itertools
+import json
 import re
 import subprocess
 import sys
@@ -382,13 +383,13 @@ def shown(browser: Browser, limited: Path) -> Browser:
     return browser
 
 
-def drawn_pixels(browser: Browser, scheme: str) -> set[str]:
-    """The colours in the first picture of a session."""
+def drawn_pixels(browser: Browser, scheme: str, canvas: str = "figure.picture canvas") -> set[str]:
+    """The colours in the first such picture, as a rule in that of a session."""
     browser.colours(scheme)
     browser.run("new Promise(done => setTimeout(done, 300))")
     return set(
         browser.run(
-            "(() => { const canvas = document.querySelector('figure.picture canvas');"
+            f"(() => {{ const canvas = document.querySelector('{canvas}');"
             "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
             "const seen = new Set();"
             "for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) seen.add(data.slice(i, i + 3).join());"
@@ -426,6 +427,29 @@ def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
     green, red = {"light": "26,127,55", "dark": "86,211,100"}, {"light": "207,34,46", "dark": "255,128,120"}
     for scheme in ("dark", "light"):
         assert {green[scheme], red[scheme]} <= drawn_pixels(shown, scheme)
+
+
+def test_long_times_without_traffic_are_short_strips(browser: Browser, limited: Path, tmp_path: Path) -> None:
+    before, mark, rest = limited.read_text().partition('<script type="application/json" id="data">')
+    text, end, after = rest.partition("</script>")
+    data = json.loads(text)
+    times = data["steps"]["t"]
+    strip = "245,246,248"  # --panel
+    for gap_ms in (0, 3 * 86_400_000):
+        data["steps"]["t"] = [ms + gap_ms * (place >= len(times) // 2) for place, ms in enumerate(times)]
+        page = tmp_path / f"{gap_ms}.html"
+        page.write_text(before + mark + json.dumps(data).replace("<", "\\u003c") + end + after)
+        browser.open(page)
+        assert (strip in drawn_pixels(browser, "light", "#over-time canvas")) == bool(gap_ms)
+
+
+def test_a_command_is_copied_or_at_least_selected(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    button = "document.querySelector('details.incident .command button.copy')"
+    browser.run(f"{button}.click()")
+    browser.run("new Promise(done => setTimeout(done, 300))")
+    assert browser.run(f"{button}.textContent") in ("copied", "selected")
+    assert browser.run(f"{button}.getAttribute('aria-label')").startswith("Copy wireshark -g ")
 
 
 def test_a_screen_reader_finds_landmarks_headings_tables_and_what_pictures_show(shown: Browser) -> None:

@@ -1,5 +1,6 @@
 """Options, help, and the sentences that a person reads when a run cannot start."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -49,6 +50,25 @@ def test_java_that_is_too_old_is_named_with_its_version(fake_java: FakeJava, ans
 def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
     fake_java('openjdk version "17.0.15" 2025-04-15')
     spark_session._require_java()
+
+
+@pytest.mark.parametrize("verbose", [[], ["--verbose"]])
+def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    version = """if [ "$1" = -version ]; then echo 'openjdk version "17.0.15"' >&2; exit; fi"""
+    java.write_text(f"#!/bin/sh\n{version}\necho 'no room' >&2\nexit 1\n")
+    java.chmod(0o755)
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "jobs.cli", "report", "--warehouse", str(tmp_path / "w"), *verbose]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert not done.stdout
+    assert "no room" in done.stderr
+    assert "Spark could not start" in done.stderr
+    kept = list(tmp_path.glob("*.log"))
+    assert len(kept) == (not verbose)
+    assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
 
 
 _PRINTING = """

@@ -110,13 +110,14 @@ def _session(application: str, *, verbose: bool) -> SparkSession:
     remote = os.environ.get("SPARK_REMOTE", "")
     if remote and not remote.startswith("local"):
         return builder.getOrCreate()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # no spark-submit has started the JVM
+    starts_jvm = "PYSPARK_GATEWAY_PORT" not in os.environ  # else spark-submit has started it
+    if starts_jvm:
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
     for key, value in spark_defaults().items():
         builder = builder.config(key, value)
     try:
-        with _jvm_writing_to(2 if verbose else _Output.create()):
+        with _jvm_writing_to(_Output.create() if starts_jvm and not verbose else 2):
             spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         message = (
