@@ -147,14 +147,15 @@ def _jvm_writing_to(target: int) -> Iterator[None]:
         with suppress(OSError):  # it is closed
             own[descriptor] = os.dup(descriptor)
     for descriptor in own:
-        os.dup2(target, descriptor)
+        with suppress(OSError):  # stderr, the target, is closed
+            os.dup2(target, descriptor)
     try:
         yield
     finally:
         for descriptor, kept in own.items():
             os.dup2(kept, descriptor)
             os.close(kept)
-        if target not in own:
+        if target not in (1, 2):
             os.close(target)
 
 
