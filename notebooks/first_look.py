@@ -2,14 +2,19 @@
 # MAGIC %md
 # MAGIC # A first look at a warehouse
 # MAGIC What became of the transactional messages, what happened, what was read, and whether the books balance.
+# MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
+# MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
+# MAGIC `since`, such as `2026-03-02T18:00`, shows messages and incidents from then on.
 
 # COMMAND ----------
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.app.config import parse_time
 from jobs.steps.summary import outcome_summary
-from jobs.warehouse.store import Warehouse
+from jobs.transforms.report_lists import of_period
+from jobs.warehouse.chosen import ask, chosen_warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.outcomes import OUTCOMES
@@ -17,7 +22,8 @@ from schemas.replay import VERDICTS, Verdict
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
+chosen = ask(spark, globals().get("dbutils"), "since")
+warehouse = chosen_warehouse(spark, chosen)
 
 # COMMAND ----------
 
@@ -28,7 +34,9 @@ warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/wareho
 # COMMAND ----------
 
 print(outcome_summary(warehouse)["headline"])
-lost = warehouse.read(OUTCOMES).where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
+since = parse_time(chosen["since"]) if chosen["since"] else None
+outcomes = of_period(warehouse.read(OUTCOMES), since, "last_seen_at")
+lost = outcomes.where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
 display(
     lost.select(
         *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "message_id", "label"),
@@ -45,7 +53,8 @@ display(
 # COMMAND ----------
 
 worst = (F.desc("lost"), F.desc("stuck"), F.desc("unknown"), F.desc("pending"))
-display(warehouse.read(INCIDENTS).orderBy(*worst, "began_at"))
+incidents = of_period(warehouse.read(INCIDENTS), since, "last_captured_at")
+display(incidents.orderBy(*worst, "began_at"))
 
 # COMMAND ----------
 

@@ -2,21 +2,24 @@
 # MAGIC %md
 # MAGIC # Fleet trends over weeks
 # MAGIC What was lost, what each night brought, which senders get worse, and how long receivers take to acknowledge.
-# MAGIC Set `msmq.warehouse` to the folder of the tables. All days are UTC.
+# MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
+# MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
+# MAGIC All days are UTC.
 
 # COMMAND ----------
 
 from pyspark.sql import SparkSession
 
 from jobs.transforms import trends
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.chosen import ask, chosen_warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
+chosen = ask(spark, globals().get("dbutils"))
+warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
 
 # COMMAND ----------
@@ -34,7 +37,8 @@ display(trends.incidents_by_week(warehouse.read(INCIDENTS)))
 # MAGIC %md
 # MAGIC ## Arrivals day by day
 # MAGIC `refused_share` is the share of arrivals refused out of order.
-# MAGIC Duplicates are the sender's repeats and do no harm.
+# MAGIC Duplicates are repeats of the sender, or messages whose number another one had taken:
+# MAGIC `outcomes` tells them apart.
 
 # COMMAND ----------
 

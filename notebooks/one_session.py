@@ -3,8 +3,9 @@
 # MAGIC # One session under the microscope
 # MAGIC What became of its messages, what happened, every arrival in the order the receiver saw it,
 # MAGIC and where its bytes are.
-# MAGIC Set `msmq.warehouse` to the folder of the tables and `msmq.session` to a `session_id`;
-# MAGIC without one, the worst is taken.
+# MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
+# MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
+# MAGIC Without a `session`, the worst is taken.
 
 # COMMAND ----------
 
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.transforms import report, report_lists
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.chosen import ask, chosen_warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.outcomes import OUTCOMES
@@ -20,14 +21,15 @@ from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-warehouse = Warehouse(spark, folder=spark.conf.get("msmq.warehouse", "out/warehouse") or "")
+chosen = ask(spark, globals().get("dbutils"), "session")
+warehouse = chosen_warehouse(spark, chosen)
 verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
 outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
 
 # COMMAND ----------
 
 worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, outcomes, limit=1)
-session = spark.conf.get("msmq.session", "") or worst.first()["session_id"]
+session = chosen["session"] or worst.first()["session_id"]
 print(session)
 display(worst)
 

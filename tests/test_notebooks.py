@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import made_nights
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+
+from jobs.warehouse.chosen import ask, chosen_warehouse
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 _CELL = re.compile(r"^# COMMAND -+$", re.MULTILINE)
@@ -32,14 +36,30 @@ def cells(notebook: str) -> list[str]:
     return [part for part in parts if not _MAGIC.search(part)]
 
 
-def shown_by(notebook: str) -> list[list[dict[str, Any]]]:
-    """The rows of each `display` of the notebook, run from top to bottom in one namespace."""
+class Widgets:
+    """Those of Databricks, as far as notebooks use them."""
+
+    def __init__(self, **values: str) -> None:
+        self.values, self.asked = values, dict[str, str]()
+
+    def text(self, name: str, default: str, label: str) -> None:
+        """Makes a widget."""
+        assert label
+        self.asked[name] = default
+
+    def get(self, name: str) -> str:
+        """Returns what a widget holds."""
+        return self.values.get(name, self.asked[name])
+
+
+def shown_by(notebook: str, **names: Any) -> list[list[dict[str, Any]]]:
+    """The rows of each `display` of the notebook, run from top to bottom in one namespace with these names."""
     shown: list[list[dict[str, Any]]] = []
 
     def display(rows: DataFrame) -> None:
         shown.append([row.asDict() for row in rows.limit(1_000).collect()])
 
-    names: dict[str, Any] = {"display": display}
+    names |= {"display": display}
     for cell in cells(notebook):
         exec(compile(cell, notebook, "exec"), names)  # noqa: S102 - the product's own cells
     return shown
@@ -55,6 +75,22 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: 
     assert quarantine == unbalanced == []
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
     assert all(row["last_frame"] for row in refused)
+
+
+def test_widgets_choose_folder_and_period(weeks: Path) -> None:
+    widgets = Widgets(warehouse=str(weeks), since="2026-03-17T00:00")
+    lost, incidents, *_ = shown_by("first_look", dbutils=SimpleNamespace(widgets=widgets))
+    assert set(widgets.asked) == {"catalog", "schema", "warehouse", "since"}
+    assert 0 < len(lost) < 17
+    assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
+    assert len(incidents) > 0
+
+
+@pytest.mark.usefixtures("weeks")
+def test_a_schema_is_chosen_before_a_folder(spark: SparkSession) -> None:
+    chosen = ask(spark, SimpleNamespace(widgets=Widgets(catalog="main", schema="msmq")))
+    assert chosen_warehouse(spark, chosen).catalog_schema == "main.msmq"
+    assert chosen_warehouse(spark, chosen | {"schema": ""}).folder == "out/warehouse"
 
 
 @pytest.mark.usefixtures("weeks")

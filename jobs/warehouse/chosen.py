@@ -1,0 +1,40 @@
+"""Asks what a notebook shows: by widgets on Databricks, by settings of the Spark session elsewhere."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jobs.warehouse.store import Warehouse
+
+_DEFAULTS: Mapping[str, str] = {"catalog": "", "schema": "", "warehouse": "out/warehouse", "session": "", "since": ""}
+_LABELS: Mapping[str, str] = {
+    "catalog": "Catalog",
+    "schema": "Schema",
+    "warehouse": "or folder of the tables",
+    "session": "session_id; empty: the worst",
+    "since": "Since (UTC); empty: all",
+}
+
+
+def ask(spark: SparkSession, dbutils: Any = None, *names: str) -> dict[str, str]:
+    """Returns the choices of these names, and those that lead to the warehouse.
+
+    With the `dbutils` of Databricks each is a widget; otherwise it is the setting `msmq.NAME` of the session.
+    """
+    chosen = {}
+    for name in ("catalog", "schema", "warehouse", *names):
+        if dbutils is None:
+            chosen[name] = spark.conf.get(f"msmq.{name}", _DEFAULTS[name]) or ""
+        else:
+            dbutils.widgets.text(name, _DEFAULTS[name], _LABELS[name])
+            chosen[name] = dbutils.widgets.get(name).strip()
+    return chosen
+
+
+def chosen_warehouse(spark: SparkSession, chosen: Mapping[str, str]) -> Warehouse:
+    """Returns the warehouse of a catalog's schema, or that of a folder where no schema is chosen."""
+    if chosen["schema"]:
+        parts = [part for part in (chosen["catalog"], chosen["schema"]) if part]
+        return Warehouse(spark, catalog_schema=".".join(parts))
+    return Warehouse(spark, folder=chosen["warehouse"])
