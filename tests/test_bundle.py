@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import yaml
 from databricks.bundles.jobs import Job
+from databricks.bundles.schemas import Schema
+from databricks.bundles.volumes import Volume
 
 from jobs import cli
 from jobs.app.command_line import command_parser
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
-JOBS: dict[str, dict[str, Any]] = BUNDLE["resources"]["jobs"]
+RESOURCES: dict[str, dict[str, dict[str, Any]]] = BUNDLE["resources"]
+JOBS = RESOURCES["jobs"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -26,18 +29,45 @@ def test_jobs_are_valid_by_the_schema(name: str) -> None:
         Job.from_dict(JOBS[name] | {"tusks": []})
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in ("schemas", "volumes") for name in RESOURCES[kind]]
+)
+def test_schemas_and_volumes_are_valid_by_the_schema(kind: str, name: str) -> None:
+    model = {"schemas": Schema, "volumes": Volume}[kind]
+    assert model.from_dict(RESOURCES[kind][name]).as_dict() == RESOURCES[kind][name]
+
+
+def test_names_of_resources_and_tasks_exist() -> None:
+    text = (ROOT / "databricks.yml").read_text()
+    for kind, name in re.findall(r"\$\{resources\.(\w+)\.(\w+)\.\w+\}", text):
+        assert name in RESOURCES[kind]
+    for job in JOBS.values():
+        keys = {task["task_key"] for task in job["tasks"]}
+        assert {one["task_key"] for task in job["tasks"] for one in task.get("depends_on", [])} <= keys
+
+
+def test_a_loss_is_told_apart_from_a_failure() -> None:
+    nightly, loss = JOBS["nightly"]["tasks"]
+    assert nightly["email_notifications"] != loss["email_notifications"]
+    assert "--fail-on" not in nightly["python_wheel_task"]["parameters"]
+    assert "--fail-on" in loss["python_wheel_task"]["parameters"]
+    assert loss["max_retries"] == 0
+
+
+@pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "environments" in job])
 def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
     environments = {one["environment_key"] for one in JOBS[name]["environments"]}
     parameters = {one["name"] for one in JOBS[name]["parameters"]}
+    used: set[str] = set()
     for task in JOBS[name]["tasks"]:
         wheel = task["python_wheel_task"]
         assert (wheel["package_name"], wheel["entry_point"] in PROJECT["scripts"]) == (PROJECT["name"], True)
         command, *options = wheel["parameters"]
         assert command in cli.COMMANDS
         command_parser(command).parse_args(options)
-        assert set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", " ".join(options))) == parameters
+        used |= set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", " ".join(options)))
         assert task["environment_key"] in environments
+    assert used == parameters
 
 
 def test_variables_are_declared_and_used() -> None:
