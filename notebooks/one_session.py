@@ -128,7 +128,7 @@ display(
 # COMMAND ----------
 
 streams = warehouse.read(STREAMS)
-ends = warehouse.read(ENDS)
+ends = warehouse.read(ENDS).where("copy_of is null")
 display(report.coverage(streams, ends, warehouse.read(QUARANTINE), [session]))
 display(report.holes(warehouse.read(STREAM_GAPS), messages, streams, ends, limit=1_000))
 

@@ -108,6 +108,8 @@ class Stage(StrEnum):
     DECODE = "decode"
 
 
+CLOCK_STEPS = ArrayType(StructType([StructField("frame", LONG, False), StructField("step_ns", LONG, False)]), False)
+
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
 _STREAM_OFFSET = Column(
     "stream_offset",
@@ -139,6 +141,13 @@ CAPTURES = Table(
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
         Column("ingested_at", TIMESTAMP, "When this row was written, UTC.", nullable=False),
+        Column(
+            "clock_steps",
+            CLOCK_STEPS,
+            "Where the capture's clock stepped back by more than 0.5 s: the first record after the step, and the step, "
+            "which is negative, in ns. The replay undoes these steps; times in the tables are those of the records. "
+            "Null without such a step, and with more than 1,000, which are several clocks.",
+        ),
     ),
 )
 

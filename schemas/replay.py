@@ -91,6 +91,8 @@ class FindingKind(StrEnum):
     INTERLEAVED_TRANSACTION = "interleaved_transaction"
     TRANSACTION_PARTLY_DELIVERED = "transaction_partly_delivered"
     NOT_RECEIVED_BY_APPLICATION = "not_received_by_application"
+    CAPTURED_TWICE = "captured_twice"
+    CLOCK_STEPPED = "clock_stepped"
 
 
 class Severity(StrEnum):
@@ -136,10 +138,23 @@ ENDS = Table(
         _RECEIVER,
         Column("sender_guid", STRING, "GUID of the sender; null when no handshake names it."),
         Column("receiver_guid", STRING, "GUID of the receiver; null when no handshake names it."),
+        Column(
+            "receiver_by_address",
+            STRING,
+            "GUID of the receiver if receiver_guid is null: the only one that handshakes on other connections, here or "
+            "else in the previous warehouse, give to its address.",
+        ),
         Column("address", STRING, "IP address of the sender.", nullable=False),
         Column("mid_stream", BOOL, "The beginning of the connection was not captured.", nullable=False),
         Column("recovered_bytes", LONG, "Bytes that the captures hold.", nullable=False),
         Column("missing_bytes", LONG, "Bytes that no capture holds.", nullable=False),
+        Column(
+            "copy_of",
+            STRING,
+            "The stream that counts, where both show the same conversation, captured at both ends of an address "
+            "translation; null for a stream that counts itself. It is known only after decoding, so it is not in "
+            "`streams`.",
+        ),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
     ),
@@ -325,7 +340,19 @@ SESSIONS = Table(
         Column("connections", LONG, "TCP connections.", nullable=False),
         Column("messages", LONG, "Messages.", nullable=False),
         Column("transactional", LONG, "Transactional ones among them.", nullable=False),
-        Column("passing_through", LONG, "Transactional ones for another queue manager.", nullable=False),
+        Column(
+            "passing_through",
+            LONG,
+            "Transactional ones for another queue manager, which are not judged.",
+            nullable=False,
+        ),
+        Column(
+            "receiver_unknown",
+            LONG,
+            "Transactional ones that name their queue manager, on connections whose receiver is not known: they may be "
+            "passing through, and are not judged.",
+            nullable=False,
+        ),
         *_COUNTS,
         *OUTCOME_COUNTS,
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
@@ -427,7 +454,8 @@ FINDINGS = Table(
         Column(
             "messages",
             LONG,
-            "How many messages are concerned, or transactions, OrderAcks, addresses where the kind is of these.",
+            "How many messages are concerned, or transactions, OrderAcks, addresses, connections, clock "
+            "steps where the kind is of these.",
             nullable=False,
         ),
         Column("explanation", STRING, "The finding in words.", nullable=False),

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from schemas.ingest import CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, CLOCK_STEPS, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
@@ -23,6 +23,7 @@ INDEX = Table(
         Column("packet_count", LONG, "Records.", nullable=False),
         Column("first_ns", LONG, "Earliest record time."),
         Column("last_ns", LONG, "Latest record time."),
+        Column("clock_steps", CLOCK_STEPS, "Steps back of the clock, as in `captures`."),
         Column("cursors", ArrayType(STRING, containsNull=False), "Where each split begins.", nullable=False),
     ),
 )

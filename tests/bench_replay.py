@@ -30,6 +30,7 @@ from jobs.transforms.replay.peers import NULL_GUID, with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
+from jobs.warehouse.checkpoint import materialize
 from schemas.wire import UNLIMITED
 
 _ROUND = 500  # messages of a scope; one is resent, two are swapped and one number expires
@@ -39,7 +40,6 @@ _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
-_MATERIALIZE = step.materialize
 _OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
 
 
@@ -212,7 +212,7 @@ class Bench:
     def materialize(self, rows: DataFrame) -> DataFrame:
         """Materializes rows as the job does, and counts the operators of their plan."""
         self.counted(rows)
-        return _MATERIALIZE(rows)
+        return materialize(rows)
 
     def counted(self, rows: DataFrame) -> None:
         """Counts the operators of the plan."""
@@ -229,7 +229,7 @@ class Bench:
         for name, rows in inputs.items():
             tables[name] = self.table(name, rows)
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = step.materialize(with_peers(tables["streams"], tables["handshakes"]))
+        ends = materialize(with_peers(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
@@ -258,7 +258,7 @@ class Bench:
             acks = pair_acks(tables["acks"], ends, result["verdicts"])
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            concerned = step.materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks)))
+            concerned = materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks)))
             return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
 
         lines = [

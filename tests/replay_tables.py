@@ -10,14 +10,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from jobs.steps.replay import derive_outcomes, judge_messages, materialize, read_inputs
+from jobs.steps.conversations import unite
+from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.replay.acknowledgments import pair_acks
+from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
+from jobs.warehouse.checkpoint import materialize
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
@@ -43,7 +46,7 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
         STREAMS,
         (
             *("stream_id", "connection_id", "src_ip", "dst_ip", "from_initiator", "mid_stream", "recovered_bytes"),
-            *("missing_bytes", "first_captured_at", "last_captured_at"),
+            *("missing_bytes", "first_captured_at", "last_captured_at", "initial_seq"),
         ),
     ),
     "stream_gaps": (STREAM_GAPS, ("stream_id", "stream_offset", "length")),
@@ -56,7 +59,10 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
             *("source_guid", "message_class", "acknowledged_message_id"),
         ),
     ),
-    "handshakes": (HANDSHAKES, ("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid")),
+    "handshakes": (
+        HANDSHAKES,
+        ("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
+    ),
 }
 
 
@@ -96,8 +102,20 @@ class Tables:
             row = {"stream_id": connection + side, "stream_offset": 0, "handshake_type": "establish_connection"}
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
+    def replay_once(self, spark: SparkSession, folder: Path) -> DataFrame:
+        """Returns VERDICTS of tables in which conversations may be twice."""
+        tables = self._written(spark, folder)
+        once = unite(Conversations(**tables))
+        peers = materialize(with_peers(once.streams, once.handshakes))
+        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
+        return materialize(once.restore(judge_messages(inputs)))
+
     def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         """Returns the tables by name, written to a folder, with the columns that the replay reads; and `ends`."""
+        tables = self._written(spark, folder)
+        return tables | {"ends": materialize(with_peers(tables["streams"], tables["handshakes"]))}
+
+    def _written(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         tables = {}
         for name, (table, columns) in TABLES.items():
             schema = to_arrow_schema(StructType([table.spark[column] for column in columns]))
@@ -110,7 +128,7 @@ class Tables:
             path = folder / f"{name}.parquet"
             pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
             tables[name] = spark.read.parquet(str(path))
-        return tables | {"ends": materialize(with_peers(tables["streams"], tables["handshakes"]))}
+        return tables
 
 
 INPUTS = ("messages", "ends", "stream_gaps", "quarantine", "acks")

@@ -36,6 +36,7 @@ class Peers(NamedTuple):
     sender: str
     receiver: str
     receiver_guid: str | None
+    """Of the connection's handshake, else the one that handshakes elsewhere give to the address."""
     begun_ns: int
     mid_stream: bool
 
@@ -118,11 +119,18 @@ def ends(tables: Rows) -> dict[str, Peers]:
     for row in tables["streams"]:
         if row["first_captured_at"] is not None:
             begun[row["connection_id"]] = min(row["first_captured_at"], begun.get(row["connection_id"], 1 << 63))
+    guids_at: dict[str, set[str]] = defaultdict(set)
+    for row in tables["streams"]:
+        own = (clients if row["from_initiator"] else servers).get(row["connection_id"])
+        if own is not None:
+            guids_at[row["src_ip"]].add(own)
+    at_address = {address: min(guids) for address, guids in guids_at.items() if len(guids) == 1}
     found = {}
     for row in tables["streams"]:
         guids = [named.get(row["connection_id"]) for named in (clients, servers)]
         source, target = guids if row["from_initiator"] else guids[::-1]
         sender, receiver = source or row["src_ip"], target or row["dst_ip"]
+        target = target or at_address.get(row["dst_ip"])
         first = row["first_captured_at"]  # none where nothing of it was captured
         begun_ns = 1000 * (begun.get(row["connection_id"], 0) if first is None else first)
         found[row["stream_id"]] = Peers(f"{sender}->{receiver}", sender, receiver, target, begun_ns, row["mid_stream"])
@@ -202,11 +210,7 @@ def judged(
     messages = [
         row
         for row in tables["messages"]
-        if row["transactional"]
-        and (
-            row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
-            or at[row["stream_id"]].receiver_guid is None
-        )
+        if row["transactional"] and row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
     ]
     choice = chosen(messages, at) if scope == "auto" else {}
     missing = [(row["stream_id"], row["stream_offset"]) for row in tables["stream_gaps"]]

@@ -19,8 +19,9 @@ from replay_tables import INPUTS, NULL, T0, Tables, fates, replay, states_after
 from replayer import State, judged, verdicts
 
 from jobs.app.spark_session import open_session
-from jobs.steps.replay import judge_messages, materialize, read_inputs
+from jobs.steps.replay import judge_messages, read_inputs
 from jobs.transforms.replay.inputs import SENDER
+from jobs.warehouse.checkpoint import materialize
 from schemas.replay import VERDICTS, Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))

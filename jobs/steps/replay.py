@@ -16,6 +16,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse, reconcile
+from jobs.steps.conversations import findings_of_captures, unite
 from jobs.steps.summary import captured_bytes, replay_summary
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
@@ -38,6 +39,7 @@ from jobs.transforms.outcomes.slots import (
 )
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.evidence import with_conformant_number, with_evidence
 from jobs.transforms.replay.initial_states import find_initial_states
@@ -50,11 +52,11 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse import publish_lock
-from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
+from jobs.warehouse.checkpoint import materialize
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
-from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import (
@@ -70,7 +72,7 @@ from schemas.replay import (
     Scope,
 )
 
-SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES)
+SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES)
 TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
 
@@ -82,11 +84,6 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         reconcile.step(held)
         return replay_summary(held)
-
-
-def materialize(rows: DataFrame) -> DataFrame:
-    """Checkpoints rows that several stages read: as one plan, they would be planned and computed for each reader."""
-    return broadcast_if_small(checkpoint(rows))
 
 
 def derive_outcomes(
@@ -182,13 +179,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
-        _, messages, streams, stream_gaps, quarantine, acks, handshakes = (warehouse.read(table) for table in SOURCES)
+        _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES)
         states, ends = previous_warehouse.tables(warehouse.spark, config)
-        peers = materialize(with_peers(streams, handshakes, ends))
-        inputs = read_inputs(messages, peers, stream_gaps, quarantine, acks, scope=scope)
+        once = unite(Conversations(messages, streams, stream_gaps, quarantine, acks, handshakes), captures)
+        peers = materialize(with_peers(once.streams, once.handshakes, ends))
+        every_end = once.every_end(peers)
+        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, scope=scope)
         senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash()))))
         kept = Kept.of(warehouse, senders)
-        judged = judge_messages(inputs.without(kept.senders), states, reading=reading)
+        judged = once.restore(judge_messages(inputs.without(kept.senders), states, reading=reading))
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
@@ -198,22 +197,27 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         run_in_parallel(
             partial(warehouse.replace, table, rows)
             for table, rows in (
-                (ENDS, peers),
+                (ENDS, every_end),
                 (OUTCOMES, outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)),
                 (SEQUENCES, summarize_sequences(verdicts, outcomes)),
                 (STATES, summarize_states(verdicts, states, reading=reading)),
                 (
                     SESSIONS,
-                    summarize_sessions(messages, peers, stream_gaps, quarantine, verdicts, outcomes, scope=scope),
+                    summarize_sessions(
+                        once.messages, peers, once.stream_gaps, once.quarantine, verdicts, outcomes, scope=scope
+                    ),
                 ),
                 (TRANSACTIONS, transactions),
             )
         )
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
-        paired = pair_acks(acks, peers, verdicts)
-        concerned = materialize(concerned_messages(verdicts, watched_sessions(peers, inputs.unread, paired)))
-        findings = materialize(collect_findings(messages, peers, paired, *written, concerned))
+        paired = pair_acks(once.counted(acks), every_end, verdicts)
+        concerned = materialize(concerned_messages(verdicts, watched_sessions(every_end, inputs.unread, paired)))
+        of_captures = findings_of_captures(once, every_end, messages, captures)
+        findings = materialize(
+            collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures)
+        )
         stories = materialize(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))

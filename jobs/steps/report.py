@@ -188,7 +188,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories and limit else None
     )
     keys = arrange.witness_keys(rows)
-    ends = tables["ends"]
+    ends = tables["ends"].where("copy_of is null")
     limit = config.drawn_points
     rows |= _collected(
         witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),

@@ -15,3 +15,8 @@ def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
 def broadcast_if_small(rows: DataFrame) -> DataFrame:
     """Marks at most 100,000 checkpointed rows for a broadcast join, so that the other side is not shuffled."""
     return rows if rows.limit(_MOST_ROWS + 1).count() > _MOST_ROWS else broadcast(rows)
+
+
+def materialize(rows: DataFrame) -> DataFrame:
+    """Checkpoints rows that several stages read: as one plan, they would be planned and computed for each reader."""
+    return broadcast_if_small(checkpoint(rows))

@@ -13,10 +13,12 @@ import pyarrow as pa
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
-from udfs.capture.records import NO_TIME, Cursor
+from udfs.capture.records import NO_TIME, Cursor, Records
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 Row = dict[str, Any]
+_LEAST_STEP_NS = 500_000_000
+_MOST_STEPS = 1_000
 
 
 def index_files(options: IngestOptions, schema: pa.Schema) -> Pass:
@@ -71,10 +73,12 @@ def _walk(source: Source, start: Cursor, options: IngestOptions, split_size: int
     cursors = [start]
     after = start
     fault: Fault | None = None
+    clock = _Clock()
     earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
         fault = fault or block.fault
         times = block.records.time_ns[block.records.time_ns != NO_TIME]
+        clock.take(block.records)
         if len(times):
             earliest, latest = min(earliest, int(times.min())), max(latest, int(times.max()))
         if split_size and after.offset // step < block.after.offset // step and block.after.offset < split_size:
@@ -88,5 +92,25 @@ def _walk(source: Source, start: Cursor, options: IngestOptions, split_size: int
         "packet_count": after.frame,
         "first_ns": earliest if latest != NO_TIME else None,
         "last_ns": latest if latest != NO_TIME else None,
+        "clock_steps": clock.steps if 0 < len(clock.steps) <= _MOST_STEPS else None,
         "cursors": [cursor.to_json() for cursor in cursors],
     }
+
+
+class _Clock:
+    """Finds the steps back in the times of records that are given in the order of the file."""
+
+    def __init__(self) -> None:
+        self.steps: list[Row] = []
+        self._before: int | None = None
+
+    def take(self, records: Records) -> None:
+        """Adds rows (frame, step_ns) for the records whose time is more than 0.5 s before that of the record before."""
+        timed = np.flatnonzero(records.time_ns != NO_TIME)
+        if not len(timed) or len(self.steps) > _MOST_STEPS:
+            return
+        times = records.time_ns[timed]
+        steps = np.diff(times, prepend=times[0] if self._before is None else self._before)
+        self._before = int(times[-1])
+        for at in np.flatnonzero(steps < -_LEAST_STEP_NS)[: _MOST_STEPS + 1].tolist():
+            self.steps.append({"frame": records.first_frame + int(timed[at]), "step_ns": int(steps[at])})

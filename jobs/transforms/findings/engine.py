@@ -4,7 +4,7 @@ A rule looks at one verdict and its neighbours in the scope, so that one pass of
 hold numbers only; the rows that sentences and witnesses need are joined afterwards, for the few messages shown.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -50,22 +50,24 @@ def collect_findings(
     sequences: DataFrame,
     transactions: DataFrame,
     concerned: DataFrame,
+    further: Sequence[DataFrame] = (),
 ) -> DataFrame:
     """Returns one row of FINDINGS per kind, severity, session, scope, queue and sequence, as far as the kind has one.
 
     `incident_id` is null: `jobs.transforms.incidents` finds it.
 
     `acks` are those of `acknowledgments.pair_acks`, and `concerned` is what `concerned_messages` returns, best
-    checkpointed; the others are tables.
+    checkpointed; `further` are findings of other kinds, the others are tables.
     """
     found = (
         in_verdicts(verdicts, concerned),
         expired_on_arrival(messages, ends, verdicts),
         ordinal_regressed(messages, ends),
-        two_addresses(ends, verdicts),
+        two_addresses(ends.where("copy_of is null"), verdicts),
         repeated_order_acks(acks, verdicts, sequences),
         not_received_by_application(messages, ends),
         broken_transactions(transactions),
+        *further,
     )
     rows = (
         part.withColumn("witness", F.array_compact("witness"))
@@ -84,6 +86,7 @@ def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataF
     the receiver is unread. Only pairs of which the captures hold an OrderAck have a row: elsewhere acknowledgments may
     take another path. `runs` are those of `coverage.unread_ranges`, `acks` those of `acknowledgments.pair_acks`.
     """
+    ends = ends.where("copy_of is null")
     unread = runs.select("stream_id", F.lit(True).alias("unread")).distinct()
     ways = (
         ends.join(unread, "stream_id", "left")

@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import signed
-from jobs.transforms.replay.peers import passes_through
+from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
 from schemas.replay import Scope
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
@@ -24,7 +24,7 @@ def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
         )
         .withColumn("first", F.struct("offset", "ns", "sequence"))
         .join(peers, "stream_id")
-        .where(~passes_through())
+        .where(~passes_through() & ~receiver_is_unknown())
         .drop("offset", "ns", "sequence")
     )
 
@@ -46,7 +46,7 @@ def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> Da
     numbers = (
         messages.join(senders, "source_queue_manager", "left_semi")
         .join(peers, "stream_id")
-        .where(~passes_through())
+        .where(~passes_through() & ~receiver_is_unknown())
         .withColumn(
             "asked",
             F.explode(

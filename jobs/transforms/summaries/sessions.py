@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import columns_of
 from jobs.transforms.outcomes.rows import Outcomes, add_up
 from jobs.transforms.replay.coverage import session_coverage
-from jobs.transforms.replay.peers import passes_through
+from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
 from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
 from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
 
@@ -37,6 +37,7 @@ def summarize_sessions(
             F.sum("messages").alias("messages"),
             F.sum("transactional").alias("transactional"),
             F.sum(F.when(passes_through(), F.col("transactional")).otherwise(0)).alias("passing_through"),
+            F.sum(F.when(receiver_is_unknown(), F.col("transactional")).otherwise(0)).alias("receiver_unknown"),
             F.min("first_captured_at").alias("first_captured_at"),
             F.max("last_captured_at").alias("last_captured_at"),
         )

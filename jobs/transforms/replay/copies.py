@@ -1,0 +1,275 @@
+"""Finds connections that were captured twice, at both ends of an address translation, and shows each of them once.
+
+A connection is a copy of another where both have the same initial sequence numbers and the same EstablishConnection
+(ClientGuid and TimeStamp, [MS-MQQB] 2.2.3.1). Where one of these was not captured, the addresses must differ and the
+most packets of both must be the same at a constant difference of stream offsets. Resends on a new connection are the
+same packets too, but they go between the same addresses.
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from schemas.messages import HandshakeType
+
+_KEY = ("stream_id", "stream_offset")
+_PACKETS: dict[str, tuple[str, ...]] = {
+    "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
+    "acks": ("ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
+    "handshakes": ("handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
+}
+"""What makes two packets the same."""
+_WAYS = _FORTH, _BACK = "forth", "back"
+_AHEAD = tuple(f"ahead_{way}" for way in _WAYS)
+_BEGINNING = ("seq_forth", "seq_back", "client", "booted_ms")
+
+
+def known_connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
+    """Returns one row per connection whose initiator is known, with what tells it apart from all others.
+
+    These are `seq_forth` and `seq_back`, the initial sequence numbers, and `client` and `booted_ms`, the ClientGuid and
+    TimeStamp of its EstablishConnection. They are null where they were not captured.
+    """
+    return _with_handshake(_connections(streams), streams, handshakes)
+
+
+def suspect_copies(connections: DataFrame) -> DataFrame:
+    """Returns one row: `same_beginning`, two connections begin alike, and `vague`, a beginning was not captured.
+
+    Where both are false, nothing was captured twice. This is the only query that captures without copies cost.
+    """
+    known = reduce(Column.__and__, (F.col(name).isNotNull() for name in _BEGINNING))
+    return (
+        connections.groupBy(*_BEGINNING)
+        .agg(
+            F.count(F.lit(1)).alias("connections"),
+            F.min("addresses").alias("least"),
+            F.max("addresses").alias("most"),
+        )
+        .agg(
+            F.max(known & (F.col("connections") > 1)).alias("same_beginning"),
+            (F.max(~known) & (F.min("least") < F.max("most"))).alias("vague"),
+        )
+    )
+
+
+def _connections(streams: DataFrame) -> DataFrame:
+    """Returns one row per connection: its two streams, their initial sequence numbers, and the pair of addresses."""
+    forth = F.col("from_initiator")
+    client, server = F.when(forth, F.col("src_ip")).otherwise(F.col("dst_ip")), F.when(forth, F.col("dst_ip"))
+    return (
+        streams.where("from_initiator is not null")
+        .groupBy("connection_id")
+        .agg(
+            F.max(F.when(forth, F.col("stream_id"))).alias(_FORTH),
+            F.max(F.when(~forth, F.col("stream_id"))).alias(_BACK),
+            F.max(F.when(forth, F.col("initial_seq"))).alias("seq_forth"),
+            F.max(F.when(~forth, F.col("initial_seq"))).alias("seq_back"),
+            F.max(F.struct(client, F.coalesce(server, "src_ip"))).alias("addresses"),
+            F.max("mid_stream").alias("mid_stream"),
+            F.sum("missing_bytes").alias("missing"),
+            F.sum("recovered_bytes").alias("recovered"),
+        )
+    )
+
+
+def _with_handshake(connections: DataFrame, streams: DataFrame, handshakes: DataFrame) -> DataFrame:
+    """Adds `client` and `booted_ms`, the ClientGuid and TimeStamp of the EstablishConnection; null without one."""
+    established = (
+        handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
+        .join(streams.select("stream_id", "connection_id"), "stream_id")
+        .groupBy("connection_id")
+        .agg(F.max("client_guid").alias("client"), F.max("time_stamp_ms").alias("booted_ms"))
+    )
+    return connections.join(established, "connection_id", "left")
+
+
+def _sides(connections: DataFrame, prefix: str) -> DataFrame:
+    return connections.select([F.col(name).alias(f"{prefix}_{name}") for name in connections.columns])
+
+
+def same_beginning(connections: DataFrame) -> DataFrame:
+    """Returns pairs of connections with the same sequence numbers and EstablishConnection; both are at offset 0."""
+    several = F.count(F.lit(1)).over(Window.partitionBy(*_BEGINNING)) > 1
+    twice = connections.dropna(subset=list(_BEGINNING)).withColumn("several", several).where("several")
+    same = reduce(Column.__and__, (F.col(f"x_{name}") == F.col(f"y_{name}") for name in _BEGINNING))
+    zero = F.lit(0).cast("long")
+    return (
+        _sides(twice, "x")
+        .join(_sides(twice, "y"), same & (F.col("x_connection_id") != F.col("y_connection_id")))
+        .select("x_connection_id", "y_connection_id", zero.alias("ahead_forth"), zero.alias("ahead_back"))
+    )
+
+
+def identify_packets(messages: DataFrame, acks: DataFrame, handshakes: DataFrame) -> DataFrame:
+    """Returns `stream_id`, `stream_offset` and `packet`, a hash that only copies and resends of a packet share."""
+    established = handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
+    tables = {"messages": messages, "acks": acks, "handshakes": established}
+    return reduce(
+        DataFrame.unionByName,
+        (
+            tables[name].select(*_KEY, F.xxhash64(F.lit(name), *columns).alias("packet"))
+            for name, columns in _PACKETS.items()
+        ),
+    )
+
+
+def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
+    """Returns the likest connection for each of `compared_ways` of which more than half of the packets are the same."""
+    x = packets.select(F.col("stream_id").alias("x_stream"), F.col("stream_offset").alias("x_offset"), "packet")
+    y = packets.select(F.col("stream_id").alias("y_stream"), F.col("stream_offset").alias("y_offset"), "packet")
+    names = ("x_connection_id", "y_connection_id")
+    ahead = F.col("x_offset") - F.col("y_offset")
+    same = (
+        x.join(F.broadcast(ways), "x_stream")
+        .join(y.join(F.broadcast(ways.select("y_stream").distinct()), "y_stream", "left_semi"), ["y_stream", "packet"])
+        .groupBy(*names, "way", ahead.alias("ahead"))
+        .agg(F.count_distinct("x_offset").alias("packets"))
+        .groupBy(*names, "way")
+        .agg(F.max(F.struct("packets", -F.abs("ahead"), "ahead")).alias("most"))
+    )
+    compared = ways.select(F.explode(F.array("x_stream", "y_stream")).alias("stream_id")).distinct()
+    counted = (
+        packets.join(F.broadcast(compared), "stream_id", "left_semi")
+        .groupBy("stream_id")
+        .agg(F.count(F.lit(1)).alias("packets"))
+    )
+    totals = reduce(
+        lambda rows, side: rows.join(
+            counted.select(F.col("stream_id").alias(f"{side}_stream"), F.col("packets").alias(f"{side}_packets")),
+            f"{side}_stream",
+            "left",
+        ),
+        ("x", "y"),
+        ways,
+    )
+    return (
+        totals.join(same, [*names, "way"], "left")
+        .groupBy(*names)
+        .agg(
+            *(F.sum(F.coalesce(f"{side}_packets", F.lit(0))).alias(side) for side in ("x", "y")),
+            F.sum(F.coalesce("most.packets", F.lit(0))).alias("same"),
+            *(
+                F.max(F.when(F.col("way") == way, F.coalesce("ahead", "most.ahead"))).alias(f"ahead_{way}")
+                for way in _WAYS
+            ),
+        )
+        .withColumn("share", F.col("same") / F.greatest("x", "y"))
+        .where("share > 0.5")
+        .groupBy(names[0])
+        .agg(F.max(F.struct("share", names[1], *_AHEAD)).alias("likest"))
+        .select(names[0], *(F.col(f"likest.{name}").alias(name) for name in (names[1], *_AHEAD)))
+    )
+
+
+def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
+    """Returns what `same_packets` compares: a row per direction of each pair that may be copies of each other.
+
+    The beginning of the first connection is not known. The other one goes between other addresses, has its first or
+    last packet, and nothing that is known of both differs. `ahead` is 0 where both SYNs were captured.
+    """
+    vague = connections.where(reduce(Column.__or__, (F.col(name).isNull() for name in _BEGINNING)))
+    streams = vague.select(F.explode(F.array(*_WAYS)).alias("stream_id")).where("stream_id is not null")
+    place = F.struct("stream_offset", "packet")
+    probes = (
+        packets.join(F.broadcast(streams), "stream_id", "left_semi")
+        .groupBy("stream_id")
+        .agg(F.min(place)["packet"].alias("first"), F.max(place)["packet"].alias("last"))
+        .select(F.col("stream_id").alias("x_stream"), F.explode(F.array("first", "last")).alias("packet"))
+    )
+    found = (
+        packets.join(F.broadcast(probes), "packet")
+        .select("x_stream", F.col("stream_id").alias("y_stream"))
+        .where("x_stream <> y_stream")
+        .distinct()
+    )
+    of_stream = F.explode(F.array(*_WAYS))
+    for side in ("x", "y"):
+        of_connection = connections.select(
+            of_stream.alias(f"{side}_stream"), F.col("connection_id").alias(f"{side}_connection_id")
+        )
+        found = found.join(of_connection, f"{side}_stream")
+    compatible = reduce(
+        Column.__and__, (F.coalesce(F.col(f"x_{name}") == F.col(f"y_{name}"), F.lit(True)) for name in _BEGINNING)
+    )
+    ways = (
+        F.struct(
+            F.lit(way).alias("way"),
+            F.col(f"x_{way}").alias("x_stream"),
+            F.col(f"y_{way}").alias("y_stream"),
+            F.when(F.col(f"x_seq_{way}") == F.col(f"y_seq_{way}"), F.lit(0).cast("long")).alias("ahead"),
+        )
+        for way in _WAYS
+    )
+    return (
+        found.select("x_connection_id", "y_connection_id")
+        .distinct()
+        .join(_sides(connections, "x"), "x_connection_id")
+        .join(_sides(connections, "y"), "y_connection_id")
+        .where(compatible & (F.col("x_addresses") != F.col("y_addresses")))
+        .select("x_connection_id", "y_connection_id", F.explode(F.array(*ways)).alias("on"))
+        .select("x_connection_id", "y_connection_id", "on.*")
+    )
+
+
+def choose_connections(pairs: DataFrame, connections: DataFrame) -> DataFrame:
+    """Returns the pairs whose second connection counts; the first one is its copy.
+
+    The one that counts is on the pair of addresses of which fewer connections begin in mid-stream, then fewer bytes are
+    missing: so the streams of a session count on one side, by one clock.
+    """
+    names = ("x_connection_id", "y_connection_id")
+    swapped = pairs.select(
+        F.col(names[1]).alias(names[0]), F.col(names[0]).alias(names[1]), *(-F.col(c) for c in _AHEAD)
+    ).toDF(*names, *_AHEAD)
+    pairs = pairs.unionByName(swapped).groupBy(*names).agg(*(F.max(name).alias(name) for name in _AHEAD))
+    involved = connections.join(pairs.select(F.col(names[0]).alias("connection_id")), "connection_id", "left_semi")
+    side = Window.partitionBy("addresses")
+    figures = (F.col("mid_stream").cast("int"), F.col("missing"), -F.col("recovered"))
+    rank = F.struct(
+        *(F.sum(figure).over(side).alias(f"all_{at}") for at, figure in enumerate(figures)),
+        "addresses",
+        *(figure.alias(f"own_{at}") for at, figure in enumerate(figures)),
+        "connection_id",
+    )
+    ranked = involved.select("connection_id", rank.alias("rank"))
+    best = (
+        pairs.join(ranked.toDF(names[0], "x_rank"), names[0])
+        .join(ranked.toDF(names[1], "y_rank"), names[1])
+        .where("y_rank < x_rank")
+        .groupBy(names[0])
+        .agg(F.min(F.struct("y_rank", names[1], *_AHEAD)).alias("best"))
+        .select(names[0], *(F.col(f"best.{name}").alias(name) for name in (names[1], *_AHEAD)))
+    )
+    further = best.toDF(names[1], "further", *(f"further_{name}" for name in _AHEAD))  # a copy of a copy
+    return best.join(further, names[1], "left").select(
+        names[0],
+        F.coalesce("further", names[1]).alias(names[1]),
+        *(
+            F.when(F.col("further").isNull(), F.col(name)).otherwise(F.col(name) + F.col(f"further_{name}")).alias(name)
+            for name in _AHEAD
+        ),
+    )
+
+
+def stream_copies(chosen: DataFrame, connections: DataFrame) -> DataFrame:
+    """Returns `stream_id`, `copy_of`, the stream that counts, and `ahead`: its offset minus that in `copy_of`.
+
+    `ahead` is null where no packet tells it. `chosen` are the rows of `choose_connections`.
+    """
+    ways = (
+        F.struct(
+            F.col(f"x_{way}").alias("stream_id"),
+            F.col(f"y_{way}").alias("copy_of"),
+            F.col(f"ahead_{way}").alias("ahead"),
+        )
+        for way in _WAYS
+    )
+    return (
+        chosen.join(_sides(connections, "x"), "x_connection_id")
+        .join(_sides(connections, "y"), "y_connection_id")
+        .select(F.explode(F.array(*ways)).alias("copy"))
+        .select("copy.*")
+        .where("stream_id is not null and copy_of is not null")
+    )

@@ -1,0 +1,224 @@
+"""Conversations that were captured twice, in plain Python, from outcomes as the documents define them: slow and simple.
+
+Every byte of a copy is put at its place in the stream that counts; what is there already is dropped.
+"""
+
+from collections import defaultdict
+from itertools import permutations
+from statistics import median
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+Rows = dict[str, list[Row]]
+Key = tuple[str, int]
+
+
+class Copy(NamedTuple):
+    """The stream that counts, and by how much offsets in the copy are higher; None where nothing tells."""
+
+    of: str
+    ahead: int | None
+
+
+def identity(name: str, row: Row) -> tuple[Any, ...] | None:
+    """What a packet has in common with its copy; None for what tells nothing."""
+    if name == "handshakes":
+        named = row["client_guid"], row["server_guid"], row.get("time_stamp_ms")
+        return (name, *named) if row["handshake_type"] == "establish_connection" else None
+    numbers = row["tx_sequence_id"], row["tx_sequence_number"]
+    if name == "acks":
+        return (name, row["ack_type"], row["source_queue_manager"], *numbers, row.get("acknowledged_message_id"))
+    return (name, row["message_id"], row.get("sent_at"), *numbers, row["previous_tx_sequence_number"])
+
+
+class Connection:
+    """A connection, its two streams and their packets."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.streams: dict[bool, Row] = {}
+        self.packets: dict[bool, list[tuple[int, tuple[Any, ...]]]] = {True: [], False: []}
+        self.established: tuple[Any, ...] | None = None
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """Of the initiator and the acceptor."""
+        ((forth, row), *_) = self.streams.items()
+        return (row["src_ip"], row["dst_ip"]) if forth else (row["dst_ip"], row["src_ip"])
+
+    @property
+    def faults(self) -> tuple[int, int, int]:
+        """What makes another connection the better one."""
+        rows = self.streams.values()
+        missing, recovered = (sum(row[name] for row in rows) for name in ("missing_bytes", "recovered_bytes"))
+        return int(any(row["mid_stream"] for row in rows)), missing, -recovered
+
+    def seq(self, way: bool) -> int | None:
+        """The initial sequence number of a direction."""
+        found: int | None = self.streams.get(way, {}).get("initial_seq")
+        return found
+
+
+def connections(tables: Rows) -> list[Connection]:
+    """All connections whose initiator is known."""
+    found: dict[str, Connection] = {}
+    place = {}
+    for row in tables["streams"]:
+        if row["from_initiator"] is not None:
+            connection = found.setdefault(row["connection_id"], Connection(row["connection_id"]))
+            connection.streams[row["from_initiator"]] = row
+            place[row["stream_id"]] = connection, row["from_initiator"]
+    for name in ("messages", "acks", "handshakes"):
+        for row in tables[name]:
+            packet = identity(name, row)
+            if packet and row["stream_id"] in place:
+                connection, way = place[row["stream_id"]]
+                connection.packets[way].append((row["stream_offset"], packet))
+                if name == "handshakes" and row.get("time_stamp_ms") is not None:
+                    connection.established = row["client_guid"], row["time_stamp_ms"]
+    return list(found.values())
+
+
+class Difference(NamedTuple):
+    """By how much offsets in a copy are higher, each way, and which share of the packets is the same."""
+
+    ahead: dict[bool, int | None]
+    share: float
+
+
+def difference(copy: Connection, other: Connection) -> Difference | None:
+    """What a copy differs in; None for no copy."""
+    begun = [(copy.seq(way), other.seq(way)) for way in (True, False)] + [(copy.established, other.established)]
+    if any(a != b for a, b in begun if a is not None and b is not None):
+        return None
+    ahead: dict[bool, int | None] = {True: 0, False: 0}
+    if all(a is not None and b is not None for a, b in begun):
+        return Difference(ahead, 2)
+    if copy.addresses == other.addresses:
+        return None
+    same = 0
+    for way in (True, False):
+        places = defaultdict(set)
+        for offset, packet in other.packets[way]:
+            places[packet].add(offset)
+        counts: dict[int, set[int]] = defaultdict(set)
+        for offset, packet in copy.packets[way]:
+            for there in places[packet]:
+                counts[offset - there].add(offset)
+        best = max(counts, key=lambda step: (len(counts[step]), -abs(step), step), default=None)
+        same += 0 if best is None else len(counts[best])
+        if copy.seq(way) is None or other.seq(way) is None:
+            ahead[way] = best
+    most = max(sum(map(len, one.packets.values())) for one in (copy, other))
+    return Difference(ahead, same / most) if 2 * same > most else None
+
+
+def copies(tables: Rows) -> dict[str, Copy]:
+    """Every stream that is a copy."""
+    found = connections(tables)
+    known: dict[tuple[Any, ...], list[Connection]] = defaultdict(list)
+    for connection in found:
+        for packet in {packet for way in connection.packets.values() for _, packet in way}:
+            known[packet].append(connection)
+    near = {(a.name, b.name): (a, b) for sharing in known.values() for a, b in permutations(sharing, 2)}
+    pairs = {names: step for names, (a, b) in near.items() if (step := difference(a, b)) is not None}
+    likest = {copy: max((step.share, other) for (x, other), step in pairs.items() if x == copy) for copy, _ in pairs}
+    pairs = {names: step for names, step in pairs.items() if step.share in (2, likest[names[0]][0])}
+    pairs |= {
+        (b, a): Difference({way: None if n is None else -n for way, n in step.ahead.items()}, step.share)
+        for (a, b), step in pairs.items()
+    }
+    named = {connection.name: connection for connection in found}
+    sides: dict[tuple[str, str], list[Connection]] = defaultdict(list)
+    for name in {name for names in pairs for name in names}:
+        sides[named[name].addresses].append(named[name])
+
+    def rank(name: str) -> tuple[Any, ...]:
+        own = named[name]
+        every = [sum(fault) for fault in zip(*(one.faults for one in sides[own.addresses]), strict=True)]
+        return every, own.addresses, own.faults, name
+
+    result = {}
+    for name in {copy for copy, _ in pairs}:
+        best = min((other for copy, other in pairs if copy == name), key=rank)
+        if rank(best) < rank(name):
+            for way, row in named[name].streams.items():
+                if way in named[best].streams:
+                    result[row["stream_id"]] = Copy(named[best].streams[way]["stream_id"], pairs[name, best].ahead[way])
+    return result
+
+
+def once(tables: Rows) -> tuple[Rows, dict[Key, Key]]:
+    """The tables with every conversation once, and the own key of each message that only a copy has."""
+    of = copies(tables)
+    if not of:
+        return tables, {}
+    new: Rows = {name: [row for row in rows if row["stream_id"] not in of] for name, rows in tables.items()}
+    new["handshakes"] += [
+        row | {"stream_id": of[row["stream_id"]].of} for row in tables["handshakes"] if row["stream_id"] in of
+    ]
+    own: dict[Key, Key] = {}
+    ahead: dict[str, list[int]] = defaultdict(list)
+    unread = unread_ranges(tables)
+    size = {row["stream_id"]: row["recovered_bytes"] + row["missing_bytes"] for row in tables["streams"]}
+    there = {(name, row["stream_id"], row["stream_offset"]): row for name in ("messages", "acks") for row in new[name]}
+    moved = []
+    for name in ("messages", "acks"):
+        for row in sorted(tables[name], key=lambda row: (row["stream_id"], row["stream_offset"])):
+            copy = of.get(row["stream_id"])
+            if copy is None or copy.ahead is None:
+                continue
+            key = copy.of, row["stream_offset"] - copy.ahead
+            counting = there.get((name, *key))
+            if counting is None:
+                if not 0 <= key[1] < size[copy.of] or any(key[1] in part for part in unread[copy.of]):
+                    moved.append((name, key, row))
+            else:
+                ahead[row["stream_id"]].append(row["captured_ns"] - counting["captured_ns"])
+    for name, key, row in moved:
+        if (name, *key) in there:
+            continue
+        late = int(median(ahead[row["stream_id"]])) if row["stream_id"] in ahead else 0
+        placed = row | {"stream_id": key[0], "stream_offset": key[1], "captured_ns": row["captured_ns"] - late}
+        there[name, *key] = placed
+        new[name].append(placed)
+        if name == "messages":
+            own[key] = row["stream_id"], row["stream_offset"]
+    _unread(tables, new, of)
+    return new, own
+
+
+def unread_ranges(tables: Rows) -> dict[str, list[range]]:
+    """What became no row, by stream."""
+    unread: dict[str, list[range]] = defaultdict(list)
+    for row in tables["stream_gaps"] + [row for row in tables["quarantine"] if row["stage"] in ("framing", "decode")]:
+        unread[row["stream_id"]].append(range(row["stream_offset"], row["stream_offset"] + row["length"]))
+    return unread
+
+
+def _unread(tables: Rows, new: Rows, of: dict[str, Copy]) -> None:
+    """Leaves only what no copy has, byte by byte."""
+    unread = unread_ranges(tables)
+    size = {row["stream_id"]: row["recovered_bytes"] + row["missing_bytes"] for row in tables["streams"]}
+    begun = {row["stream_id"]: not row["mid_stream"] for row in tables["streams"]}
+    has: dict[str, set[int]] = defaultdict(set)
+    for stream, copy in of.items():
+        if copy.ahead is not None:
+            held = set(range(size[stream])).difference(*unread[stream])
+            has[copy.of] |= {offset - copy.ahead for offset in held}
+            for row in new["streams"]:
+                if row["stream_id"] == copy.of and begun[stream]:
+                    new["streams"][new["streams"].index(row)] = row | {"mid_stream": False}
+    for name in ("stream_gaps", "quarantine"):
+        rows, new[name] = new[name], []
+        for row in rows:
+            if row["stream_id"] not in has or row.get("stage", "framing") not in ("framing", "decode"):
+                new[name].append(row)
+                continue
+            bytes_there = range(row["stream_offset"], row["stream_offset"] + row["length"])
+            lacking = [offset for offset in bytes_there if offset not in has[row["stream_id"]]]
+            starts = [offset for offset in lacking if offset - 1 not in set(lacking)]
+            ends = [offset + 1 for offset in lacking if offset + 1 not in set(lacking)]
+            new[name] += [
+                row | {"stream_offset": start, "length": end - start} for start, end in zip(starts, ends, strict=True)
+            ]

@@ -1,0 +1,224 @@
+"""Traffic that was captured twice, clocks that step back, and legs of routers: verdicts do not depend on them.
+
+A conversation in captures of both ends of an address translation is judged once. Steps back of a capture's clock are
+undone. What may only pass through a queue manager is not judged.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import plain_copies
+import pytest
+from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from replay_tables import NULL, T0, Tables, replay, summarize
+from replayer import Fate
+from warehouses import config
+
+from jobs.simulator import simulate
+from jobs.steps import nightly
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import CAPTURES, STREAMS
+from schemas.messages import MESSAGES
+from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
+from schemas.table import Table
+
+SEEDS, SEED = 12, 4
+SECOND = 1_000_000_000
+
+
+def test_captures_of_both_ends_give_the_verdicts_of_one() -> None:
+    assert differences(range(SEEDS), **BOTH_ENDS) == []
+
+
+def test_a_clock_that_steps_back_changes_no_verdict() -> None:
+    assert differences(range(SEEDS), **CLOCK_STEP) == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of both ends, of which that of the receivers' end has a clock that steps back by 300 s."""
+    captures = tmp_path_factory.mktemp("both_ends")
+    simulate(str(captures), SEED, 400, bodies=(0, 500), both_ends=True, **CLOCK_STEP)
+    return captures
+
+
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    """The tables of a run over these captures, by name."""
+    given = config(tmp_path_factory.mktemp("warehouse"), folder / "simulated_*.pcap")
+    nightly.run(spark, given)
+    warehouse = Warehouse.of(spark, given)
+
+    def rows(table: Table) -> list[Row]:
+        return [row.asDict(recursive=True) for row in warehouse.read(table).collect()]
+
+    return {table.name: rows(table) for table in (CAPTURES, STREAMS, ENDS, MESSAGES, VERDICTS, SESSIONS, FINDINGS)}
+
+
+def test_the_verdicts_of_a_run_are_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
+    def fate(row: Row) -> Fate:
+        before = row["incoming_tx_sequence_id"]
+        given = {name: row[name] for name in Fate._fields} | {"incoming_tx_sequence_id": before and int(before)}
+        return Fate(**given)
+
+    plain = Night(sorted(folder.glob("simulated_*.pcap")))
+    placed = {own: key for key, own in plain.own_keys.items()}
+    keys = [(row["stream_id"], row["stream_offset"]) for row in night["verdicts"]]
+    fates = {placed.get(key, key): fate(row) for key, row in zip(keys, night["verdicts"], strict=True)}
+    assert difference(SEED, expected(folder), plain, fates) is None
+
+
+def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) -> None:
+    kept = ("captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
+    messages = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["messages"]}
+    verdicts = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["verdicts"]}
+    assert verdicts.items() <= messages.items()
+    assert len(verdicts) == len(night["verdicts"])
+
+
+def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
+    copies = {row["stream_id"]: row["copy_of"] for row in night["ends"] if row["copy_of"]}
+    seq = {row["stream_id"]: row["initial_seq"] for row in night["streams"]}
+    assert len(copies) > 10
+    assert {stream for stream in seq if "192.168." in stream} <= copies.keys() | set(copies.values())
+    assert not copies.keys() & set(copies.values())
+    known = [(seq[a], seq[b]) for a, b in copies.items() if seq[a] is not None and seq[b] is not None]
+    assert len(known) > 5
+    assert all(a == b for a, b in known)
+
+
+def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
+    counted = {row["stream_id"]: row for row in night["ends"] if not row["copy_of"]}
+    for session in night["sessions"]:
+        streams = [row for row in counted.values() if row["session_id"] == session["session_id"]]
+        assert session["connections"] <= len({row["connection_id"] for row in streams})
+    assert sum(row["transactional"] for row in night["sessions"]) < sum(
+        row["transactional"] for row in night["messages"]
+    )
+    judged = sum(row["transactional"] - row["passing_through"] - row["receiver_unknown"] for row in night["sessions"])
+    assert judged == len(night["verdicts"])
+
+
+def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -> None:
+    by_kind: dict[str, list[Row]] = {}
+    for row in night["findings"]:
+        by_kind.setdefault(row["kind"], []).append(row)
+    copies = [row for row in night["ends"] if row["copy_of"]]
+    twice = by_kind["captured_twice"]
+    assert sum(row["messages"] for row in twice) == sum(
+        len({row["connection_id"] for row in copies if row["session_id"] == session})
+        for session in {row["session_id"] for row in copies}
+    )
+    assert all(row["severity"] == "info" and len(row["witness"]) == 2 for row in twice)
+    (stepped,) = by_kind["clock_stepped"]
+    assert (stepped["severity"], stepped["messages"]) == ("warning", 1)
+    (capture,) = [row for row in night["captures"] if row["clock_steps"]]
+    (step,) = capture["clock_steps"]
+    assert -300 * SECOND <= step["step_ns"] < -290 * SECOND
+    assert f"at record {step['frame']}." in stepped["explanation"]
+    places = {f"{row['stream_id']}@{row['stream_offset']}": row for row in night["messages"]}
+    before, after = (places[key] for key in stepped["witness"])
+    assert before["last_frame"] < step["frame"] <= after["last_frame"]
+    assert before["captured_ns"] > after["captured_ns"]
+
+
+A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "judged", "passing", "unknown"),
+    [
+        ([], 0, 0, 1),  # nothing names the receiver
+        ([B], 1, 0, 0),
+        ([ROUTER], 0, 1, 0),
+        ([B, ROUTER], 0, 0, 1),  # two queue managers behind one address
+    ],
+)
+def test_the_address_names_a_receiver_without_a_handshake(
+    spark: SparkSession, tmp_path: Path, elsewhere: list[str], judged: int, passing: int, unknown: int
+) -> None:
+    tables = Tables()
+    tables.stream("0>", "10.0.0.1", "10.0.0.2")
+    tables.message(("0>", 1), T0, (1, 1, 0), source_queue_manager=SOURCE, queue_manager_address=B)
+    tables.message(("0>", 2), T0 + 1, (1, 1, 0), source_queue_manager=A, queue_manager_address=NULL)
+    for number, server in enumerate(elsewhere, 1):
+        tables.stream(f"{number}>", "10.0.0.9", "10.0.0.2")
+        tables.stream(f"{number}<", "10.0.0.2", "10.0.0.9")
+        tables.handshake(str(number), A, server)
+    inputs = tables.on(spark, tmp_path)
+    result = replay(inputs)
+    assert result.where(F.col("source_queue_manager") == SOURCE).count() == judged
+    assert result.where(F.col("source_queue_manager") == A).count() == 1  # a direct format name: always at its end
+    (session,) = summarize(inputs, result).collect()
+    assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
+
+
+def captured_at_both_ends() -> Tables:
+    """One conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
+    tables = Tables()
+    for end, host, late, lacking, length in (
+        ("far", "10.0.0.1", 0, (3,), 100),
+        ("near", "192.168.0.1", 7, (2, 4), 200),
+    ):
+        begun = {
+            "first_captured_at": T0 // 1000 + late * 1_000_000,
+            "missing_bytes": length,
+            "recovered_bytes": 500 - length,
+        }
+        tables.stream(f"{end}>", host, "10.0.0.9", initial_seq=77, **begun)
+        tables.stream(f"{end}<", "10.0.0.9", host, initial_seq=88, **begun | {"missing_bytes": 0})
+        tables.handshake(end, A, B)
+        for row in tables.rows["handshakes"][-2:]:
+            row["time_stamp_ms"] = 5
+        for at in range(5):
+            if at in lacking:
+                gap = {"stream_id": f"{end}>", "stream_offset": 100 * at, "length": 100}
+                tables.rows["stream_gaps"].append(gap)
+            else:
+                ns = T0 + (at + late) * SECOND
+                tables.message((f"{end}>", 100 * at), ns, (1, at + 1, at), source_queue_manager=SOURCE)
+    return tables
+
+
+def test_one_end_fills_what_the_other_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    tables = captured_at_both_ends()
+    found = tables.replay_once(spark, tmp_path).orderBy("replay_order").collect()
+    assert [(row.stream_id, row.stream_offset, row.verdict) for row in found] == [
+        ("far>", 0, "new_sequence"),
+        ("far>", 100, "in_order"),
+        ("far>", 200, "in_order"),
+        ("near>", 300, "in_order"),
+        ("far>", 400, "in_order"),
+    ]
+    assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, 2, 10, 4]
+
+
+def test_one_end_fills_what_the_other_lacks_without_spark() -> None:
+    once, own = plain_copies.once(captured_at_both_ends().rows)
+    assert own == {("far>", 300): ("near>", 300)}
+    assert once["stream_gaps"] == []
+    times = {row["stream_offset"]: row["captured_ns"] - T0 for row in once["messages"]}
+    assert times == {100 * at: at * SECOND for at in range(5)}
+
+
+def scene(frames: Path, **options: Any) -> Night:
+    """Returns a simulated night without Spark."""
+    simulate(str(frames), SEED, 400, bodies=(0, 500), **options)
+    return Night(sorted(frames.glob("simulated_*.pcap")))
+
+
+def test_without_copies_and_steps_nothing_is_changed(tmp_path: Path) -> None:
+    found = scene(tmp_path)
+    assert found.tables is found.raw
+    assert not any(found.clock_steps.values())
+
+
+def test_the_clock_of_a_capture_is_read_in_the_order_of_its_records(tmp_path: Path) -> None:
+    found = scene(tmp_path, **CLOCK_STEP)
+    ((step,),) = [steps for steps in found.clock_steps.values() if steps]
+    for rows, falls in ((found.raw["messages"], True), (found.every_message, False)):
+        times = {row["last_frame"]: row["captured_ns"] for row in rows}
+        after = [ns for frame, ns in times.items() if frame >= step["frame"]]
+        assert (min(after) < max(ns for frame, ns in times.items() if frame < step["frame"])) is falls
