@@ -80,8 +80,16 @@ _VIOLATIONS = Column(
 )
 
 
-def _sequence_id(comment: str) -> Column:
-    return Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number.")
+TX_SEQUENCE = Column(
+    "tx_sequence", STRING, "TxSequenceID as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3."
+)
+
+
+def _sequence_id(comment: str) -> tuple[Column, Column]:
+    return (
+        Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number."),
+        TX_SEQUENCE,
+    )
 
 
 MESSAGES = Table(
@@ -94,7 +102,7 @@ MESSAGES = Table(
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.USER_HEADER),
         Column("delivery_mode_name", STRING, "express or recoverable; null when undefined."),
-        _sequence_id("Sequence of a transactional message"),
+        *_sequence_id("Sequence of a transactional message"),
         *header_columns(wire.TRANSACTION_HEADER),
         *header_columns(wire.SECURITY_HEADER),
         Column("provider_type", U32, "SecurityHeader.ProviderInfo.ProviderType, [MS-MQMQ] 2.2.20.6."),
@@ -122,7 +130,7 @@ ACKS = Table(
         *COPIED_COLUMNS,
         Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=tuple(AckType)),
         _MESSAGE_ID,
-        _sequence_id("Acknowledged sequence"),
+        *_sequence_id("Acknowledged sequence"),
         *header_columns(wire.FINAL_ACK_BODY),
         Column("acknowledged_message_id", STRING, r"FinalAck: <source_guid>\<ordinal> of the message."),
         *header_columns(wire.BASE_HEADER),

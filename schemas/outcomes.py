@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pyspark.sql.types import ArrayType
 
+from schemas.messages import TX_SEQUENCE
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
 
@@ -88,6 +89,7 @@ OUTCOMES = Table(
             nullable=False,
         ),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        TX_SEQUENCE,
         Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),
         Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False),
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),

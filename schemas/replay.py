@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pyspark.sql.types import ArrayType
 
+from schemas.messages import TX_SEQUENCE
 from schemas.outcomes import OUTCOME_COUNTS
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
@@ -117,9 +118,6 @@ _SCOPE_KEY = Column(
     "scope_key", STRING, "What a replayed state belongs to; its first word is the scope.", nullable=False
 )
 _SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
-_TX_SEQUENCE = Column(
-    "tx_sequence", STRING, "TxSequenceID as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3."
-)
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
 _LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
 _COUNTS = tuple(
@@ -178,6 +176,7 @@ VERDICTS = Table(
         Column("label", STRING, "The message's label."),
         Column("sent_at", TIMESTAMP, "SentTime, by the sender's clock, UTC."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
+        TX_SEQUENCE,
         Column("tx_sequence_ordinal", U32, "Low half of TxSequenceID."),
         Column("tx_sequence_timestamp", U32, "High half of TxSequenceID, s since 1970."),
         Column("tx_sequence_number", U32, "TxSequenceNumber.", nullable=False),
@@ -264,7 +263,7 @@ SEQUENCES = Table(
     (
         _SCOPE_KEY,
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
-        replace(_TX_SEQUENCE, nullable=False),
+        replace(TX_SEQUENCE, nullable=False),
         _SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *_COUNTS,
@@ -302,7 +301,7 @@ STATES = Table(
         _SOURCE,
         Column("session_id", STRING, "Session of its last message.", nullable=False),
         Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
-        replace(_TX_SEQUENCE, nullable=False),
+        replace(TX_SEQUENCE, nullable=False),
         Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
         Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
@@ -424,7 +423,7 @@ TRANSACTIONS = Table(
         _SCOPE_KEY,
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
-        replace(_TX_SEQUENCE, nullable=False),
+        replace(TX_SEQUENCE, nullable=False),
         Column(
             "witness",
             ArrayType(STRING, containsNull=False),
@@ -450,7 +449,7 @@ FINDINGS = Table(
         replace(_SCOPE_KEY, nullable=True),
         Column("destination_queue", STRING, "Queue of the first message concerned."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
-        _TX_SEQUENCE,
+        TX_SEQUENCE,
         Column(
             "messages",
             LONG,

@@ -33,7 +33,7 @@ from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, take_rec
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, Headers, find_headers
 from udfs.msmq.reference_rows import table_row
-from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, utf16_texts
+from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, sequence_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
 _MESSAGE_HEADERS = (
@@ -261,6 +261,7 @@ class _Columns:
         values = pa.Array.from_buffers(pa.decimal128(20, 0), len(words), [None, pa.py_buffer(words)])
         present = self.arrays["tx_sequence_ordinal"].is_valid()
         self.arrays["tx_sequence_id"] = pc.if_else(present, values, None)
+        self.arrays["tx_sequence"] = pc.if_else(present, sequence_texts(words[:, 0]), None)
 
     def _add_queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
         """Adds a queue name; `known` says in which rows the host of the administration queue is known."""

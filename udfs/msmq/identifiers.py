@@ -1,6 +1,7 @@
 """Prints identifiers as MSMQ does: GUIDs, message identifiers, format names, SIDs."""
 
 import struct
+from datetime import UTC, datetime
 from uuid import UUID
 
 from schemas.wire import GUID_SIZE, ORDER_QUEUE_ID, ORDER_QUEUE_SUFFIX, FormatType, QueueType, SenderIdType
@@ -20,6 +21,11 @@ def guid_text(data: bytes) -> str:
 def message_id_text(data: bytes) -> str:
     r"""Returns a MessageIdentifier, [MS-MQMQ] 2.2.18.1.3, as <guid>\<ordinal>."""
     return f"{guid_text(data[:16])}\\{int.from_bytes(data[16:20], 'little')}"
+
+
+def sequence_text(sequence: int) -> str:
+    """Returns a TxSequenceID as its time stamp in UTC and its ordinal."""
+    return f"{datetime.fromtimestamp(sequence >> 32, UTC):%Y-%m-%dT%H:%M:%S}Z#{sequence & 0xFFFFFFFF}"
 
 
 def text(data: bytes, errors: str = "replace") -> str:

@@ -52,6 +52,7 @@ def table_row(packet: ParsedPacket) -> dict[str, Any]:
         values["delivery_mode_name"] = wire.DELIVERY_MODE_NAMES.get(values["delivery_mode"])
         if "tx_sequence_ordinal" in values:
             values["tx_sequence_id"] = values["tx_sequence_timestamp"] << 32 | values["tx_sequence_ordinal"]
+            values["tx_sequence"] = identifiers.sequence_text(values["tx_sequence_id"])
     if table is ACKS:
         values["ack_type"] = AckType(packet.packet_type)
         if packet.packet_type is PacketType.FINAL_ACK:

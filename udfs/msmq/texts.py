@@ -55,6 +55,15 @@ def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
     return _make_once(values, make)
 
 
+def sequence_texts(sequences: NDArray[np.uint64]) -> pa.Array:
+    """Returns TxSequenceIDs as text, equal to `identifiers.sequence_text`."""
+    codes = pa.array(sequences).dictionary_encode()
+    distinct = codes.dictionary.to_numpy()
+    seconds, ordinals = (distinct >> np.uint64(32)).astype("M8[s]"), distinct & np.uint64(0xFFFFFFFF)
+    stamps = pa.array(np.datetime_as_string(seconds).astype(object), pa.string())
+    return pc.binary_join_element_wise(stamps, pa.array(ordinals).cast(pa.string()), "Z#").take(codes.indices)
+
+
 def utf16_texts(contents: pa.Array) -> pa.Array:
     """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`.
 

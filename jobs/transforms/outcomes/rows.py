@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, null, signed, unsigned
+from jobs.transforms.expressions import columns_of, null, signed, tx_sequence, unsigned
 from jobs.transforms.outcomes.slots import SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
 from schemas.replay import Reading
@@ -58,6 +58,7 @@ def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
     lost = F.when(~outcome.isin(*(one.value for one in LOSS_UNKNOWN)), outcome.isin(*(one.value for one in LOST)))
     return (
         rows.withColumn("tx_sequence_id", unsigned(F.col("sequence")))
+        .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
         .withColumn("tx_sequence_number", F.col("number"))
         .withColumn("lost", lost)
         .withColumn("explanation", _explanation())

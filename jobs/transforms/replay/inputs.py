@@ -14,7 +14,7 @@ from schemas.replay import VERDICTS
 
 SENDER = "source_queue_manager"
 _HALF = 32  # bits of a hash: sums of halves fit a BIGINT
-_READ = [name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY}]
+_READ = [name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY} - {"tx_sequence"}]
 
 
 def select_transactional(messages: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, SO_FAR, columns_of, unsigned
+from jobs.transforms.expressions import BEFORE, SO_FAR, columns_of, tx_sequence, unsigned
 from jobs.transforms.replay.acceptance import in_replay_order, is_above_state
 from jobs.transforms.replay.evidence import CONTENT
 from jobs.transforms.replay.timeline import STREAM, with_stream_number
@@ -111,6 +111,7 @@ def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> 
     return (
         arrived.drop("stream_id", "source_queue_manager")
         .join(with_assumed(judged).drop("captured_ns"), [*STREAM, "stream_offset"])
+        .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
         .withColumn("final_ack_class", F.when(same_id, F.col("final.message_class")))
         .join(named, STREAM)
         .select(columns_of(VERDICTS))
