@@ -210,7 +210,7 @@ def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, 
         for name, rows in tables.rows.items():
             rows += [row | {key: f"{seed} {row[key]}" for key in _APART & row.keys()} for row in night.raw[name]]
     with TemporaryDirectory() as folder:
-        found = fates(tables.replay_once(spark, Path(folder)))
+        found = fates(tables.replay_once(spark, Path(folder))[0])
     spark.catalog.clearCache()
     own: dict[int, dict[Key, Fate]] = defaultdict(dict)
     for (stream, offset), fate in found.items():

@@ -102,13 +102,16 @@ class Tables:
             row = {"stream_id": connection + side, "stream_offset": 0, "handshake_type": "establish_connection"}
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
-    def replay_once(self, spark: SparkSession, folder: Path) -> DataFrame:
-        """Returns VERDICTS of tables in which conversations may be twice."""
-        tables = self._written(spark, folder)
-        once = unite(Conversations(**tables))
+    def replay_once(
+        self, spark: SparkSession, folder: Path, captures: DataFrame | None = None
+    ) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """Returns VERDICTS of tables in which conversations may be twice; and the united tables, with `ends`."""
+        once = unite(Conversations(**self._written(spark, folder)), captures)
         peers = materialize(with_peers(once.streams, once.handshakes))
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
-        return materialize(once.restore(judge_messages(inputs)))
+        verdicts = materialize(once.restore(judge_messages(inputs)))
+        united = {name: getattr(once, name) for name in TABLES}
+        return verdicts, united | {"ends": peers, "every_end": once.every_end(peers)}
 
     def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         """Returns the tables by name, written to a folder, with the columns that the replay reads; and `ends`."""

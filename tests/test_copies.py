@@ -11,13 +11,14 @@ import plain_copies
 import pytest
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from replay_tables import NULL, T0, Tables, replay, summarize
+from pyspark.sql.types import StructType
+from replay_tables import T0, Tables, summarize
 from replayer import Fate
 from warehouses import config
 
 from jobs.simulator import simulate
 from jobs.steps import nightly
+from jobs.transforms.findings.captures import captured_twice
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.messages import MESSAGES
@@ -57,6 +58,7 @@ def night(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFa
     return {table.name: rows(table) for table in (CAPTURES, STREAMS, ENDS, MESSAGES, VERDICTS, SESSIONS, FINDINGS)}
 
 
+@pytest.mark.slow
 def test_the_verdicts_of_a_run_are_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
     def fate(row: Row) -> Fate:
         before = row["incoming_tx_sequence_id"]
@@ -70,6 +72,7 @@ def test_the_verdicts_of_a_run_are_the_truth(night: dict[str, list[Row]], folder
     assert difference(SEED, expected(folder), plain, fates) is None
 
 
+@pytest.mark.slow
 def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) -> None:
     kept = ("captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
     messages = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["messages"]}
@@ -78,6 +81,7 @@ def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) ->
     assert len(verdicts) == len(night["verdicts"])
 
 
+@pytest.mark.slow
 def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
     copies = {row["stream_id"]: row["copy_of"] for row in night["ends"] if row["copy_of"]}
     seq = {row["stream_id"]: row["initial_seq"] for row in night["streams"]}
@@ -89,6 +93,7 @@ def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> Non
     assert all(a == b for a, b in known)
 
 
+@pytest.mark.slow
 def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
     counted = {row["stream_id"]: row for row in night["ends"] if not row["copy_of"]}
     for session in night["sessions"]:
@@ -101,6 +106,7 @@ def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> No
     assert judged == len(night["verdicts"])
 
 
+@pytest.mark.slow
 def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -> None:
     by_kind: dict[str, list[Row]] = {}
     for row in night["findings"]:
@@ -125,39 +131,30 @@ def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -
 
 
 A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
+LEGS: dict[str, tuple[list[str], tuple[int, int, int]]] = {
+    "10.0.1.1": ([], (0, 0, 1)),
+    "10.0.1.2": ([B], (1, 0, 0)),
+    "10.0.1.3": ([ROUTER], (0, 1, 0)),
+    "10.0.1.4": ([B, ROUTER], (0, 0, 1)),
+}
+"""The queue managers that handshakes name at an address; how many messages for B to it are judged, pass, unknown."""
 
 
-@pytest.mark.parametrize(
-    ("elsewhere", "judged", "passing", "unknown"),
-    [
-        ([], 0, 0, 1),  # nothing names the receiver
-        ([B], 1, 0, 0),
-        ([ROUTER], 0, 1, 0),
-        ([B, ROUTER], 0, 0, 1),  # two queue managers behind one address
-    ],
-)
-def test_the_address_names_a_receiver_without_a_handshake(
-    spark: SparkSession, tmp_path: Path, elsewhere: list[str], judged: int, passing: int, unknown: int
-) -> None:
-    tables = Tables()
-    tables.stream("0>", "10.0.0.1", "10.0.0.2")
-    tables.message(("0>", 1), T0, (1, 1, 0), source_queue_manager=SOURCE, queue_manager_address=B)
-    tables.message(("0>", 2), T0 + 1, (1, 1, 0), source_queue_manager=A, queue_manager_address=NULL)
-    for number, server in enumerate(elsewhere, 1):
-        tables.stream(f"{number}>", "10.0.0.9", "10.0.0.2")
-        tables.stream(f"{number}<", "10.0.0.2", "10.0.0.9")
-        tables.handshake(str(number), A, server)
-    inputs = tables.on(spark, tmp_path)
-    result = replay(inputs)
-    assert result.where(F.col("source_queue_manager") == SOURCE).count() == judged
-    assert result.where(F.col("source_queue_manager") == A).count() == 1  # a direct format name: always at its end
-    (session,) = summarize(inputs, result).collect()
-    assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
+def add_legs(tables: Tables) -> None:
+    """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
+    for address, (elsewhere, _) in LEGS.items():
+        tables.stream(f"{address}>", "10.0.1.9", address)
+        tables.message((f"{address}>", 1), T0, (1, 1, 0), source_queue_manager=f"{SOURCE} {address}")
+        tables.rows["messages"][-1]["queue_manager_address"] = B
+        tables.message((f"{address}>", 2), T0 + 1, (1, 1, 0), source_queue_manager=f"{A} {address}")
+        for number, server in enumerate(elsewhere, 1):
+            tables.stream(f"{address} {number}>", "10.0.1.8", address)
+            tables.stream(f"{address} {number}<", address, "10.0.1.8")
+            tables.handshake(f"{address} {number}", "elsewhere", server)
 
 
-def captured_at_both_ends() -> Tables:
-    """One conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
-    tables = Tables()
+def add_captures_of_both_ends(tables: Tables) -> None:
+    """Adds one conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
     for end, host, late, lacking, length in (
         ("far", "10.0.0.1", 0, (3,), 100),
         ("near", "192.168.0.1", 7, (2, 4), 200),
@@ -179,12 +176,48 @@ def captured_at_both_ends() -> Tables:
             else:
                 ns = T0 + (at + late) * SECOND
                 tables.message((f"{end}>", 100 * at), ns, (1, at + 1, at), source_queue_manager=SOURCE)
-    return tables
 
 
-def test_one_end_fills_what_the_other_lacks(spark: SparkSession, tmp_path: Path) -> None:
-    tables = captured_at_both_ends()
-    found = tables.replay_once(spark, tmp_path).orderBy("replay_order").collect()
+def add_clock_step(tables: Tables) -> None:
+    """Adds two connections of one sender, in a capture whose clock steps back by 300 s before record 12."""
+    for name, number, frame, at in (("one", 1, 10, 0), ("two", 2, 11, 1), ("one", 3, 12, -298), ("two", 4, 13, -297)):
+        if number < 3:
+            tables.stream(f"{name}>", "10.0.2.1", "10.0.2.2", first_captured_at=T0 // 1000 + at * 1_000_000)
+            tables.stream(f"{name}<", "10.0.2.2", "10.0.2.1")
+            tables.handshake(name, "stepped", "clock")
+        key = f"{name}>", 100 * number
+        tables.message(key, T0 + at * SECOND, (1, number, number - 1), source_queue_manager="stepped")
+        tables.rows["messages"][-1] |= {"capture_id": "stepped", "first_frame": frame, "last_frame": frame}
+
+
+@pytest.fixture(scope="module")
+def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One replay of all scenes that are made of rows."""
+    tables = Tables()
+    add_legs(tables)
+    add_captures_of_both_ends(tables)
+    add_clock_step(tables)
+    steps = [("c", None), ("stepped", [(12, -300 * SECOND)])]
+    names = ("capture_id", "clock_steps")
+    captures = spark.createDataFrame(steps, StructType([CAPTURES.spark[name] for name in names]))
+    verdicts, inputs = tables.replay_once(spark, tmp_path_factory.mktemp("united"), captures)
+    sessions = summarize(inputs, verdicts).collect()
+    judged = verdicts.orderBy("replay_order").collect()
+    (twice,) = captured_twice(inputs["every_end"]).collect()
+    return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()}
+
+
+def test_the_address_names_a_receiver_without_a_handshake(united: dict[str, Any]) -> None:
+    for address, (_, (judged, passing, unknown)) in LEGS.items():
+        sources = [row.source_queue_manager for row in united["verdicts"] if row.stream_id == f"{address}>"]
+        assert sources.count(f"{SOURCE} {address}") == judged
+        assert sources.count(f"{A} {address}") == 1  # a direct format name: always at its end
+        (session,) = [row for row in united["sessions"] if row.session_id == f"10.0.1.9->{address}"]
+        assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
+
+
+def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:
+    found = [row for row in united["verdicts"] if row.source_queue_manager == SOURCE]
     assert [(row.stream_id, row.stream_offset, row.verdict) for row in found] == [
         ("far>", 0, "new_sequence"),
         ("far>", 100, "in_order"),
@@ -193,10 +226,32 @@ def test_one_end_fills_what_the_other_lacks(spark: SparkSession, tmp_path: Path)
         ("far>", 400, "in_order"),
     ]
     assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, 2, 10, 4]
+    (session,) = [row for row in united["sessions"] if row.session_id == f"{A}->{B}"]
+    assert (session.connections, session.transactional, session.missing_bytes) == (1, 5, 0)
+
+
+def test_copies_are_named(united: dict[str, Any]) -> None:
+    copies = {row.stream_id: row.copy_of for row in united["ends"] if row.copy_of}
+    assert copies == {"near>": "far>", "near<": "far<"}
+    twice = united["twice"]
+    assert (twice.severity, twice.messages, twice.witness) == ("info", 1, ["far>@0", "near>@0"])
+
+
+def test_a_step_back_does_not_change_the_order(united: dict[str, Any]) -> None:
+    found = [row for row in united["verdicts"] if row.source_queue_manager == "stepped"]
+    assert [(row.tx_sequence_number, row.verdict) for row in found] == [
+        (1, "new_sequence"),
+        (2, "in_order"),
+        (3, "in_order"),
+        (4, "in_order"),
+    ]
+    assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, -298, -297]  # as recorded
 
 
 def test_one_end_fills_what_the_other_lacks_without_spark() -> None:
-    once, own = plain_copies.once(captured_at_both_ends().rows)
+    tables = Tables()
+    add_captures_of_both_ends(tables)
+    once, own = plain_copies.once(tables.rows)
     assert own == {("far>", 300): ("near>", 300)}
     assert once["stream_gaps"] == []
     times = {row["stream_offset"]: row["captured_ns"] - T0 for row in once["messages"]}
