@@ -253,6 +253,8 @@ STREAM_GAPS = Table(
     ),
 )
 
+BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the message body, also where it was dropped; null without one.")
+
 PACKETS = Table(
     "packets",
     "One row per framed MSMQ packet.",
@@ -269,6 +271,7 @@ PACKETS = Table(
         Column("last_frame", LONG, "Record number of the segment that completed the packet.", nullable=False),
         Column("raw", BINARY, "The packet, or only its bytes before the message body.", nullable=False),
         Column("trailer", BINARY, "Bytes after a dropped message body; null when raw is the whole packet."),
+        BODY_CRC32,
     ),
     clustered_by=("stream_id", "captured_at"),
 )

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pyspark.sql.types import ArrayType, DataType
 
 from schemas import wire
-from schemas.ingest import PACKETS, PacketType
+from schemas.ingest import BODY_CRC32, PACKETS, PacketType
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table
 from schemas.wire import Bits, Field, Header, Kind
 
@@ -61,6 +61,9 @@ _KEY = ("stream_id", "stream_offset")
 _FROM_PACKETS = ("captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
 COPIED_COLUMNS: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
 
+NOT_IN_RAW: tuple[str, ...] = (*(column.name for column in COPIED_COLUMNS), BODY_CRC32.name)
+"""Columns of the decoded tables that are copied from `packets`, as far as a table has them."""
+
 DECODED_ALONE = Column(
     "decoded_alone",
     BOOL,
@@ -110,6 +113,7 @@ MESSAGES = Table(
         _MESSAGE_CLASS_NAME,
         Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12; null when undefined."),
         Column("body_offset", LONG, "Offset in the packet at which the body begins."),
+        BODY_CRC32,
         *header_columns(wire.DEBUG_HEADER),
         *header_columns(wire.SOAP_HEADER),
         *header_columns(wire.SOAP_BODY),

@@ -244,8 +244,8 @@ VERDICTS = Table(
         Column(
             "content_hash",
             LONG,
-            "xxhash64 of the columns that a resend repeats: message ID, transaction, class, label, sizes, body type, "
-            "tag and correlation ID.",
+            "xxhash64 of the columns that a resend repeats: message ID, SentTime, transaction, class, label, sizes, "
+            "body, body type, tag and correlation ID.",
             nullable=False,
         ),
     ),

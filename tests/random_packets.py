@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs.simulator import build
-from schemas.messages import COPIED_COLUMNS, DECODED_ALONE, DECODED_TABLES
+from schemas.messages import DECODED_ALONE, DECODED_TABLES, NOT_IN_RAW
 from schemas.wire import QueueType
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.layout import PACKET_TYPES
@@ -192,11 +192,12 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
         "last_frame": pa.array(range(count), pa.int64()),
         "raw": pa.array([raw for raw, _, _ in packets], pa.binary()),
         "trailer": pa.array([trailer for _, trailer, _ in packets], pa.binary()),
+        "body_crc32": pa.nulls(count, pa.int64()),
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-_BESIDE = {column.name for column in (*COPIED_COLUMNS, DECODED_ALONE)}
+_BESIDE = {*NOT_IN_RAW, DECODED_ALONE.name}
 
 
 def tables(packets: Sequence[Stored], both: DecodedBatch | None = None) -> list[Any]:

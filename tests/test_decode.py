@@ -3,6 +3,7 @@
 import pickle
 import random
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from udfs.msmq.annotate import annotate, render_tree
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.layout import FAULTS, find_offsets
+from udfs.msmq.packet_rows import packet_columns
 from udfs.msmq.reference import DecodeError
 from udfs.msmq.reference_rows import decode_packet
 from udfs.msmq.texts import guid_texts, utf16_texts
@@ -295,10 +297,14 @@ def test_dropping_the_body_changes_nothing(example: str) -> None:
     packet = EXAMPLES[example]
     assert decode_packet(*stored(packet)) == decode_packet(*kept(packet))
     agree([stored(packet), kept(packet)])
-    if body := {"A": b"hello", "B": "ok\0".encode("utf-16-le"), "H": b"hello"}.get(example):
-        raw, trailer, size = stored(packet)
-        assert trailer is not None
-        assert packet[len(raw) : size - len(trailer)] == body
+    raw, trailer, size = stored(packet)
+    body = b"" if trailer is None else packet[len(raw) : size - len(trailer)]
+    if example in (bodies := {"A": b"hello", "B": "ok\0".encode("utf-16-le"), "H": b"hello"}):
+        assert body == bodies[example]
+    for keep_bodies in (False, True):
+        whole = np.frombuffer(b"before" + packet, np.uint8), np.array([6]), np.array([len(packet)])
+        checksum = packet_columns(*whole, keep_bodies=keep_bodies)["body_crc32"].to_pylist()
+        assert checksum == [zlib.crc32(body) if body else None]
 
 
 def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_without_body() -> None:

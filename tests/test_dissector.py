@@ -25,7 +25,7 @@ from jobs import cli
 from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas import wire
-from schemas.messages import COPIED_COLUMNS, DECODED_ALONE, DECODED_TABLES, header_columns
+from schemas.messages import DECODED_ALONE, DECODED_TABLES, NOT_IN_RAW, header_columns
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from udfs.msmq.reference_rows import decode_packet
@@ -33,9 +33,11 @@ from udfs.passes.options import IngestOptions
 
 CAPTURES = Path(__file__).parent / "captures"
 OMITTED = {
-    *(column.name for column in (*COPIED_COLUMNS, DECODED_ALONE)),
+    *NOT_IN_RAW,
+    DECODED_ALONE.name,
     *("ack_type", "handshake_type"),  # packet_type
     *("message_class_name", "delivery_mode_name", "body_type_name"),  # shown beside their numbers
+    "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, DataType] = {
     column.name: column.type

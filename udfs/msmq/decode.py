@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from schemas import wire
 from schemas.messages import (
     ACKS,
-    COPIED_COLUMNS,
     DECODED_ALONE,
     DECODED_TABLES,
     HANDSHAKES,
     MESSAGES,
+    NOT_IN_RAW,
     SESSION_ACKS,
     TABLE_OF,
 )
@@ -57,8 +57,7 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
-_COPIED = [column.name for column in COPIED_COLUMNS]
-_NOT_DECODED = {*_COPIED, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
+_NOT_DECODED = {*NOT_IN_RAW, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
@@ -93,10 +92,11 @@ class DecodedBatch:
             alone = pa.RecordBatch.from_pylist([table_row(self.parsed[index]) for index in slow.tolist()], decoded)
             order = np.argsort(np.concatenate((fast, slow)))
             values = pa.concat_batches((values, alone)).take(pa.array(order))
-        rows = self.packets.select(_COPIED)
+        copied = [name for name in NOT_IN_RAW if name in schema.names]
+        rows = self.packets.select(copied)
         if not wanted.all():
             rows = rows.take(pa.array(np.flatnonzero(wanted)))
-        others = {name: rows[name] for name in _COPIED}
+        others = {name: rows[name] for name in copied}
         others[DECODED_ALONE.name] = pa.array(self.offsets["decoded_alone"][wanted])
         return pa.RecordBatch.from_arrays(
             [others[field.name].cast(field.type) if field.name in others else values[field.name] for field in schema],

@@ -1,5 +1,6 @@
 """Makes rows of framed packets: the capture records that delivered them, and their bytes without the body."""
 
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,16 +65,25 @@ class StreamPieces(NamedTuple):
 def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
     """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`."""
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
-    raw = size if keep_bodies else offsets["raw_size"].astype(np.int64)
-    whole = keep_bodies | (offsets["trailer_offset"] < 0)
-    trailer_at = np.where(whole, size, offsets["trailer_offset"])
+    body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
+    raw = size if keep_bodies else body
+    whole = keep_bodies | (body_end < 0)
+    trailer_at = np.where(whole, size, body_end)
     trailer = slices(buffer, start + trailer_at, size - trailer_at)
     return {
         "size": pa.array(size),
         "packet_type": pa.array(_PACKET_TYPES[offsets["packet_type"]]),
         "raw": slices(buffer, start, raw),
         "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
+        "body_crc32": _checksums(buffer, start + body, start + body_end),
     }
+
+
+def _checksums(buffer: NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:
+    """Returns the CRC-32 of each range of the buffer; null for an empty one."""
+    content = buffer.data
+    bounds = zip(start.tolist(), end.tolist(), strict=True)
+    return pa.array([zlib.crc32(content[low:high]) if low < high else None for low, high in bounds], pa.int64())
 
 
 def struct_array(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:

@@ -7,11 +7,11 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import (
     ACKS,
-    COPIED_COLUMNS,
     DECODED_ALONE,
     DECODED_TABLES,
     HANDSHAKES,
     MESSAGES,
+    NOT_IN_RAW,
     TABLE_OF,
     AckType,
     HandshakeType,
@@ -24,7 +24,7 @@ from udfs.msmq.reference import DecodeError, ParsedPacket
 _NULL_GUID = identifiers.guid_text(bytes(wire.GUID_SIZE))
 _HEADERS = {header.name: header for header in wire.HEADERS}
 _DECODED = {
-    table.name: [column.name for column in table if column not in (*COPIED_COLUMNS, DECODED_ALONE)]
+    table.name: [column.name for column in table if column.name not in (*NOT_IN_RAW, DECODED_ALONE.name)]
     for table in DECODED_TABLES
 }
 

@@ -26,6 +26,7 @@ CONTENT = (
     "label",
     "body_size",
     "body_type",
+    "body_crc32",
     "application_tag",
     "extension_size",
     "correlation_id",
