@@ -166,7 +166,9 @@ class Scope:
         elsewhere = not accepted and any(row["accepted"] and is_firm(row) for row in others)
         only_duplicates = all(row["verdict"] == "duplicate" for row in rows)
         refused = not accepted and not doubtful and not only_duplicates
-        final = max((row["final_ack_class"] or 0 for row in rows), default=0)
+        taken = [(row["replay_order"], row["message_id"]) for row in others if row["accepted"] and is_firm(row)]
+        of_other = elsewhere and rows[0]["message_id"] == min(taken)[1]
+        final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000
         if any(row["evidence"] == "contradicted" for row in rows):
             return "contradicted"

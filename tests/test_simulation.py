@@ -148,7 +148,8 @@ def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
         for row in scope["outcomes"]:
             key = row["id"], row["no"], row["mid"]
             assert (key in arrived) == (row["mid"] is not None)
-            assert (key in accepted) == row["outcome"].startswith(("delivered", "not_read"))
+            if row["outcome"] != "displaced":  # by a clone, which may have the same message ID
+                assert (key in accepted) == row["outcome"].startswith(("delivered", "not_read"))
             displaced += (row["outcome"] == "displaced") and key[:2] in slots
         assert {key for key in arrived if key not in accepted} <= {
             (row["id"], row["no"], row["mid"]) for row in scope["outcomes"]

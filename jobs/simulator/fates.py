@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 _Slot = tuple[int, int]
+_Message = tuple[int, int, int, int]
+"""TxSequenceID, number, MessageID, and the content: a cloned sender sends others under the same MessageID."""
 
 
 class Arrival(NamedTuple):
@@ -18,6 +20,7 @@ class Arrival(NamedTuple):
     number: int
     previous: int
     ordinal: int
+    content: int
     accepted: bool
 
 
@@ -26,8 +29,8 @@ class Fates:
     """Collects the arrivals of one scope, in order; about 150 bytes each."""
 
     arrivals: list[Arrival] = field(default_factory=list)
-    unread: set[tuple[int, int, int]] = field(default_factory=set)
-    """(TxSequenceID, number, MessageID) of accepted messages that left their queue unread."""
+    unread: set[_Message] = field(default_factory=set)
+    """Accepted messages that left their queue unread."""
     begins_captured: bool = True
     """The receiver had no state before the first arrival."""
 
@@ -46,16 +49,16 @@ class Fates:
         `mid` is None for a number that never arrived. Right only where `is_exact`.
         """
         accepted_by: dict[_Slot, set[int]] = defaultdict(set)
-        refusals: Counter[tuple[int, int, int]] = Counter()
-        acceptances: Counter[tuple[int, int, int]] = Counter()
-        after_refusal: set[tuple[int, int, int]] = set()
+        refusals: Counter[_Message] = Counter()
+        acceptances: Counter[_Message] = Counter()
+        after_refusal: set[_Message] = set()
         gap: set[_Slot] = set()
         skipped: set[_Slot] = set()
         sent_up_to: dict[int, int] = {}
         first_seen: dict[int, int] = {}
         state: _Slot | None = None
-        for sequence_id, number, previous, ordinal, accepted in self.arrivals:
-            key = sequence_id, number, ordinal
+        for sequence_id, number, previous, ordinal, content, accepted in self.arrivals:
+            key = sequence_id, number, ordinal, content
             first_seen.setdefault(sequence_id, number)
             sent_up_to[sequence_id] = max(sent_up_to.get(sequence_id, 0), previous)
             if previous:

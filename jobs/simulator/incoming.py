@@ -76,7 +76,8 @@ class Incoming:
         sequence_id, number = self.state
         same = message.sequence_id == sequence_id
         accepts = (same and previous <= number < message.number) or (message.sequence_id > sequence_id and not previous)
-        self.fates.arrived(Arrival(message.sequence_id, message.number, previous, message.ordinal, accepts))
+        identity = message.ordinal, message.content
+        self.fates.arrived(Arrival(message.sequence_id, message.number, previous, *identity, accepts))
         if accepts:
             self.state = message.sequence_id, message.number
             if message.transaction_flags & _FINAL_ACK_REQUIRED:
@@ -135,7 +136,7 @@ class Incoming:
         ordinal = self._receiver.next_ordinal()
         message_class = self._rng.choice(_LEFT_UNREAD)
         if message_class != MessageClass.MQMSG_CLASS_ACK_RECEIVE:
-            self.fates.unread.add((message.sequence_id, message.number, message.ordinal))
+            self.fates.unread.add((message.sequence_id, message.number, message.ordinal, message.content))
         packet = build.final_ack(
             self._receiver.guid,
             sender=self._source,

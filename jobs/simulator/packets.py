@@ -111,6 +111,11 @@ class Message:
     number: int = 0
     transaction_flags: int = 0
 
+    @property
+    def content(self) -> int:
+        """A hash of what tells it apart from another message with the same MessageID."""
+        return hash((self.sent_at_s, self.body, self.transaction_flags))
+
     def has_expired(self, now_s: int) -> bool:
         """Returns whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""
         return now_s - self.sent_at_s > self.time_to_reach_s

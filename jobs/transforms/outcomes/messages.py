@@ -76,7 +76,7 @@ def _messages(arrivals: DataFrame) -> DataFrame:
             F.min(F.when(F.col("accepted"), F.col("captured_at"))).alias("accepted_at"),
             F.min_by(place, "replay_order").alias("first"),
             F.max_by(place, "replay_order").alias("last"),
-            F.min(F.when(firm, F.struct("replay_order", "key"))).alias("accepted_as"),
+            F.min(F.when(firm, F.struct("replay_order", "key", "message_id"))).alias("accepted_as"),
             F.min(F.when(out_of_order, F.col("replay_order"))).alias("first_refusal"),
             F.coalesce(F.max(doubtful), F.lit(False)).alias("doubtful"),
             F.coalesce(F.max(doubtful & F.coalesce("accepted", F.lit(True))), F.lit(False)).alias(
@@ -132,16 +132,18 @@ def _outcome() -> Column:
     """Applies the rules in their order; the first that holds gives the outcome.
 
     Where the rules leave a choice, the outcome claims less. A refused message that its own FinalAck says was in its
-    queue is `contradicted`. An OrderAck does not decide between two messages of one slot. A message with an arrival
+    queue is `contradicted`; but where the slot was accepted with another content under the same message ID, the
+    FinalAck is for that one. An OrderAck does not decide between two messages of one slot. A message with an arrival
     that was not judged, or on an assumed state, and without a firm acceptance or an acknowledgment is `unknown`, and so
     is one above a state that is assumed, one of a slot that may have been accepted with another message, and one that
     was only ever rejected as a duplicate.
     """
     accepted, number = F.col("accepted_as").isNotNull(), F.col("number")
-    final = F.coalesce("final_ack_class", F.lit(0))
+    elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
+    of_other = elsewhere & (F.col("slot_accepted.message_id") == F.col("message_id"))
+    final = F.when(of_other, 0).otherwise(F.coalesce("final_ack_class", F.lit(0)))
     was_queued, is_negative = final.bitwiseAND(QUEUED) != 0, final.bitwiseAND(NEGATIVE) != 0
     refused = ~accepted & ~F.col("doubtful") & ~F.col("only_duplicates")
-    elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
     reached = (F.col("sequence") < F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
     )
