@@ -22,7 +22,7 @@ from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
-from jobs.transforms.outcomes.rows import Outcomes
+from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
@@ -244,6 +244,7 @@ class Bench:
 
         given: list[ReplayInputs] = []
         derived: list[Outcomes] = []
+        fates: list[DataFrame] = []
 
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
@@ -252,13 +253,14 @@ class Bench:
 
         def outcomes() -> DataFrame:
             derived.append(step.derive_outcomes(result["verdicts"]))
+            fates.append(materialize(message_fates(derived[0].rows)))
             return derived[0].rows
 
         def found() -> DataFrame:
             acks = pair_acks(tables["acks"], ends, result["verdicts"])
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            concerned = materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks)))
+            concerned = materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks), fates[0]))
             return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
 
         lines = [
@@ -278,7 +280,7 @@ class Bench:
                             tables["messages"], ends, gaps, quarantine, result["verdicts"], derived[0]
                         ),
                     ),
-                    write("transactions", lambda: assemble_transactions(result["verdicts"])),
+                    write("transactions", lambda: assemble_transactions(result["verdicts"], fates[0])),
                     write("findings", found),
                 ]
             )

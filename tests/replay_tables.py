@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from jobs.steps.conversations import unite
 from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
@@ -178,12 +179,19 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     """Returns FINDINGS of a replay."""
     acks = pair_acks(inputs["acks"], inputs["ends"], result)
     unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
+    outcomes = derive_outcomes(result)
+    fates = materialize(message_fates(outcomes.rows))
     summaries = (
-        materialize(summarize_sequences(result, derive_outcomes(result))),
-        materialize(assemble_transactions(result)),
+        materialize(summarize_sequences(result, outcomes)),
+        materialize(assemble_transactions(result, fates)),
     )
-    concerned = materialize(concerned_messages(result, watched_sessions(inputs["ends"], unread, acks)))
+    concerned = materialize(concerned_messages(result, watched_sessions(inputs["ends"], unread, acks), fates))
     return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned)
+
+
+def transactions(result: DataFrame) -> DataFrame:
+    """Returns TRANSACTIONS of a replay."""
+    return assemble_transactions(result, message_fates(derive_outcomes(result).rows))
 
 
 FATE = (

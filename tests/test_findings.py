@@ -8,10 +8,9 @@ import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
 from pyspark.sql import SparkSession
-from replay_tables import Tables, found, replay, summarize
+from replay_tables import Tables, found, replay, summarize, transactions
 from scene import COVERED, READINGS, SCENES, Scene, guid
 
-from jobs.transforms.summaries.transactions import assemble_transactions
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass
@@ -36,7 +35,7 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
             name = named.get(row.session_id) or str(row.witness[0]).partition(".")[0]
             rows[reading][name].append(row)
         if reading is Reading.CONFORMANT:
-            rows["transactions"] = assemble_transactions(result).collect()
+            rows["transactions"] = transactions(result).collect()
             rows["verdicts"] = {(row.stream_id, row.stream_offset): row for row in result.collect()}
     return rows
 

@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, replay
-
-from jobs.transforms.summaries.transactions import assemble_transactions
+from replay_tables import T0, Tables, replay, transactions
 
 S1 = 1 << 63
 
@@ -18,7 +16,7 @@ def test_a_transaction_id_is_used_again_and_a_torn_one_flagged(spark: SparkSessi
     for i, (first, last) in enumerate(marks):
         tables.message(("0>", 2 * i), T0 + i, (S1, i + 1, i), tx_first=first, tx_last=last, tx_transaction_id=7)
     tables.message(("0>", 3), T0, (S1, 2, 1), tx_first=False, tx_last=True, tx_transaction_id=7)  # a resend
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("instance").collect()
+    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("instance").collect()
     assert [(row.instance, row.messages, row.accepted, row.torn) for row in rows] == [
         (1, 2, 2, False),
         (2, 2, 2, True),  # its LM was not seen
@@ -41,7 +39,7 @@ def test_a_transaction_torn_between_connections_names_its_neighbours_there(spark
             tables.stream(stream, "a", "b")
         columns = {"tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
         tables.message((stream, i), T0 + i, (S1, i + 1, i), **columns)
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
+    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.torn_by_sender, row.witness) for row in rows] == [
         (True, ["0>@0", "1>@1"]),
         (False, ["1>@1"]),
@@ -58,7 +56,7 @@ def test_an_interleaved_transaction_of_two_queues_names_what_is_between(spark: S
         columns["tx_transaction_id"] = transaction
         columns["message_id"] = f"source\\{i}"  # a sender numbers its messages over all queues
         tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
+    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.interleaved, row.witness) for row in rows] == [
         (True, ["0>@0", "0>@4", "0>@1"]),
         (False, ["0>@1"]),
@@ -82,7 +80,7 @@ def test_parts_of_a_transaction_in_several_queues_follow_one_another_by_message_
         columns: dict[str, Any] = {"destination_queue": queue, "message_id": f"source\\{ordinal}"}
         columns |= {"tx_first": first, "tx_last": last, "tx_transaction_id": 7}
         tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
-    (row,) = assemble_transactions(replay(tables.on(spark, tmp_path))).collect()
+    (row,) = transactions(replay(tables.on(spark, tmp_path))).collect()
     assert (row.messages, row.torn, row.first_message_id, row.last_message_id) == (4, False, "source\\11", "source\\14")
 
 
@@ -95,7 +93,7 @@ def test_what_became_of_the_messages_of_a_transaction(spark: SparkSession, tmp_p
         columns: dict[str, Any] = {"tx_first": first, "tx_last": last, "tx_transaction_id": transaction}
         columns["message_id"] = f"source\\{10 * transaction + number}"
         tables.message(("0>", i), T0 + i, (S1, number, number - 1), **columns)
-    rows = assemble_transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
+    rows = transactions(replay(tables.on(spark, tmp_path))).orderBy("tx_transaction_id").collect()
     assert [(row.messages, row.accepted, row.lost, row.pending, row.partly_delivered) for row in rows] == [
         (3, 2, 1, 0, True),
         (1, 0, 0, 1, False),

@@ -27,6 +27,7 @@ from jobs.transforms.outcomes.rows import (
     all_outcomes,
     count_outcomes,
     count_slots,
+    message_fates,
     plain_arrivals,
 )
 from jobs.transforms.outcomes.slots import (
@@ -185,15 +186,16 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         peers = materialize(with_peers(once.streams, once.handshakes, ends))
         every_end = once.every_end(peers)
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, scope=scope)
-        senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash()))))
+        not_arrived = materialize(unarrived(streams, warehouse.read(PACKETS)))
+        senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
         kept = Kept.of(warehouse, senders)
         judged = once.restore(judge_messages(inputs.without(kept.senders), states, reading=reading))
         warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
-        not_arrived = materialize(unarrived(streams, warehouse.read(PACKETS)))
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading)
-        transactions = assemble_transactions(kept.others(verdicts)).unionByName(kept.transactions)
+        fates = materialize(message_fates(outcomes.rows))
+        transactions = assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions)
         run_in_parallel(
             partial(warehouse.replace, table, rows)
             for table, rows in (
@@ -213,7 +215,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(once.counted(acks), every_end, verdicts)
-        concerned = materialize(concerned_messages(verdicts, watched_sessions(every_end, inputs.unread, paired)))
+        watched = watched_sessions(every_end, inputs.unread, paired)
+        concerned = materialize(concerned_messages(verdicts, watched, fates))
         of_captures = findings_of_captures(once, every_end, messages, captures)
         findings = materialize(
             collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures)

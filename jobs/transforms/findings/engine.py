@@ -16,6 +16,7 @@ from jobs.transforms.findings.message_rules import message_rules
 from jobs.transforms.findings.model import NS, MessageRule, choose, sentence
 from jobs.transforms.findings.senders import expired_on_arrival, ordinal_regressed, two_addresses
 from jobs.transforms.findings.transactions import broken_transactions
+from jobs.transforms.outcomes.rows import message_no, with_fate
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
 
@@ -116,10 +117,9 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
 
     `setter`: the message that set the state it met. `highest`, `highest_sent`: the highest number accepted before, and
     the latest (SentTime, ordinal). `original`: the arrival that the receiver accepted under the number, whatever its
-    content. `previous_arrival`: the last arrival of the same message, and `arrivals` their number so far. `fate` of a
-    refused message: repaired (accepted at another time), lost (a higher number was accepted), pending (the state is
-    below it to the end) or unknown. `interval_s`: the time since the previous arrival on the same stream, where no
-    OrderAck covered it in between. `first_gap`: the first message of the sequence accepted over skipped numbers.
+    content. `previous_arrival`: the last arrival of the same message, and `arrivals` their number so far.
+    `interval_s`: the time since the previous arrival on the same stream, where no OrderAck covered it in between.
+    `first_gap`: the first message of the sequence accepted over skipped numbers.
     """
     in_scope = Window.partitionBy(*_SCOPE).orderBy("replay_order")
     # These share one sort.
@@ -130,18 +130,13 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     moved = F.coalesce("accepted", F.lit(True))
     before, previous = in_scope.rowsBetween(*BEFORE), F.col("previous_arrival")
     uncovered = F.coalesce(previous["acknowledged_ns"] >= F.col("captured_ns"), F.lit(True))
-    fate = (
-        F.when(F.max("accepted").over(of_message.rowsBetween(*ALL)), "repaired")
-        .when(place > F.col("final"), "pending")
-        .when(place <= F.col("final_accepted"), "lost")
-        .otherwise("unknown")
-    )
     resend = F.when(F.col("interval_s").isNotNull(), F.struct("replay_order", "tx_sequence_number", "content_hash"))
     return (
         verdicts.join(F.broadcast(watched), ["session_id", "source_queue_manager"], "left")
         .select(
             *name_hashes("scope_key", prefix="scope"),
             F.xxhash64("stream_id").alias("stream_no"),
+            message_no().alias("message_no"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("acknowledged_at").isNotNull().alias("acknowledged"),
             (F.unix_micros("acknowledged_at") * 1000).alias("acknowledged_ns"),
@@ -153,8 +148,6 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
             F.max(F.when(moved, order)).over(before).alias("setter"),
             F.max(F.when(accepted, place)).over(before).alias("highest"),
             F.max(F.when(accepted, F.col("sent"))).over(before).alias("highest_sent"),
-            F.max(F.when(moved, place)).over(in_scope.rowsBetween(*ALL)).alias("final"),
-            F.max(F.when(accepted, place)).over(in_scope.rowsBetween(*ALL)).alias("final_accepted"),
             F.min(F.when(F.col("gap_size") > 0, F.struct("replay_order", "tx_sequence_number", "gap_size")))
             .over(of_sequence.rowsBetween(*ALL))
             .alias("first_gap"),
@@ -164,7 +157,6 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
             .alias("previous_arrival"),
             F.row_number().over(of_message).alias("arrivals"),
         )
-        .withColumn("fate", fate)
         .withColumn(
             "interval_s",
             F.when(
@@ -183,12 +175,12 @@ def _sent() -> Column:
     return F.when(F.col("sent_at").isNotNull(), F.struct(F.unix_seconds("sent_at").alias("s"), ordinal.alias("n")))
 
 
-def concerned_messages(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
+def concerned_messages(verdicts: DataFrame, watched: DataFrame, fates: DataFrame) -> DataFrame:
     """Returns the messages that findings show: one row per scope, sequence, kind, `replay_order` and `role`.
 
     The `first` message stands for all; the other roles are its neighbours, and `attempt`: refused messages whose
     numbers the sender skipped afterwards. Beside them stand the figures of the finding: `messages`, `severity`,
-    `repaired`, `lost`, `intervals`. `watched` is that of `watched_sessions`.
+    `repaired`, `lost`, `intervals`. `watched` is that of `watched_sessions`, `fates` that of `message_fates`.
     """
     number, gap, order = F.col("tx_sequence_number"), F.col("first_gap"), F.col("replay_order")
     attempt = (
@@ -216,16 +208,16 @@ def concerned_messages(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     def shown(role: str, place: Column) -> Column:
         return F.struct(F.lit(role).alias("role"), place.alias("replay_order"))
 
+    perhaps = with_neighbours(verdicts, watched).withColumn("fate", F.lit("pending")).where(any_found).drop("fate")
     return (
-        with_neighbours(verdicts, watched)
-        .where(any_found)
+        with_fate(perhaps, fates)
         .withColumn("found", F.explode(F.array_compact(F.array(*found))))
         .select("*", "found.*")
         .groupBy("kind", *_SEQUENCE)
         .agg(
             F.count("gravity").alias("messages"),
             F.element_at(F.array(*map(F.lit, _SEVERITIES)), F.max("gravity") + 1).alias("severity"),
-            F.count_if(is_concerned & (F.col("fate") == "repaired")).alias("repaired"),
+            F.count_if(is_concerned & (F.col("fate") == "delivered")).alias("repaired"),
             F.count_if(is_concerned & (F.col("fate") == "lost")).alias("lost"),
             F.min_by(first, F.when(is_concerned, order)).alias("first"),
             F.collect_set(F.when(~is_concerned, order)).alias("attempts"),

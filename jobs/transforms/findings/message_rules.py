@@ -102,7 +102,7 @@ def _refusals() -> list[MessageRule]:
         MessageRule(
             FindingKind.OUT_OF_ORDER,
             F.when(fate == "lost", Severity.ERROR.value)
-            .when(fate == "repaired", Severity.INFO.value)
+            .when(fate == "delivered", Severity.INFO.value)
             .otherwise(Severity.WARNING.value),
             _refused() & _first_arrival(),
             sentence(

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import columns_of, null, signed, tx_sequence, unsigned
-from jobs.transforms.outcomes.slots import SPAN
+from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
 from schemas.replay import Reading
 
@@ -64,6 +64,31 @@ def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
         .withColumn("explanation", _explanation())
         .select(columns_of(OUTCOMES))
     )
+
+
+def message_no() -> Column:
+    """Returns a hash of what tells messages apart."""
+    return F.xxhash64(*SLOT, *MESSAGE)
+
+
+def message_fates(outcomes: DataFrame) -> DataFrame:
+    """Returns `message_no` and `fate` of each message in `outcomes`: delivered, lost, pending or unknown.
+
+    All others were delivered.
+    """
+    outcome = F.col("outcome")
+    fate = (
+        F.when(outcome.isin(*(one.value for one in LOST)), "lost")
+        .when(outcome.isin(*(one.value for one in LOSS_UNKNOWN)), "unknown")
+        .when(outcome == Outcome.PENDING.value, "pending")
+        .otherwise("delivered")
+    )
+    return outcomes.where("arrivals > 0").select(message_no().alias("message_no"), fate.alias("fate"))
+
+
+def with_fate(messages: DataFrame, fates: DataFrame) -> DataFrame:
+    """Adds `fate` to rows with a `message_no`; `fates` is what `message_fates` returns, best materialized."""
+    return messages.join(fates, "message_no", "left").fillna("delivered", ["fate"])
 
 
 def _explanation() -> Column:

@@ -41,15 +41,20 @@ class ReplayInputs:
         """Returns the inputs for the messages of all other senders."""
         return replace(self, flows=self.flows.join(senders, SENDER, "left_anti"))
 
-    def fingerprint_senders(self, options: str) -> DataFrame:
+    def fingerprint_senders(self, options: str, not_arrived: DataFrame | None = None) -> DataFrame:
         """Returns `source_queue_manager` and `fingerprint`, a hash of `options` and of all rows its verdicts depend on.
 
         The peers and unread ranges of a session count for every sender whose messages the session carried.
+        `not_arrived` are the keys of packets that need not have arrived, `unarrived` in `jobs.transforms.outcomes`.
         """
+        messages = self.messages
+        if not_arrived is not None:
+            cut = not_arrived.withColumn("cut", F.lit(True))
+            messages = messages.join(cut, ["stream_id", "stream_offset"], "left")
         sessions = self.flows.select("session_id", SENDER).distinct()
         peers = self.peers.join(sessions, "session_id")
         unread = self.unread.join(peers.select("stream_id", SENDER), "stream_id")
-        parts = (self.messages, self.flows, peers, unread, self.acks)
+        parts = (messages, self.flows, peers, unread, self.acks)
         rows = reduce(DataFrame.unionByName, (part.select(SENDER, _hash(part).alias("hash")) for part in parts))
         return (
             rows.groupBy(SENDER)

@@ -4,7 +4,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import ALL, SO_FAR, columns_of, name_hashes, row_key, signed, tx_sequence, unsigned
-from schemas.replay import TRANSACTIONS, Verdict
+from jobs.transforms.outcomes.rows import message_no, with_fate
+from schemas.replay import TRANSACTIONS
 
 _SCOPE, _SENDER = ("scope_no", "scope_check"), ("sender_no", "sender_check")
 _SEQUENCE, _TRANSACTION = (*_SCOPE, "sequence"), (*_SENDER, "tx_transaction_id")
@@ -12,14 +13,15 @@ _NAMES = ("source_queue_manager", "session_id", "scope_key", "destination_queue"
 _PLACE = ("stream_id", "stream_offset")
 
 
-def assemble_transactions(verdicts: DataFrame) -> DataFrame:
+def assemble_transactions(verdicts: DataFrame, fates: DataFrame) -> DataFrame:
     """Returns one row of TRANSACTIONS per use of a sender's transaction ID; resends do not count.
 
     The ID has 20 bits and comes round again. Within a sequence a transaction begins at FM, and at whatever follows LM,
     in the order of the numbers, so a message that arrives late stays in its place. Where a transaction has messages
-    in several scopes, the parts without FM or LM follow one another in the order of their message IDs.
+    in several scopes, the parts without FM or LM follow one another in the order of their message IDs. `fates` is what
+    `message_fates` returns.
     """
-    rows = _parts(_messages(verdicts.where(F.col("tx_transaction_id").isNotNull())))
+    rows = _parts(with_fate(_messages(verdicts.where(F.col("tx_transaction_id").isNotNull())), fates))
     in_order = Window.partitionBy(*_TRANSACTION).orderBy("anchor", "whole", "sequence", "number")
     ended, was_whole = F.lag("tx_last").over(in_order), F.lag("whole").over(in_order)
     begins = ended.isNotNull() & (F.col("tx_first") | ended | (was_whole != F.col("whole")))
@@ -73,51 +75,25 @@ def assemble_transactions(verdicts: DataFrame) -> DataFrame:
 
 
 def _messages(verdicts: DataFrame) -> DataFrame:
-    """Returns the first arrival per scope, number and transaction ID, and the `fate` of the message.
-
-    delivered: accepted, or a repeat of what the receiver had before the captures. lost: another message has its
-    number, or a higher number was accepted. pending: the scope's state is below it to the end. Else unknown.
-    """
-    of_scope = Window.partitionBy(*_SCOPE).orderBy("sequence", "number").rowsBetween(*ALL)
-    of_number = Window.partitionBy(*_SEQUENCE, "number").orderBy("tx_transaction_id").rowsBetween(*ALL)
+    """Returns the first arrival per scope, number and transaction ID, and whether any arrival was accepted."""
     of_message = Window.partitionBy(*_SEQUENCE, "number", "tx_transaction_id").orderBy("replay_order")
-    place, accepted = F.struct("sequence", "number"), F.coalesce("accepted", F.lit(False))
-    fate = (
-        F.when(F.col("ever_accepted"), "delivered")
-        .when(F.col("ever_unknown"), "unknown")
-        .when(F.col("taken"), "lost")
-        .when(F.col("repeats"), "delivered")
-        .when(place > F.col("moved"), "pending")
-        .when(place <= F.col("furthest"), "lost")
-        .otherwise("unknown")
-    )
-    arrivals = of_message.rowsBetween(*ALL)
+    accepted = F.coalesce("accepted", F.lit(False))
     return (
         verdicts.select(
             *name_hashes(*_NAMES, prefix="names"),
             *name_hashes("scope_key", prefix="scope"),
             *name_hashes("source_queue_manager", prefix="sender"),
-            *(*_PLACE, "captured_at", "replay_order", "accepted", "verdict"),
-            *("tx_transaction_id", "tx_first", "tx_last"),
+            message_no().alias("message_no"),
+            *(*_PLACE, "captured_at", "replay_order", "accepted", "tx_transaction_id", "tx_first", "tx_last"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
             F.substring_index("message_id", "\\", -1).cast("long").alias("ordinal"),
         )
         .repartition("scope_no")  # once for the windows of a scope
-        .select(
-            "*",
-            F.max(F.when(F.coalesce("accepted", F.lit(True)), place)).over(of_scope).alias("moved"),
-            F.max(F.when(accepted, place)).over(of_scope).alias("furthest"),
-            F.max(accepted).over(of_number).alias("taken"),
-            F.max(accepted).over(arrivals).alias("ever_accepted"),
-            F.max(F.col("accepted").isNull()).over(arrivals).alias("ever_unknown"),
-            F.max(F.col("verdict") == Verdict.DUPLICATE.value).over(arrivals).alias("repeats"),
-            F.row_number().over(of_message).alias("arrival"),
-        )
+        .withColumn("accepted", F.max(accepted).over(of_message.rowsBetween(*ALL)))
+        .withColumn("arrival", F.row_number().over(of_message))
         .where("arrival = 1")
-        .withColumn("fate", fate)
-        .withColumn("accepted", F.col("ever_accepted"))
-        .drop("moved", "furthest", "taken", "ever_accepted", "ever_unknown", "repeats", "arrival", "verdict")
+        .drop("arrival")
     )
 
 
