@@ -304,6 +304,12 @@ STATES = Table(
         replace(TX_SEQUENCE, nullable=False),
         Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
+        Column(
+            "assumed",
+            BOOL,
+            "The state rests on an unknown arrival that no OrderAck covered, and no previous number of 0 set it since.",
+            nullable=False,
+        ),
         Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
         replace(_LAST_AT, comment="Time of the latest message, UTC."),
         Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from replay_tables import NULL, T0, Tables, fates, replay, summarize
+from replay_tables import NULL, T0, Tables, fates, replay, states_after, summarize
 
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.expressions import timestamp
@@ -285,7 +285,7 @@ def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> D
     """Returns a row of STATES."""
     row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
     row |= {"tx_sequence_id": Decimal(S1), "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
-    row |= {"tx_sequence_number": number, "reject_count": 0}
+    row |= {"tx_sequence_number": number, "reject_count": 0, "assumed": False}
     row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0} | columns
     return spark.createDataFrame([[row.get(name) for name in STATES.names]], STATES.spark)
 
@@ -377,6 +377,22 @@ def test_only_a_state_older_than_the_first_message_counts(
     inputs = later_night([6]).on(spark, tmp_path)
     found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5, last_captured_ns=ns)))
     assert found[f"{WAY}#0", 0][4] == ("in_order" if known else "unknown")
+
+
+def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(spark: SparkSession, tmp_path: Path) -> None:
+    tables = later_night([6, 7, 8])
+    left = stood(spark, f"queue {SOURCE} queue", 5, assumed=True)
+    (tmp_path / "without").mkdir()
+    without = replay(tables.on(spark, tmp_path / "without"), left)
+    assert [row.assumed for row in without.orderBy("replay_order").collect()] == [True, True, True]
+    assert [row.assumed for row in states_after(without, left, Reading.CONFORMANT)[1].collect()] == [True]
+    assert {row.outcome for row in derive_outcomes(without).rows.collect()} == {"unknown"}
+    for row, later_ns in zip(tables.rows["messages"], (0, 2_000, 4_000), strict=True):
+        row["captured_ns"] = T0 + later_ns
+    tables.ack(f"{BACK}#0", T0 + 3_000, (S1, 6))
+    found = replay(tables.on(spark, tmp_path), left)
+    assert [row.assumed for row in found.orderBy("replay_order").collect()] == [True, True, False]
+    assert [row.assumed for row in states_after(found, left, Reading.CONFORMANT)[1].collect()] == [False]
 
 
 def test_scopes_of_connections_are_not_resumed(spark: SparkSession) -> None:

@@ -118,11 +118,27 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
     )
 
 
+def rests_on_assumption() -> Column:
+    """Aggregates the verdicts of a scope to `state_assumed`: the state after the last one is assumed.
+
+    It rests on the last unknown arrival, or on the state that the previous warehouse left, unless a message with a
+    previous number of 0 set it since. An OrderAck that covers what it rests on ends the doubt: the arrival, or of a
+    state that was left, any message since.
+    """
+    order, covered = F.col("replay_order"), F.col("covered_at").isNotNull()
+    from_zero = F.max(F.when(F.col("accepted") & (F.col("previous_tx_sequence_number") == 0), order))
+    unknown = F.max(F.when(F.col("accepted").isNull(), F.struct(order, covered.alias("is_covered"))))
+    since = F.coalesce(from_zero, F.lit(0))
+    of_unknown = (unknown["replay_order"] > since) & ~unknown["is_covered"]
+    last = F.max_by(F.struct("assumed", covered.alias("is_covered")), order)
+    of_left = from_zero.isNull() & last["assumed"] & ~last["is_covered"]
+    return F.when(unknown.isNotNull(), of_unknown).otherwise(F.coalesce(of_left, F.lit(False))).alias("state_assumed")
+
+
 def scope_states(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
     """Returns per `scope_key` where its receiver stood: before the first arrival (`opening`), and after the last.
 
-    `state` is that after the last arrival; `state_assumed` says that it rests on an unknown arrival which no OrderAck
-    ever covered.
+    `state` is that after the last arrival; `state_assumed` is that of `rests_on_assumption`.
     """
     moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
     own, before = (
@@ -132,24 +148,18 @@ def scope_states(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
             (F.col("incoming_tx_sequence_id"), F.col("incoming_tx_sequence_number")),
         )
     )
-    from_zero = F.col("accepted") & (F.col("previous_tx_sequence_number") == 0)
-    unknown = F.when(F.col("accepted").isNull(), F.struct("replay_order", "covered_at"))
-    doubtful = (F.col("last_unknown.replay_order") > F.coalesce("last_from_zero", F.lit(-1))) & F.col(
-        "last_unknown.covered_at"
-    ).isNull()
     return (
         verdicts.groupBy("scope_key")
         .agg(
             F.max_by(F.when(moves, own).otherwise(before), "replay_order").alias("state"),
             F.min_by(before, "replay_order").alias("opening"),
-            F.max(unknown).alias("last_unknown"),
-            F.max(F.when(from_zero, F.col("replay_order"))).alias("last_from_zero"),
+            rests_on_assumption(),
         )
         .select(
             "scope_key",
             signed(F.col("state.sequence")).alias("state_sequence"),
             F.col("state.number").alias("state_number"),
-            F.coalesce(doubtful, F.lit(False)).alias("state_assumed"),
+            "state_assumed",
             signed(F.col("opening.sequence")).alias("opening_sequence"),
             F.col("opening.number").alias("opening_number"),
         )

@@ -3,37 +3,54 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, signed
+from jobs.transforms.expressions import SO_FAR, null, signed
 from schemas.replay import Scope
+
+_NEVER = (1 << 63) - 1
 
 
 def find_initial_states(flows: DataFrame, order_acks: DataFrame, previous: DataFrame | None = None) -> DataFrame:
-    """Returns `scope_key`, `ns`, `sequence`, `number` and `resumed` for each scope whose initial state is known.
+    """Returns `scope_key`, `ns`, `sequence`, `number`, `resumed` and `assumed_until` for scopes with a known beginning.
 
-    It is what the last OrderAck before the scope's first message names, or the scope's row in the STATES of the
+    The state is what the last OrderAck before the scope's first message names, or the scope's row in the STATES of the
     `previous` warehouse, whichever is higher. `resumed`: there is such a row, so bytes may be missing before the
-    first message even on the scope's first stream, if that was captured from mid-stream.
+    first message even on the scope's first stream, if that was captured from mid-stream. `assumed_until`: the previous
+    warehouse only assumed the state; the time in ns of the first OrderAck that covers it. Null for a known state.
     """
     firsts = _first_messages(flows)
     found = _acknowledged_before(firsts, order_acks).withColumn("resumed", F.lit(False))
+    found = found.withColumn("known", F.lit(True))
     if previous is not None:
         stood = previous.select(
             "scope_key",
             F.col("last_captured_ns").alias("last_ns"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
+            (~F.col("assumed") if "assumed" in previous.columns else F.lit(True)).alias("known"),
         )
         resumed = firsts.select("scope_key", F.col("ns").alias("first_ns")).distinct().join(stood, "scope_key")
         found = found.unionByName(
             resumed.where("last_ns < first_ns").select(
-                "scope_key", F.col("last_ns").alias("ns"), "sequence", "number", F.lit(True).alias("resumed")
+                "scope_key", F.col("last_ns").alias("ns"), "sequence", "number", F.lit(True).alias("resumed"), "known"
             )
         )
-    return (
+    states = (
         found.groupBy("scope_key")
-        .agg(F.max(F.struct("sequence", "number", "ns")).alias("state"), F.max("resumed").alias("resumed"))
+        .agg(F.max(F.struct("sequence", "number", "known", "ns")).alias("state"), F.max("resumed").alias("resumed"))
         .select("scope_key", "state.*", "resumed")
     )
+    if previous is None:
+        return states.drop("known").withColumn("assumed_until", null("long"))
+    covering = states.where(~F.col("known")).join(firsts.drop("ns"), "scope_key").alias("s")
+    acks = order_acks.alias("a")
+    pair = [F.col(f"s.{name}") == F.col(f"a.{name}") for name in ("receiver", "source_queue_manager", "sequence")]
+    covered = (
+        covering.join(acks, [*pair, F.col("a.number") >= F.col("s.number")])
+        .groupBy("scope_key")
+        .agg(F.min("a.ns").alias("covered_ns"))
+    )
+    until = F.when(~F.col("known"), F.coalesce("covered_ns", F.lit(_NEVER)))
+    return states.join(covered, "scope_key", "left").withColumn("assumed_until", until).drop("known", "covered_ns")
 
 
 def _first_messages(flows: DataFrame) -> DataFrame:

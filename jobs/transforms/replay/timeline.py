@@ -107,6 +107,7 @@ def build_timeline(messages: DataFrame, unread: DataFrame, streams: DataFrame, i
             "previous",
             (F.col("added_so_far") + F.coalesce("cut_off_later", F.lit(0))).alias("missing"),
             "replay_order",
+            "assumed_until",
         )
     )
 
@@ -169,4 +170,5 @@ def _initial_rows(initial: DataFrame) -> DataFrame:
         "sequence",
         "number",
         zero.alias("missing"),
+        "assumed_until",
     )

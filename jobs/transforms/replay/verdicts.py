@@ -29,7 +29,8 @@ def with_verdict(states: DataFrame) -> DataFrame:
         F.col("accepted").isNull(), F.struct("sequence", F.col("previous").alias("number"))
     )
     moved = F.coalesce("accepted", is_message)
-    unknown_order = F.when(F.col("accepted").isNull() & is_message, F.col("replay_order"))
+    is_assumed = (F.col("accepted").isNull() & is_message) | F.col("assumed_until").isNotNull()
+    unknown_order = F.when(is_assumed, F.col("replay_order"))
     from_zero_order = F.when(F.col("accepted") & (F.col("previous") == 0), F.col("replay_order"))
     before = in_replay_order().rowsBetween(*BEFORE)
     in_doubt = F.coalesce(F.col("last_unknown") > F.coalesce("last_from_zero", F.lit(-1)), F.lit(False))
@@ -62,6 +63,7 @@ def with_verdict(states: DataFrame) -> DataFrame:
             F.max(sent).over(before).alias("sent"),
             F.max(unknown_order).over(before).alias("last_unknown"),
             F.max(from_zero_order).over(before).alias("last_from_zero"),
+            F.max("assumed_until").over(before).alias("initially_until"),
             F.max(F.when(~is_message, F.col("missing"))).over(before).alias("missing_initially"),
         )
         # The last message or initial state at or below this number; Spark's window by number would have a million
@@ -87,6 +89,7 @@ def with_verdict(states: DataFrame) -> DataFrame:
             (F.col("missing") - F.coalesce("missing_initially", F.lit(0))).alias("missing_runs"),
             across.alias("behind_gap"),
             in_doubt.alias("in_doubt"),
+            "initially_until",
         )
     )
 
@@ -94,12 +97,15 @@ def with_verdict(states: DataFrame) -> DataFrame:
 def with_assumed(judged: DataFrame) -> DataFrame:
     """Adds `assumed` to judged messages with evidence: the state before them rests on an `unknown` arrival.
 
-    It does until a previous number of 0 sets the state, or until an OrderAck covers the unknown arrival (`covered_ns`).
+    It does until a previous number of 0 sets the state, or until an OrderAck covers the unknown arrival (`covered_ns`),
+    or the assumed state that the previous warehouse left (`initially_until`).
     """
     unknown = F.when(F.col("accepted").isNull(), F.struct("covered_ns"))
-    ended = F.last(unknown, ignorenulls=True).over(in_replay_order().rowsBetween(*BEFORE))["covered_ns"]
+    last = F.last(unknown, ignorenulls=True).over(in_replay_order().rowsBetween(*BEFORE))
+    ended = F.when(last.isNull(), F.col("initially_until")).otherwise(last["covered_ns"])
     in_time = F.coalesce(ended < F.col("captured_ns"), F.lit(False))
-    return judged.withColumn("assumed", F.col("in_doubt") & ~in_time).drop("in_doubt", "covered_ns")
+    assumed = F.col("in_doubt") & ~in_time
+    return judged.withColumn("assumed", assumed).drop("in_doubt", "initially_until", "covered_ns")
 
 
 def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import columns_of, tx_sequence
 from jobs.transforms.outcomes.rows import Outcomes, add_up
+from jobs.transforms.outcomes.slots import rests_on_assumption
 from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
 from schemas.replay import SEQUENCES, STATES, Reading
 
@@ -47,6 +48,7 @@ def summarize_states(verdicts: DataFrame, earlier: DataFrame | None = None, *, r
         .agg(
             F.max_by(last, "replay_order").alias("last"),
             F.count(F.lit(1)).alias("messages"),
+            rests_on_assumption().alias("assumed"),
             F.max("captured_at").alias("last_captured_at"),
             F.max("captured_ns").alias("last_captured_ns"),
         )
@@ -54,5 +56,7 @@ def summarize_states(verdicts: DataFrame, earlier: DataFrame | None = None, *, r
     )
     if earlier is not None:
         idle = earlier.drop("tx_sequence").join(rows.select("scope_key"), "scope_key", "left_anti")
+        if "assumed" not in idle.columns:  # not in tables of older releases
+            idle = idle.withColumn("assumed", F.lit(False))
         rows = rows.drop("last").unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
     return rows.withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id"))).select(columns_of(STATES))
