@@ -162,7 +162,6 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
         "unknown": of[Verdict.UNKNOWN.value],
         "captures": sum(row["many"] for row in files),
         "missing_bytes": missing,
-        "routed": sum(row["passing_through"] + row["receiver_unknown"] for row in rows["sessions"]),
     }
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.steps.headline import headline, headline_figures
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
@@ -19,7 +20,7 @@ _DECODED = (
     *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
     *((table, "decoded_alone") for table in DECODED_TABLES),
 )
-_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"))
+_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"))
 _OUTCOMES = tuple(map(count_column, Outcome))
 _CAPTURES = _INGESTED[:1]
 
@@ -47,7 +48,7 @@ def decode_summary(warehouse: Warehouse) -> dict[str, Any]:
 
 
 def replay_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Returns verdicts, findings by kind, what became of the messages, and the books."""
+    """Returns verdicts, findings by kind, incidents by outcome, what became of the messages, and the books."""
     counts = _counts(warehouse, (*_REPLAYED, (BOOKS, "balanced")))
     books = {"books": _books(counts)}
     return {table.name: counts[table.name] for table, _ in _REPLAYED} | outcome_summary(warehouse) | books
