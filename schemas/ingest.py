@@ -182,6 +182,12 @@ STREAMS = Table(
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Time of the first segment with data, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last segment with data, UTC."),
+        Column(
+            "copy_of",
+            STRING,
+            "The stream that counts, where both show the same conversation, captured at both ends of an address "
+            "translation; null for a stream that counts itself. The replay fills it in.",
+        ),
     ),
 )
 

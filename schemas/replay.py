@@ -149,9 +149,7 @@ ENDS = Table(
         Column(
             "copy_of",
             STRING,
-            "The stream that counts, where both show the same conversation, captured at both ends of an address "
-            "translation; null for a stream that counts itself. It is known only after decoding, so it is not in "
-            "`streams`.",
+            "As in `streams`: the stream that counts, where both show the same conversation.",
         ),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),

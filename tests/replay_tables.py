@@ -115,7 +115,12 @@ class Tables:
         self, spark: SparkSession, folder: Path, captures: DataFrame | None = None
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """Returns VERDICTS of tables in which conversations may be twice; and the united tables, with `ends`."""
-        once = unite(Conversations(**self._written(spark, folder)), captures)
+        tables = self._written(spark, folder)
+        gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
+        rows = Conversations(
+            tables["messages"], tables["streams"], gaps, quarantine, tables["acks"], tables["handshakes"]
+        )
+        once = unite(rows, captures)
         peers = materialize(with_peers(once.streams, once.handshakes))
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
         verdicts = materialize(once.restore(judge_messages(inputs)))

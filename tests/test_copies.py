@@ -88,6 +88,7 @@ def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> Non
     assert len(copies) > 10
     assert {stream for stream in seq if "192.168." in stream} <= copies.keys() | set(copies.values())
     assert not copies.keys() & set(copies.values())
+    assert copies == {row["stream_id"]: row["copy_of"] for row in night["streams"] if row["copy_of"]}
     known = [(seq[a], seq[b]) for a, b in copies.items() if seq[a] is not None and seq[b] is not None]
     assert len(known) > 5
     assert all(a == b for a, b in known)

@@ -3,7 +3,9 @@
 One query finds whether there is anything to do; in most warehouses there is not.
 """
 
-from pyspark.sql import DataFrame
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.app.logs import progress
@@ -21,27 +23,47 @@ from jobs.transforms.replay.copies import (
     suspect_copies,
 )
 from jobs.warehouse.checkpoint import materialize
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import STREAMS
+
+Materialize = Callable[[DataFrame], DataFrame]
 
 
-def unite(tables: Conversations, captures: DataFrame | None = None) -> Conversations:
+def unite(
+    tables: Conversations, captures: DataFrame | None = None, *, materialize: Materialize = materialize
+) -> Conversations:
     """Returns the tables with every conversation once, by clocks that never step back."""
     connections = known_connections(tables.streams, tables.handshakes)
-    suspected = suspect_copies(connections)
-    if captures is not None and "clock_steps" in captures.columns:  # not in tables of older releases
-        stepped = F.coalesce(F.max(F.col("clock_steps").isNotNull()), F.lit(False))
-        suspected = suspected.crossJoin(captures.agg(stepped.alias("stepped")))
+    suspected = suspect_copies(connections).crossJoin(tables.streams.agg(_any("copy_of", tables.streams)))
+    if captures is not None:
+        suspected = suspected.crossJoin(captures.agg(_any("clock_steps", captures)))
     (found,) = (row.asDict() for row in suspected.collect())
-    if captures is not None and found.get("stepped"):
+    tables = tables._replace(streams=tables.streams.drop("copy_of"), had_copies=found["copy_of"])
+    if captures is not None and found["clock_steps"]:
         tables = tables.without_steps(materialize(find_steps(captures)))
     if not found["same_beginning"] and not found["vague"]:
         return tables
-    copies = _find_copies(tables, materialize(connections), vague=found["vague"])
+    copies = _find_copies(tables, materialize(connections), materialize, vague=found["vague"])
     if copies is None:
         return tables
     progress(f"replay: {copies.count()} streams were captured twice")
     ranges = (copies, tables.streams, tables.stream_gaps, tables.quarantine)
     placed = materialize(place_copies(*ranges, tables.messages, tables.acks))
     return tables.without_copies(copies, placed, materialize(unread_by_all(*ranges)))
+
+
+def name_copies(warehouse: Warehouse, tables: Conversations) -> None:
+    """Writes `copy_of` of STREAMS, where it is not as `unite` found it."""
+    changed = tables.renamed_copies(warehouse.read(STREAMS))
+    if changed is not None and not (changed := materialize(changed)).isEmpty():
+        warehouse.create(STREAMS)
+        warehouse.merge(STREAMS, changed, update=True)
+
+
+def _any(column: str, rows: DataFrame) -> Column:
+    """Aggregates to whether any row has a value; tables of older releases lack the column."""
+    has_value = F.max(F.col(column).isNotNull()) if column in rows.columns else F.lit(False)
+    return F.coalesce(has_value, F.lit(False)).alias(column)
 
 
 def findings_of_captures(
@@ -52,7 +74,9 @@ def findings_of_captures(
     return findings if tables.steps is None else [*findings, clock_stepped(captures, messages)]
 
 
-def _find_copies(tables: Conversations, connections: DataFrame, *, vague: bool) -> DataFrame | None:
+def _find_copies(
+    tables: Conversations, connections: DataFrame, materialize: Materialize, *, vague: bool
+) -> DataFrame | None:
     """Returns the streams that are copies, and of which; None without any. `connections` are materialized."""
     pairs = same_beginning(connections)
     if vague:

@@ -16,7 +16,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.steps import previous_warehouse, reconcile
-from jobs.steps.conversations import findings_of_captures, unite
+from jobs.steps.conversations import findings_of_captures, name_copies, unite
 from jobs.steps.summary import captured_bytes, replay_summary
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
@@ -225,9 +225,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))
         warehouse.replace(SENDERS, senders)
+        name_copies(warehouse, once)
         progress("replay: wrote findings, incidents, senders")
 
-    derived = derive(warehouse, "replay", TABLES, SOURCES, write, code=code_version.results_hash(), **options)
+    code = code_version.results_hash()
+    derived = derive(warehouse, "replay", (*TABLES, STREAMS), SOURCES, write, code=code, **options)
     if not derived:
         progress("replay: nothing new")
     return derived

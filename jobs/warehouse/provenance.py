@@ -30,12 +30,13 @@ def derive(
     """Has `write` derive the tables, unless they were derived from the sources as they are; returns whether it did.
 
     Tables that do not exist, or are of another declaration, are created first. The run holds the publish lock.
+    A table that is a source as well has a column that `write` fills in.
 
     Raises:
         ConflictError: something that does not take the publish lock wrote a source meanwhile.
     """
     derived = _held(warehouse).derived
-    run_in_parallel(partial(warehouse.create, table, derived=True) for table in tables)
+    run_in_parallel(partial(warehouse.create, table, derived=True) for table in tables if table not in sources)
     warehouse.forget(*tables)
     read, options_digest = warehouse.versions(sources), _digest(options)
     recorded = derived.get(step, {})
@@ -43,9 +44,11 @@ def derive(
         return False
     write()
     warehouse.forget(*sources)
-    if moved := [name for name, version in warehouse.versions(sources).items() if read[name] != version]:
+    own = {table.name for table in tables}
+    left = warehouse.versions(sources)
+    if moved := [name for name, version in left.items() if read[name] != version and name not in own]:
         raise ConflictError(f"Something wrote {', '.join(moved)} without the publish lock while {step} read it.")
-    derived[step] = {"sources": read, "options": options_digest, "tables": warehouse.versions(tables)}
+    derived[step] = {"sources": left, "options": options_digest, "tables": warehouse.versions(tables)}
     return True
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, nanoseconds, timestamp
+from jobs.transforms.expressions import SO_FAR, nanoseconds, null, timestamp
 from jobs.transforms.replay.clocks import with_recorded_times, with_steps_undone, with_streams_in_time
 from jobs.transforms.replay.coverage import unread_ranges
 from schemas.ingest import Stage
@@ -37,6 +37,8 @@ class Conversations(NamedTuple):
     """The copies' rows of STREAMS."""
     placed: DataFrame | None = None
     """What `place_copies` returns."""
+    had_copies: bool = False
+    """STREAMS names copies, maybe of an earlier replay."""
 
     def without_steps(self, steps: DataFrame) -> Self:
         """Returns the tables with the steps back of the captures' clocks undone."""
@@ -87,6 +89,22 @@ class Conversations(NamedTuple):
         copied = self.copied.alias("s").join(peers.alias("p"), F.col("s.copy_of") == F.col("p.stream_id"))
         of_copies = copied.select(*(changed.get(name, F.col(f"p.{name}")).alias(name) for name in peers.columns))
         return peers.unionByName(of_copies)
+
+    def renamed_copies(self, streams: DataFrame) -> DataFrame | None:
+        """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
+        if self.copies is None and not self.had_copies:
+            return None
+        before = F.col("copy_of") if "copy_of" in streams.columns else null("string")  # older releases lack it
+        now = streams.select("stream_id", null("string").alias("now")).where("false")
+        if self.copies is not None:
+            now = self.copies.select("stream_id", F.col("copy_of").alias("now"))
+        return (
+            streams.withColumn("copy_of", before)
+            .join(now, "stream_id", "left")
+            .where(~F.col("copy_of").eqNullSafe(F.col("now")))
+            .withColumn("copy_of", F.col("now"))
+            .drop("now")
+        )
 
     def counted(self, rows: DataFrame) -> DataFrame:
         """Returns the rows of MESSAGES or ACKS that count, as they are in the table."""
