@@ -229,7 +229,8 @@ VERDICTS = Table(
         Column(
             "missing_runs",
             LONG,
-            "Runs of bytes of the scope before it that are missing or unreadable; counted from the OrderAck, or the "
+            "Runs of bytes of the scope before it that are missing or unreadable, and messages before it that may have "
+            "reached the receiver over a connection whose receiver is unknown; counted from the OrderAck, or the "
             "previous warehouse, that fixed the state of the scope's first message.",
             nullable=False,
         ),

@@ -65,12 +65,15 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
         (
             *("stream_id", "stream_offset", "captured_at", "captured_ns", "ack_type", "source_queue_manager"),
             *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
-            *("source_guid", "message_class", "acknowledged_message_id"),
+            *("source_guid", "message_class", "acknowledged_message_id", "capture_id", "last_frame"),
         ),
     ),
     "handshakes": (
         HANDSHAKES,
-        ("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
+        (
+            *("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
+            *("capture_id", "last_frame"),
+        ),
     ),
 }
 

@@ -212,6 +212,13 @@ def judged(
         for row in tables["messages"]
         if row["transactional"] and row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
     ]
+    perhaps = [
+        row
+        for row in tables["messages"]
+        if row["transactional"]
+        and row["queue_manager_address"] not in (None, NULL)
+        and at[row["stream_id"]].receiver_guid is None
+    ]
     choice = chosen(messages, at) if scope == "auto" else {}
     missing = [(row["stream_id"], row["stream_offset"]) for row in tables["stream_gaps"]]
     missing += [
@@ -251,6 +258,15 @@ def judged(
             for stream, offset in of_session[session]:
                 if key[0] != "connection" or stream in places:
                     places[stream].append((offset, None))
+        named = {
+            (row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None) for row in rows
+        }
+        for row in perhaps if key[0] != "connection" else ():
+            name = row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None
+            if row["source_queue_manager"] == rows[0]["source_queue_manager"] and name in named:
+                leg = f"leg {row['stream_id']}@{row['stream_offset']}"
+                at[leg] = at[row["stream_id"]]._replace(begun_ns=row["captured_ns"] or 0, mid_stream=False)
+                places[leg].append((0, None))
         streams = {
             stream: [item for _, item in sorted(items, key=lambda item: item[0])] for stream, items in places.items()
         }

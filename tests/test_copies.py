@@ -9,6 +9,7 @@ from typing import Any
 
 import plain_copies
 import pytest
+import replayer
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -154,6 +155,19 @@ def add_legs(tables: Tables) -> None:
             tables.handshake(f"{address} {number}", "elsewhere", server)
 
 
+def add_a_sender_on_two_legs(tables: Tables) -> None:
+    """Adds messages 1, 2 and 5 to B, and 3 and 4 over a connection that may lead to B or to a router."""
+    tables.stream("known>", "10.0.3.1", "10.0.3.2")
+    tables.stream("known<", "10.0.3.2", "10.0.3.1")
+    tables.handshake("known", "two legs", B)
+    tables.stream("perhaps>", "10.0.3.1", "10.0.3.3")
+    legs = ("known", "known", "perhaps", "perhaps", "known", "known")
+    for number, leg in enumerate(legs, 1):
+        key = f"{leg}>", 100 * number
+        tables.message(key, T0 + number * SECOND, (1, number, number - 1), source_queue_manager="two legs")
+        tables.rows["messages"][-1]["queue_manager_address"] = B
+
+
 def add_captures_of_both_ends(tables: Tables) -> None:
     """Adds one conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
     for end, host, late, lacking, length in (
@@ -197,6 +211,7 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     tables = Tables()
     add_legs(tables)
     add_captures_of_both_ends(tables)
+    add_a_sender_on_two_legs(tables)
     add_clock_step(tables)
     steps = [("c", None), ("stepped", [(12, -300 * SECOND)])]
     names = ("capture_id", "clock_steps")
@@ -215,6 +230,21 @@ def test_the_address_names_a_receiver_without_a_handshake(united: dict[str, Any]
         assert sources.count(f"{A} {address}") == 1  # a direct format name: always at its end
         (session,) = [row for row in united["sessions"] if row.session_id == f"10.0.1.9->{address}"]
         assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
+
+
+TWO_LEGS = [(1, "new_sequence"), (2, "in_order"), (5, "unknown"), (6, "in_order")]
+
+
+def test_what_went_over_an_unknown_leg_is_not_taken_for_lost(united: dict[str, Any]) -> None:
+    found = [row for row in united["verdicts"] if row.source_queue_manager == "two legs"]
+    assert [(row.tx_sequence_number, row.verdict) for row in found] == TWO_LEGS
+
+
+def test_what_went_over_an_unknown_leg_is_not_taken_for_lost_without_spark() -> None:
+    tables = Tables()
+    add_a_sender_on_two_legs(tables)
+    fates = replayer.verdicts(tables.rows, reading="conformant", scope="auto")
+    assert [(offset // 100, fate.verdict) for (_, offset), fate in sorted(fates.items())] == TWO_LEGS
 
 
 def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:

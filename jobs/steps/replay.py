@@ -120,11 +120,13 @@ def read_inputs(
 ) -> ReplayInputs:
     """Returns the replay's inputs; `peers` should be materialized."""
     messages = select_transactional(messages)
-    flows = materialize(find_flows(messages, peers))
+    every = materialize(find_flows(messages, peers))
+    flows, legs = every.where("not leg_unknown").drop("leg_unknown"), every.where("leg_unknown")
     chosen = materialize(choose_scopes(messages, peers, flows)) if scope is Scope.AUTO else None
     scoped = with_scope(flows, scope, chosen)
     paired = materialize(pair_acks(acks, peers, flows))
-    return ReplayInputs(messages, peers, scoped, unread_ranges(stream_gaps, quarantine), paired)
+    unread = unread_ranges(stream_gaps, quarantine)
+    return ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
 
 
 def judge_messages(
@@ -136,7 +138,7 @@ def judge_messages(
     """
     streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
-    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial)
+    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial, inputs.legs)
     literal = reading is Reading.LITERAL
     timeline = materialize(timeline) if literal else timeline
     marked = materialize(mark_sequence_breaks(timeline))

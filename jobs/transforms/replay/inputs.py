@@ -36,6 +36,8 @@ class ReplayInputs:
     """Rows of `coverage.unread_ranges`."""
     acks: DataFrame
     """Rows of `acknowledgments.pair_acks`."""
+    legs: DataFrame | None = None
+    """Rows of `scopes.find_flows` whose leg is unknown: their messages are not judged. None without any."""
 
     def without(self, senders: DataFrame) -> Self:
         """Returns the inputs for the messages of all other senders."""

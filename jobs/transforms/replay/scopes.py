@@ -14,6 +14,7 @@ def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
     """Returns one row per FLOW_KEY of transactional messages at their final destination.
 
     Each has the peers of its stream, and `first`: offset, time and sequence (`signed`) of its first message.
+    `leg_unknown`: the messages may be passing through a router, because nothing names the receiver.
     """
     return (
         messages.groupBy(*FLOW_KEY)
@@ -24,7 +25,8 @@ def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
         )
         .withColumn("first", F.struct("offset", "ns", "sequence"))
         .join(peers, "stream_id")
-        .where(~passes_through() & ~receiver_is_unknown())
+        .where(~passes_through())
+        .withColumn("leg_unknown", receiver_is_unknown())
         .drop("offset", "ns", "sequence")
     )
 

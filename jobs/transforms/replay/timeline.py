@@ -61,21 +61,26 @@ def in_scope() -> WindowSpec:
     return Window.partitionBy("scope_no").orderBy("clock", "stream_no", "stream_offset")
 
 
-def build_timeline(messages: DataFrame, unread: DataFrame, streams: DataFrame, initial: DataFrame) -> DataFrame:
+def build_timeline(
+    messages: DataFrame, unread: DataFrame, streams: DataFrame, initial: DataFrame, legs: DataFrame | None = None
+) -> DataFrame:
     """Returns initial states (`replay_order` 0) and messages (1, 2, …), and the unread ranges so far, `missing`.
 
     Order on a stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message
     on its stream. Unread ranges count from the next message of their stream on. A stream that was captured from
-    mid-stream counts as one more, unless it is the scope's first.
+    mid-stream counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that
+    may have reached the scope's receiver.
     """
     on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
     is_message = F.col("previous").isNotNull()
     counted = F.max(F.when(is_message, F.col("missing_here"))).over(on_stream.rowsBetween(*BEFORE))
     first = F.count_if(is_message).over(on_stream.rowsBetween(*BEFORE)) == 0
+    rows = _message_rows(messages, streams)
+    if legs is not None:
+        rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
     return (
-        _message_rows(messages, streams)
-        .unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
+        rows.unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_initial_rows(initial), allowMissingColumns=True)
         .repartition("scope_no")  # once for all windows of a scope
@@ -150,6 +155,34 @@ def _stream_end_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
             F.lit(_STREAM_END).alias("stream_offset"),
             F.when(~F.col("has_messages"), F.col("first_ns")).alias("at_ns"),
             F.when(F.col("has_messages"), 0).otherwise(F.col("all")).alias("missing"),
+        )
+    )
+
+
+def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataFrame:
+    """Returns a row for each message on unknown `legs`, in each scope that it may belong to.
+
+    That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
+    message names. Each row is a stream of its own, with a negative number.
+    """
+    names = ("source_queue_manager", "queue_manager_address", "destination_queue")
+    scopes = streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value)).select(
+        "scope_no", "replay_scope", *(F.col(name).alias(f"of_{name}") for name in names)
+    )
+    source, address, queue = (F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in names)
+    same = source & address & (queue | (F.col("replay_scope") == Scope.SESSION.value))
+    perhaps = legs.select(*FLOW_KEY).join(scopes, same).select(*FLOW_KEY, "scope_no").distinct().alias("f")
+    of_flow = [F.col(f"m.{name}").eqNullSafe(F.col(f"f.{name}")) for name in FLOW_KEY]
+    place = F.hash("m.stream_id", "m.stream_offset")
+    return (
+        messages.alias("m")
+        .join(F.broadcast(perhaps), of_flow)
+        .select(
+            "f.scope_no",
+            F.when(place < 0, place).otherwise(-1 - place).alias("stream_no"),
+            F.lit(_STREAM_END).alias("stream_offset"),
+            F.col("m.captured_ns").alias("at_ns"),
+            F.lit(1).cast("long").alias("missing"),
         )
     )
 
