@@ -56,7 +56,11 @@ class Night:
     def __init__(self, captures: Iterable[Path]) -> None:
         self.found = ingest(captures, IngestOptions())
         decoded = DecodedBatch(packets(self.found))
-        assert len(decoded.undecodable()) == 0
+        broken = [
+            {"stage": "decode", "stream_id": row["stream_id"], "stream_offset": row["stream_offset"]}
+            | {"length": row["size"]}
+            for row in decoded.undecodable().to_pylist()
+        ]
 
         def rows(table: Table) -> list[Row]:
             found: list[Row] = decoded.rows(table, to_arrow_schema(table.spark)).to_pylist()
@@ -71,7 +75,7 @@ class Night:
                 for row in self.found.streams
             ],
             "stream_gaps": self.found.gaps,
-            "quarantine": self.found.quarantine,
+            "quarantine": [*self.found.quarantine, *broken],
         } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES)}
         self.clock_steps = {str(at): row["clock_steps"] or [] for at, row in enumerate(self.found.captures)}
         self.tables, self.own_keys = plain_copies.once(plain_clock.in_order(self.raw, self.clock_steps))
