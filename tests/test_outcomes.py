@@ -227,7 +227,7 @@ def staged(tables: Tables) -> None:
                 message = f"{sent.number} other" if known_as == "other" else known_as or str(sent.number)
                 tables.message(
                     (forth, i * 10), ns, (sent.sequence, sent.number, sent.previous), source_queue_manager=source,
-                    message_id=f"{source}\\{message}", label=sent.message,
+                    message_id=f"{source}\\{message}", label="clone" if sent.message == "clone" else "",
                 )  # fmt: skip
 
 
