@@ -196,7 +196,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading)
-        fates = materialize(message_fates(outcomes.rows))
+        fates = message_fates(outcomes.rows)
         transactions = assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions)
         run_in_parallel(
             partial(warehouse.replace, table, rows)

@@ -87,7 +87,7 @@ def message_fates(outcomes: DataFrame) -> DataFrame:
 
 
 def with_fate(messages: DataFrame, fates: DataFrame) -> DataFrame:
-    """Adds `fate` to rows with a `message_no`; `fates` is what `message_fates` returns, best materialized."""
+    """Adds `fate` to rows with a `message_no`; `fates` is what `message_fates` returns, of materialized rows."""
     return messages.join(fates, "message_no", "left").fillna("delivered", ["fate"])
 
 
