@@ -188,7 +188,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         peers = materialize(with_peers(once.streams, once.handshakes, ends))
         every_end = once.every_end(peers)
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, scope=scope)
-        not_arrived = materialize(unarrived(streams, warehouse.read(PACKETS)))
+        not_arrived = materialize(unarrived(once.streams, warehouse.read(PACKETS)))
         senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
         kept = Kept.of(warehouse, senders)
         judged = once.restore(judge_messages(inputs.without(kept.senders), states, reading=reading))

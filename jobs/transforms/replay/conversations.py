@@ -237,18 +237,20 @@ def _once(rows: DataFrame, copies: DataFrame, placed: DataFrame) -> DataFrame:
 
 
 def _whole(streams: DataFrame, copies: DataFrame, missing: DataFrame) -> DataFrame:
-    """Returns the streams that count, with the bytes and the beginning that they have together with their copies."""
+    """Returns the streams that count, with bytes, acknowledgments and beginning of both themselves and their copies."""
     lacking = missing.groupBy("stream_id").agg(F.sum("length").alias("lacking"))
+    acked = F.col("acked_bytes") if "acked_bytes" in streams.columns else null("long")
     begun = (
         streams.join(copies.where("ahead is not null"), "stream_id")
         .groupBy(F.col("copy_of").alias("stream_id"))
-        .agg(F.min("mid_stream").alias("never_begun"))
+        .agg(F.min("mid_stream").alias("never_begun"), F.max(acked - F.col("ahead")).alias("acked"))
     )
     lacks = F.when(F.col("never_begun").isNull(), F.col("missing_bytes")).otherwise(F.coalesce("lacking", F.lit(0)))
     changed = {
         "mid_stream": F.col("mid_stream") & F.coalesce("never_begun", F.lit(True)),
         "missing_bytes": lacks,
         "recovered_bytes": F.col("recovered_bytes") + F.col("missing_bytes") - lacks,
+        "acked_bytes": F.greatest("acked_bytes", "acked"),
     }
     return (
         streams.join(copies, "stream_id", "left_anti")
