@@ -4,6 +4,7 @@ One query finds whether there is anything to do; in most warehouses there is not
 """
 
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -43,7 +44,8 @@ def unite(
         tables = tables.without_steps(materialize(find_steps(captures)))
     if not found["same_beginning"] and not found["vague"]:
         return tables
-    copies = _find_copies(tables, materialize(connections), materialize, vague=found["vague"])
+    suspicions = {"alike": found["same_beginning"], "vague": found["vague"]}
+    copies = _find_copies(tables, materialize(connections), materialize, **suspicions)
     if copies is None:
         return tables
     progress(f"replay: {copies.count()} streams were captured twice")
@@ -75,15 +77,20 @@ def findings_of_captures(
 
 
 def _find_copies(
-    tables: Conversations, connections: DataFrame, materialize: Materialize, *, vague: bool
+    tables: Conversations, connections: DataFrame, materialize: Materialize, *, alike: bool, vague: bool
 ) -> DataFrame | None:
-    """Returns the streams that are copies, and of which; None without any. `connections` are materialized."""
-    pairs = same_beginning(connections)
+    """Returns the streams that are copies, and of which; None without any. `connections` are materialized.
+
+    `alike`: connections begin alike; `vague`: the beginning of one is not known, so that packets are compared.
+    """
+    parts = [same_beginning(connections)] if alike else []
     if vague:
         packets = identify_packets(tables.messages, tables.acks, tables.handshakes)
         ways = materialize(compared_ways(connections, packets))
-        pairs = pairs.unionByName(same_packets(ways, packets)) if not ways.isEmpty() else pairs
-    pairs = materialize(pairs)
+        parts += [] if ways.isEmpty() else [same_packets(ways, packets)]
+    if not parts:
+        return None
+    pairs = materialize(reduce(DataFrame.unionByName, parts))
     if pairs.isEmpty():
         return None
     return materialize(stream_copies(materialize(choose_connections(pairs, connections)), connections))
