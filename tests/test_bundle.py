@@ -2,17 +2,23 @@
 
 import re
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 import yaml
+from databricks.bundles.alerts import Alert
 from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs import cli
 from jobs.app.command_line import command_parser
+from schemas.outcomes import OUTCOMES
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
@@ -35,6 +41,23 @@ def test_jobs_are_valid_by_the_schema(name: str) -> None:
 def test_schemas_and_volumes_are_valid_by_the_schema(kind: str, name: str) -> None:
     model = {"schemas": Schema, "volumes": Volume}[kind]
     assert model.from_dict(RESOURCES[kind][name]).as_dict() == RESOURCES[kind][name]
+
+
+@pytest.mark.parametrize(
+    ("lost", "stuck", "days", "counted"),
+    [(True, False, 0, 3), (False, True, 1, 3), (True, False, 9, 0), (False, False, 0, 0)],
+)
+def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: bool, days: int, counted: int) -> None:
+    declared = RESOURCES["alerts"]["loss"]
+    assert Alert.from_dict(declared).as_dict() == declared
+    seen = datetime.now(UTC) - timedelta(days=days)
+    row = {"lost": lost, "stuck": stuck, "numbers": 3, "last_seen_at": seen}
+    schema = to_arrow_schema(OUTCOMES.spark)
+    outcomes = pa.table({name: pa.array([value], schema.field(name).type) for name, value in row.items()})
+    query = re.sub(r"\S+\.outcomes", "outcomes", declared["query_text"])
+    found = duckdb.from_arrow(outcomes).query("outcomes", query)
+    assert found.columns == [declared["evaluation"]["source"]["name"]]
+    assert found.fetchall() == [(counted,)]
 
 
 def test_names_of_resources_and_tasks_exist() -> None:
