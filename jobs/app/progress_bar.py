@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+_BAR = 20
+_TAKEN = _BAR + 14
+"""Characters of a line beside the title and what the step is doing."""
+
 
 class ProgressBar:
     """Draws one bar for the steps of a command; lines that are written meanwhile stand above it.
@@ -33,7 +37,7 @@ class ProgressBar:
             return None
         columns = (
             SpinnerColumn(),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=_BAR),
             TimeElapsedColumn(),
             TextColumn("{task.description}  {task.fields[doing]}", markup=False),
         )
@@ -42,11 +46,13 @@ class ProgressBar:
 
     def begin(self, title: str, number: int, of: int) -> None:
         """Shows that step `number` of `of` begins."""
+        self._title = title
         self._progress.update(self._task, description=title, total=of, completed=number - 1, doing="")
 
     def show(self, doing: str) -> None:
-        """Shows what the step is doing."""
-        self._progress.update(self._task, doing=doing)
+        """Shows what the step is doing, without the step's name and as far as there is room."""
+        room = max(self._progress.console.width - _TAKEN - len(self._title), 0)
+        self._progress.update(self._task, doing=doing.rpartition(": ")[2][:room])
 
     def write(self, line: str) -> None:
         """Writes a line above the bar."""
