@@ -45,5 +45,5 @@ TABLES: tuple[Table, ...] = (
 
 FIRST: tuple[Table, ...] = (OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
 """The tables that an analyst needs first, in this order."""
-INTERNAL: tuple[Table, ...] = (CONNECTION_CAPTURES, CONNECTION_STATES, ENDS, SENDERS)
+INTERNAL: tuple[Table, ...] = (CONNECTION_CAPTURES, CONNECTION_STATES, SENDERS)
 """The tables that the next run needs to go on."""
