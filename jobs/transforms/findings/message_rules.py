@@ -165,12 +165,12 @@ def _refusals() -> list[MessageRule]:
 
 
 def _fates() -> Column:
-    """Says what became of the refused messages: "all were accepted later", "2 are lost, 1 was not accepted so far"."""
+    """Says what became of the refused messages: "all were accepted later", "2 are lost, 1 is still to be accepted"."""
     messages, repaired, lost = F.col("messages"), F.col("repaired"), F.col("lost")
     fates = (
         (repaired, "was accepted later", "were accepted later"),
         (lost, "was never accepted and is lost", "were never accepted and are lost"),
-        (messages - repaired - lost, "was not accepted so far", "were not accepted so far"),
+        (messages - repaired - lost, "is still to be accepted", "are still to be accepted"),
     )
 
     def said(count: Column, one: str, many: str) -> Column:
