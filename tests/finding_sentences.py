@@ -235,8 +235,8 @@ SENTENCES = {
     "some_accepted_later_and_some_not": (
         K.OUT_OF_ORDER,
         (
-            f"3 messages of sequence {NAME} arrived out of order and were refused; 2 were accepted later, 1 was not "
-            "accepted so far. The first is number 3, which needs number 2; the receiver stood at: number 1."
+            f"3 messages of sequence {NAME} arrived out of order and were refused; 2 were accepted later, 1 is still "
+            "to be accepted. The first is number 3, which needs number 2; the receiver stood at: number 1."
         ),
         ["some_accepted_later_and_some_not.0>@0", "some_accepted_later_and_some_not.0>@10"],
     ),
