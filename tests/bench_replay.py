@@ -30,7 +30,7 @@ from jobs.transforms.replay.peers import NULL_GUID, with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
-from jobs.warehouse.checkpoint import materialize
+from jobs.warehouse import checkpoint
 from schemas.wire import UNLIMITED
 
 _ROUND = 500  # messages of a scope; one is resent, two are swapped and one number expires
@@ -212,7 +212,7 @@ class Bench:
     def materialize(self, rows: DataFrame) -> DataFrame:
         """Materializes rows as the job does, and counts the operators of their plan."""
         self.counted(rows)
-        return materialize(rows)
+        return checkpoint.materialize(rows)
 
     def counted(self, rows: DataFrame) -> None:
         """Counts the operators of the plan."""
@@ -229,7 +229,7 @@ class Bench:
         for name, rows in inputs.items():
             tables[name] = self.table(name, rows)
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = materialize(with_peers(tables["streams"], tables["handshakes"]))
+        ends = self.materialize(with_peers(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
@@ -248,19 +248,20 @@ class Bench:
 
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
-            given.append(step.read_inputs(*read))
+            given.append(step.read_inputs(*read, materialize=self.materialize))
             return given[0].fingerprint_senders("")
 
         def outcomes() -> DataFrame:
-            derived.append(step.derive_outcomes(result["verdicts"]))
-            fates.append(materialize(message_fates(derived[0].rows)))
+            derived.append(step.derive_outcomes(result["verdicts"], materialize=self.materialize))
+            fates.append(self.materialize(message_fates(derived[0].rows)))
             return derived[0].rows
 
         def found() -> DataFrame:
             acks = pair_acks(tables["acks"], ends, result["verdicts"])
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            concerned = materialize(concerned_messages(verdicts, watched_sessions(ends, unread, acks), fates[0]))
+            watched = watched_sessions(ends, unread, acks)
+            concerned = self.materialize(concerned_messages(verdicts, watched, fates[0]))
             return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
 
         lines = [
@@ -271,7 +272,7 @@ class Bench:
             lambda: lines.extend(
                 [
                     write("senders", senders),
-                    write("verdicts", lambda: step.judge_messages(given[0])),
+                    write("verdicts", lambda: step.judge_messages(given[0], materialize=self.materialize)),
                     write("outcomes", outcomes),
                     write("sequences", lambda: summarize_sequences(result["verdicts"], derived[0])),
                     write(

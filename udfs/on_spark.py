@@ -1,20 +1,39 @@
-"""Runs passes and decoders on Spark: DataFrame in, DataFrame out, by `mapInArrow`."""
+"""Runs passes on Spark: DataFrame in, DataFrame out, by `mapInArrow`."""
 
-from collections.abc import Callable
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from schemas.messages import NAME_COLUMNS
 from schemas.table import Table
-from udfs.msmq.decode import DecodedBatch
-from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.passes.options import Batches, Pass
 from udfs.spark_worker import reduce_overhead
 
 _MOST_TASKS = 10_000
+
+
+class Shape(NamedTuple):
+    """Holds the schema of rows in both forms."""
+
+    spark: StructType
+    arrow: pa.Schema
+
+    @classmethod
+    def of(cls, spark: StructType) -> Self:
+        """Derives the Arrow schema."""
+        return cls(spark, to_arrow_schema(spark))
+
+
+_SHAPES: dict[str, Shape] = {}
+
+
+def shape_of(table: Table) -> Shape:
+    """Returns the schema of a table's rows."""
+    if table.name not in _SHAPES:  # hashing the table itself, for a cache, takes longer than the rest of a small night
+        _SHAPES[table.name] = Shape.of(table.spark)
+    return _SHAPES[table.name]
 
 
 def tasks(parts: int) -> int:
@@ -30,30 +49,3 @@ def map_arrow(rows: DataFrame, work: Pass, schema: StructType) -> DataFrame:
         yield from work(batches)
 
     return rows.mapInArrow(run, schema)
-
-
-def decode_packets(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """Decodes rows of `packets` into rows of one of the decoded tables; with a key, names are pseudonymized."""
-    schema = to_arrow_schema(table.spark)
-
-    def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = DecodedBatch(batch).rows(table, schema)
-        return pseudonymize_columns(found, NAME_COLUMNS, key) if key else found
-
-    return map_arrow(packets, _each(rows), table.spark)
-
-
-def explain_undecodable(packets: DataFrame) -> DataFrame:
-    """Returns the rows of `packets` that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
-    schema = StructType(
-        [*packets.schema.fields, StructField("reason", StringType()), StructField("detail", StringType())]
-    )
-    return map_arrow(packets, _each(lambda batch: DecodedBatch(batch).undecodable()), schema)
-
-
-def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            yield decoder(batch)
-
-    return run

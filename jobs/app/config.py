@@ -129,6 +129,13 @@ class Config:
         reason="A run renews it four times as often. On this machine it counts as dead as soon as its process is gone.",
     )
 
+    in_memory_bytes: int = _option(
+        16 << 20,
+        "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
+        "ingest",
+        reason="Passes then run in the driver and queries read no tables, which is several times cheaper.",
+    )
+
     names: str = _option(
         "keep",
         "labels and names of queues and senders as they are, or as HMAC-SHA-256 under a key",

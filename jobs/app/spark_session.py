@@ -25,7 +25,19 @@ _NEEDED = {
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FOR_FEW_ROWS = {
+    # Generating and compiling Java code takes longer than the queries.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # One task per stage, and all stages of a query in one job.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # A plan is printed for each query, and nobody reads it.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "1",
+}
 _WORTH_COMPILING = 64_000_000
 _LAST_LINES = 10
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -60,7 +72,7 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
     platform does not let the setting be changed, nothing happens.
     """
     few = size < _WORTH_COMPILING
-    wanted = _INTERPRETED if few else {}
+    wanted = _FOR_FEW_ROWS if few else {}
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():

@@ -1,13 +1,10 @@
 """Declares what ingest asks of an engine: to run passes, to combine their rows, to read and write the tables."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar
-
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from typing import Any, Literal, Protocol, TypeVar
 
 from schemas.table import Table
+from udfs.on_spark import Shape
 from udfs.passes.options import Pass
 
 Row = dict[str, Any]
@@ -21,28 +18,6 @@ TIMES = {
     "ingested_at": "ingested_ns",
 }
 """Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
-
-
-class Shape(NamedTuple):
-    """Holds the schema of rows in both forms."""
-
-    spark: StructType
-    arrow: pa.Schema
-
-    @classmethod
-    def of(cls, spark: StructType) -> Self:
-        """Derives the Arrow schema."""
-        return cls(spark, to_arrow_schema(spark))
-
-
-_SHAPES: dict[str, Shape] = {}
-
-
-def shape_of(table: Table) -> Shape:
-    """Returns the schema of a table's rows."""
-    if table.name not in _SHAPES:  # hashing the table itself, for a cache, takes longer than the rest of a small night
-        _SHAPES[table.name] = Shape.of(table.spark)
-    return _SHAPES[table.name]
 
 
 class Engine(Protocol[T]):

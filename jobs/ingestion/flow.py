@@ -12,7 +12,7 @@ from jobs.app.errors import JobError
 from jobs.app.logs import progress, warn
 from jobs.ingestion.captures import Place, capture_rows, find_new, find_unchanged, rank, split, unreadable_rows
 from jobs.ingestion.connections import plan_connections
-from jobs.ingestion.engine import Engine, Row, Shape, T, shape_of
+from jobs.ingestion.engine import Engine, Row, T
 from schemas import staging
 from schemas.ingest import (
     CAPTURES,
@@ -25,6 +25,7 @@ from schemas.ingest import (
 )
 from schemas.pings import PINGS
 from schemas.table import Table
+from udfs.on_spark import Shape, shape_of
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits

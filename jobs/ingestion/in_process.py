@@ -8,25 +8,42 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ingestion.engine import TIMES, Row, Shape, shape_of
+from jobs.ingestion.engine import TIMES, Row
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.table import Table
+from udfs.on_spark import Shape, shape_of
 from udfs.passes.options import Pass
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Implements `Engine` with Arrow tables; sorted rows reach a pass in batches of `batch_rows`."""
+    """Implements `Engine` with Arrow tables; sorted rows reach a pass in batches of `batch_rows`.
+
+    Tables are read with `load` and changed in memory.
+    """
 
     batch_rows: int = 10_000
+    load: Callable[[Table], pa.Table] = lambda table: shape_of(table).arrow.empty_table()
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    """Tables that were read or changed, as they are now."""
+    loaded: dict[str, int] = field(default_factory=dict)
+    """How many rows each of them had."""
+    rewritten: set[str] = field(default_factory=set)
+    """Names of the tables of which such rows were deleted or replaced."""
+
+    def added(self, table: Table) -> pa.Table | None:
+        """Returns the rows that were added to the table; None where other rows of it were deleted or replaced."""
+        return None if table.name in self.rewritten else self.read(table).slice(self.loaded[table.name])
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         rows: list[Row] = self.read(CAPTURES).select(["capture_id", "uri"]).to_pylist()
         return [row for row in rows if row["capture_id"] in ids]
 
     def read(self, table: Table) -> pa.Table:
-        return self.tables.get(table.name, shape_of(table).arrow.empty_table())
+        if table.name not in self.tables:
+            self.tables[table.name] = self.load(table)
+            self.loaded[table.name] = self.tables[table.name].num_rows
+        return self.tables[table.name]
 
     def streams_between(self, connections: pa.Table) -> pa.Table:
         streams = self.read(STREAMS)
@@ -101,15 +118,16 @@ class InProcess:
         return found
 
     def write(self, table: Table, rows: pa.Table, *, update: bool = False) -> None:
-        there, new = self.read(table), _conform(rows, table)
+        there = self.read(table)
+        new = _conform(rows, table).cast(there.schema)
         if update:
-            there = self.join(there, new, table.key, "anti")
+            self._reduce(table, self.join(there, new, table.key, "anti"))
         else:
             new = self.join(new, there, table.key, "anti")
-        self.tables[table.name] = pa.concat_tables([there, new])
+        self.tables[table.name] = pa.concat_tables([self.tables[table.name], new])
 
     def delete(self, table: Table, keys: pa.Table) -> None:
-        self.tables[table.name] = self.join(self.read(table), keys, table.key, "anti")
+        self._reduce(table, self.join(self.read(table), keys, table.key, "anti"))
 
     def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
         rows = self.read(table)
@@ -120,7 +138,12 @@ class InProcess:
             offsets = [max(first.values(), default=0)] * rows.num_rows
         pairs = zip(rows["stream_id"].to_pylist(), offsets, strict=True)
         keep = [stream not in first or offset < first[stream] for stream, offset in pairs]
-        self.tables[table.name] = rows.filter(pa.array(keep, pa.bool_()))
+        self._reduce(table, rows.filter(pa.array(keep, pa.bool_())))
+
+    def _reduce(self, table: Table, remaining: pa.Table) -> None:
+        if remaining.num_rows != self.tables[table.name].num_rows:
+            self.rewritten.add(table.name)
+        self.tables[table.name] = remaining
 
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         for work in works:

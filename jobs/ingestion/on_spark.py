@@ -11,14 +11,14 @@ from pyspark.sql.types import StructType
 
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.ingestion.engine import TIMES, Row, Shape
+from jobs.ingestion.engine import TIMES, Row
 from jobs.transforms.expressions import timestamp
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.table import Table
-from udfs.on_spark import map_arrow, tasks
+from udfs.on_spark import Shape, map_arrow, tasks
 from udfs.passes.options import Pass
 
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)

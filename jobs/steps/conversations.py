@@ -3,7 +3,6 @@
 One query finds whether there is anything to do; in most warehouses there is not.
 """
 
-from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -23,11 +22,9 @@ from jobs.transforms.replay.copies import (
     stream_copies,
     suspect_copies,
 )
-from jobs.warehouse.checkpoint import materialize
+from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
-
-Materialize = Callable[[DataFrame], DataFrame]
 
 
 def unite(
@@ -57,7 +54,7 @@ def unite(
 def name_copies(warehouse: Warehouse, tables: Conversations) -> None:
     """Writes `copy_of` of STREAMS, where it is not as `unite` found it."""
     changed = tables.renamed_copies(warehouse.read(STREAMS))
-    if changed is not None and not (changed := materialize(changed)).isEmpty():
+    if changed is not None and not (changed := warehouse.materialize(changed)).isEmpty():
         warehouse.create(STREAMS)
         warehouse.merge(STREAMS, changed, update=True)
 

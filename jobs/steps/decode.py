@@ -1,24 +1,30 @@
 """Decodes packets into messages, acks, handshakes and session_acks; packets that do not decode go to quarantine."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.app.spark_session import codegen_for_size
-from jobs.steps import reconcile
-from jobs.steps.summary import captured_bytes, decode_summary
-from jobs.transforms.decode import decode_rows, quarantine_undecodable
+from jobs.steps import in_memory, reconcile
+from jobs.steps.summary import decode_summary
+from jobs.transforms.decode import EXPLAINED, decode_rows, explain_rows, packet_types, quarantine_undecodable
 from jobs.warehouse import publish_lock
+from jobs.warehouse.local_tables import LocalTable
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, Stage
+from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
 from schemas.messages import DECODED_TABLES
 from udfs.msmq.pseudonyms import pseudonymize
+from udfs.on_spark import Shape, shape_of
+from udfs.passes.decode import decode_packets, explain_undecodable
+from udfs.passes.options import Pass
 
 SOURCES = (PACKETS,)
 TABLES = DECODED_TABLES
@@ -28,8 +34,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(PACKETS, "ingest")
-    size = captured_bytes(warehouse)
-    with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock), codegen_for_size(spark, size):
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
+        in_memory.hold_if_small(locked, config.in_memory_bytes) as held,
+    ):
         step(held, config)
         lock.end_step()
         reconcile.step(held, reconcile.DECODED)
@@ -40,9 +48,18 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     """Decodes the packets, unless that was done for these packets and options; returns whether it did."""
 
     def write() -> None:
-        packets = warehouse.read(PACKETS)
-        rows = {table: decode_rows(packets, table, config.hiding_key) for table in TABLES}
-        undecodable = quarantine_undecodable(packets, config.quarantine_raw_bytes)
+        if warehouse.local is None:
+            packets = warehouse.read(PACKETS)
+            rows = {table: decode_rows(packets, table, key) for table in TABLES}
+            explained = explain_rows(packets)
+        else:
+            run = partial(_run_in_memory, warehouse)
+            rows = {
+                table: run(packet_types(table), decode_packets(table, shape_of(table).arrow, key), shape_of(table))
+                for table in TABLES
+            }
+            explained = run([PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+        undecodable = quarantine_undecodable(explained, config.quarantine_raw_bytes)
         run_in_parallel(
             [
                 partial(warehouse.replace, QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'"),
@@ -59,3 +76,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not is_new:
         progress("decode: nothing new")
     return is_new
+
+
+def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, shape: Shape) -> DataFrame:
+    """Returns what a pass makes of the packets of these types."""
+    packets = warehouse.read_local(PACKETS)
+    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types))).combine_chunks()
+    rows = pa.Table.from_batches(work(chosen.to_batches()), shape.arrow)
+    return LocalTable.of(warehouse.spark, rows, shape.spark).rows

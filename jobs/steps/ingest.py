@@ -4,7 +4,7 @@ A capture is known by its content: one that is in the table `captures` is not re
 The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) and starts over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -17,8 +17,10 @@ from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
 from jobs.ingestion import flow
+from jobs.ingestion.engine import Engine, T
+from jobs.ingestion.in_process import InProcess
 from jobs.ingestion.on_spark import OnSpark
-from jobs.steps import reconcile
+from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
@@ -33,6 +35,7 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.pings import PINGS
+from schemas.table import Table
 from udfs.passes.options import IngestOptions
 
 _TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, PINGS, BOOKS)
@@ -41,22 +44,25 @@ _ATTEMPTS = 5
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
-    with publish_lock.hold(Warehouse.of(spark, config), config.claim_seconds) as (held, lock):
-        step(held, config)
+    files = capture_files(config.captures)
+    with (
+        publish_lock.hold(Warehouse.of(spark, config), config.claim_seconds) as (locked, lock),
+        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
+    ):
+        step(held, config, files)
         lock.end_step()
         reconcile.step(held, reconcile.INGESTED)
         return ingest_summary(held)
 
 
-def step(warehouse: Warehouse, config: Config) -> Mapping[str, Stamp]:
-    """Reads new captures, and starts over without the files that changed meanwhile.
+def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:
+    """Reads the captures that are new, and starts over without the files that changed meanwhile.
 
-    Returns the size and time of the listed files.
+    Returns the size and time of the files.
 
     Raises:
         JobError: files changed in every attempt.
     """
-    files = capture_files(config.captures)
     with codegen_for_size(warehouse.spark, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
     progress(f"ingest: {len(files)} files to look at")
@@ -79,7 +85,28 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
     Raises:
         ChangedError: files changed since they were listed.
     """
-    engine = OnSpark(warehouse)
+    if warehouse.local is None:
+        _ingest(OnSpark(warehouse), warehouse, files, options)
+        return
+    engine = InProcess(load=warehouse.read_local)
+    _ingest(engine, warehouse, files, options)
+    run_in_parallel(partial(_write, warehouse, engine, table) for table in _TABLES if table is not CAPTURES)
+    _write(warehouse, engine, CAPTURES)
+
+
+def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
+    """Writes what the engine changed of a table in memory."""
+    if table.name not in engine.tables:
+        return
+    added = engine.added(table)
+    if added is None:
+        warehouse.replace_local(table, engine.read(table))
+    else:
+        warehouse.append_local(table, engine.read(table), added)
+
+
+def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
+    """Ingests the captures that the engine's `captures` lacks."""
     with codegen_for_size(warehouse.spark, 0):
         captures = flow.find_new_captures(engine, list(files), options)
     if not captures:

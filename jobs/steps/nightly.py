@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from jobs.app import command
+from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import STARTING, Summary
 from jobs.app.config import Config
 from jobs.app.logs import step
-from jobs.app.spark_session import codegen_for_size, open_session
-from jobs.steps import decode, ingest, reconcile, replay, report, unchanged_run
-from jobs.steps.summary import captured_bytes, summary
+from jobs.app.spark_session import open_session
+from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
+from jobs.steps.summary import summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 
@@ -19,26 +20,35 @@ _STEPS = 5  # with the start of Spark
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Runs one night under the publish lock; returns its summary."""
+    files = capture_files(config.captures)
     warehouse = Warehouse.of(spark, config)
-    with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
+        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
+    ):
         with step("ingest", 2, _STEPS):
-            files = ingest.step(held, config)
-            lock.end_step()
-        with codegen_for_size(spark, captured_bytes(held)):
-            with step("decode", 3, _STEPS):
-                decode.step(held, config)
-                lock.end_step()
-            with step("replay", 4, _STEPS):
-                replay.step(held, config)
-                reconcile.step(held)
-            with step("report", 5, _STEPS):
-                found = summary(held)
-                report.step(held, config)
+            stamped = ingest.step(held, config, files)
+            _end_step(held, lock)
+        with step("decode", 3, _STEPS):
+            decode.step(held, config)
+            _end_step(held, lock)
+        with step("replay", 4, _STEPS):
+            replay.step(held, config)
+            reconcile.step(held)
+        with step("report", 5, _STEPS):
+            found = summary(held)
+            report.step(held, config)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:
-            unchanged_run.remember(held, config, files, found)
+            unchanged_run.remember(held, config, stamped, found)
     return found
+
+
+def _end_step(held: Warehouse, lock: publish_lock.PublishLock) -> None:
+    """Makes what was written so far stay when the run is killed; a small night is begun again, which is cheaper."""
+    if held.local is None:
+        lock.end_step()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ Captures are not needed: no table has rows of a capture that was not finished, a
 
 from pyspark.sql import SparkSession
 
+from jobs.app.capture_listing import capture_files
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.steps import decode, ingest, reconcile, replay
@@ -22,7 +23,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(PACKETS, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
         if config.captures:
-            ingest.step(held, config)
+            ingest.step(held, config, capture_files(config.captures))
             lock.end_step()
         derived = {"decode": decode.step(held, config)}
         lock.end_step()

@@ -14,10 +14,9 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.app.spark_session import codegen_for_size
-from jobs.steps import previous_warehouse, reconcile
+from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
-from jobs.steps.summary import captured_bytes, replay_summary
+from jobs.steps.summary import replay_summary
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
@@ -53,7 +52,7 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse import publish_lock
-from jobs.warehouse.checkpoint import materialize
+from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -81,14 +80,21 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
-    with publish_lock.hold(warehouse, config.claim_seconds) as (held, _), codegen_for_size(spark, captured_bytes(held)):
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds) as (locked, _),
+        in_memory.hold_if_small(locked, config.in_memory_bytes) as held,
+    ):
         step(held, config)
         reconcile.step(held)
         return replay_summary(held)
 
 
 def derive_outcomes(
-    verdicts: DataFrame, not_arrived: DataFrame | None = None, *, reading: Reading = Reading.CONFORMANT
+    verdicts: DataFrame,
+    not_arrived: DataFrame | None = None,
+    *,
+    reading: Reading = Reading.CONFORMANT,
+    materialize: Materialize = materialize,
 ) -> Outcomes:
     """Returns the outcomes of the messages in VERDICTS, and what they add up to.
 
@@ -117,6 +123,7 @@ def read_inputs(
     acks: DataFrame,
     *,
     scope: Scope = Scope.AUTO,
+    materialize: Materialize = materialize,
 ) -> ReplayInputs:
     """Returns the replay's inputs; `peers` should be materialized."""
     messages = select_transactional(messages)
@@ -130,7 +137,11 @@ def read_inputs(
 
 
 def judge_messages(
-    inputs: ReplayInputs, previous: DataFrame | None = None, *, reading: Reading = Reading.CONFORMANT
+    inputs: ReplayInputs,
+    previous: DataFrame | None = None,
+    *,
+    reading: Reading = Reading.CONFORMANT,
+    materialize: Materialize = materialize,
 ) -> DataFrame:
     """Returns one row of VERDICTS per transactional message that arrived at its final destination.
 
@@ -158,9 +169,9 @@ class Kept(NamedTuple):
 
     @classmethod
     def of(cls, warehouse: Warehouse, senders: DataFrame) -> Self:
-        """Returns what stays if these are the SENDERS now."""
+        """Returns what stays if these are the SENDERS now; in memory, nothing, as judging is cheaper than comparing."""
         tables = (SENDERS, VERDICTS, TRANSACTIONS)
-        left = as_left(warehouse, "replay", tables)
+        left = warehouse.local is None and as_left(warehouse, "replay", tables)
         known, verdicts, transactions = left or (warehouse.read(table).where("false") for table in tables)
         same = senders.join(known, SENDERS.names, "left_semi").select(SENDER)
         if left:
@@ -184,18 +195,22 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     def write() -> None:
         _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES)
         states, ends = previous_warehouse.tables(warehouse.spark, config)
-        once = unite(Conversations(messages, streams, stream_gaps, quarantine, acks, handshakes), captures)
-        peers = materialize(with_peers(once.streams, once.handshakes, ends))
+        keep = warehouse.materialize
+        once = unite(
+            Conversations(messages, streams, stream_gaps, quarantine, acks, handshakes), captures, materialize=keep
+        )
+        peers = keep(with_peers(once.streams, once.handshakes, ends))
         every_end = once.every_end(peers)
-        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, scope=scope)
-        not_arrived = materialize(unarrived(once.streams, warehouse.read(PACKETS)))
-        senders = materialize(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
+        read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
+        inputs = read_inputs(*read, scope=scope, materialize=keep)
+        not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
+        senders = keep(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
         kept = Kept.of(warehouse, senders)
-        judged = once.restore(judge_messages(inputs.without(kept.senders), states, reading=reading))
-        warehouse.replace(VERDICTS, judged.unionByName(kept.verdicts))
+        judged = judge_messages(inputs.without(kept.senders), states, reading=reading, materialize=keep)
+        warehouse.replace(VERDICTS, once.restore(judged).unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
-        outcomes = derive_outcomes(verdicts, not_arrived, reading=reading)
+        outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
         fates = message_fates(outcomes.rows)
         transactions = assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions)
         run_in_parallel(
@@ -218,12 +233,10 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         watched = watched_sessions(every_end, inputs.unread, paired)
-        concerned = materialize(concerned_messages(verdicts, watched, fates))
+        concerned = keep(concerned_messages(verdicts, watched, fates))
         of_captures = findings_of_captures(once, every_end, messages, captures)
-        findings = materialize(
-            collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures)
-        )
-        stories = materialize(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
+        findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures))
+        stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))
         warehouse.replace(SENDERS, senders)

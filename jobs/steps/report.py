@@ -17,12 +17,11 @@ from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
-from jobs.app.spark_session import codegen_for_size
 from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
+from jobs.steps import in_memory
 from jobs.steps.headline import headline_figures
-from jobs.steps.summary import captured_bytes
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.warehouse.store import Warehouse
@@ -58,8 +57,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    with codegen_for_size(spark, captured_bytes(warehouse)):
-        step(warehouse, config)
+    with in_memory.hold_if_small(warehouse, config.in_memory_bytes) as held:
+        step(held, config)
     return {"report": place}
 
 

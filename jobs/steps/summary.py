@@ -30,7 +30,7 @@ Counts = dict[str, dict[str, int]]
 
 def captured_bytes(warehouse: Warehouse) -> int:
     """Returns the size of all ingested captures."""
-    if not warehouse.has(CAPTURES):
+    if not warehouse.has(CAPTURES) or warehouse.is_new(CAPTURES):
         return 0
     size: int | None = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
     return size or 0

@@ -1,24 +1,43 @@
-"""Decodes packets into table rows, and quarantines those that cannot be decoded."""
+"""Chooses the packets of each decoded table, and quarantines those that cannot be decoded."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.ingest import PacketType, Stage
+from schemas.ingest import PACKETS, PacketType, Stage
 from schemas.messages import TABLE_OF
 from schemas.table import Table
-from udfs import on_spark
+from udfs.on_spark import Shape, map_arrow, shape_of
+from udfs.passes.decode import decode_packets, explain_undecodable
+
+EXPLAINED = Shape.of(
+    StructType([*PACKETS.spark, StructField("reason", StringType()), StructField("detail", StringType())])
+)
+"""Rows of PACKETS with the reason why each cannot be decoded."""
+
+
+def packet_types(table: Table) -> list[str]:
+    """Returns the values of `packets.packet_type` of the rows that are decoded into this table."""
+    return [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
 
 
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
     """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
-    types = [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
-    return on_spark.decode_packets(packets.where(F.col("packet_type").isin(types)), table, key)
+    shape = shape_of(table)
+    chosen = packets.where(F.col("packet_type").isin(packet_types(table)))
+    return map_arrow(chosen, decode_packets(table, shape.arrow, key), shape.spark)
 
 
-def quarantine_undecodable(packets: DataFrame, raw_kept: int) -> DataFrame:
-    """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
-    unknown = on_spark.explain_undecodable(packets.where(F.col("packet_type") == PacketType.UNKNOWN.value))
-    return unknown.select(
+def explain_rows(packets: DataFrame) -> DataFrame:
+    """Returns the rows of `packets` that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
+    return map_arrow(
+        packets.where(F.col("packet_type") == PacketType.UNKNOWN.value), explain_undecodable(), EXPLAINED.spark
+    )
+
+
+def quarantine_undecodable(explained: DataFrame, raw_kept: int) -> DataFrame:
+    """Returns rows of QUARANTINE; `explained` are rows of PACKETS with the reason why each cannot be decoded."""
+    return explained.select(
         F.lit(Stage.DECODE.value).alias("stage"),
         "reason",
         "detail",

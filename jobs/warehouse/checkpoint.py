@@ -1,8 +1,13 @@
 """Checkpoints DataFrames on the executors' disks, so that later queries are planned without what computed the rows."""
 
+from collections.abc import Callable
+
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
+
+Materialize = Callable[[DataFrame], DataFrame]
+"""Computes rows that several queries read: as one plan, they would be planned and computed for each reader."""
 
 _MOST_ROWS = 100_000  # of some hundred bytes each
 
@@ -18,5 +23,5 @@ def broadcast_if_small(rows: DataFrame) -> DataFrame:
 
 
 def materialize(rows: DataFrame) -> DataFrame:
-    """Checkpoints rows that several stages read: as one plan, they would be planned and computed for each reader."""
+    """Checkpoints rows that several queries read."""
     return broadcast_if_small(checkpoint(rows))

@@ -6,17 +6,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.utils import is_remote
 
-from jobs.app.errors import ConflictError
+from jobs.app.errors import ConflictError, JobError
 from jobs.app.parallel import run_in_parallel
-from jobs.warehouse import log
+from jobs.warehouse import checkpoint, log
+from jobs.warehouse.local_tables import LocalTable, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables, located
 from schemas.table import Table
+from udfs.on_spark import shape_of
 
 __all__ = ["Warehouse", "conform", "located"]
 
@@ -33,6 +36,35 @@ class Warehouse(Tables):
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     """Histories that Spark was asked for while this run holds the publish lock, so that nobody else writes."""
+    local: dict[str, LocalTable] | None = field(default=None, repr=False, compare=False)
+    """Tables that this run has read or written, if the warehouse is small enough to be held in memory."""
+
+    def read(self, table: Table, version: int | None = None) -> DataFrame:
+        """Returns the table's rows, those of the given version if there is one."""
+        if self.local is None or version is not None:
+            return Tables.read(self, table, version)
+        return self._local(table).rows
+
+    def read_local(self, table: Table) -> pa.Table:
+        """Returns the rows of a table of a warehouse that is held in memory."""
+        return self._local(table).arrow
+
+    def materialize(self, rows: DataFrame) -> DataFrame:
+        """Computes rows that several queries read."""
+        return checkpoint.materialize(rows) if self.local is None else LocalTable.collect(rows).rows
+
+    def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
+        """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
+        if self.local is None:
+            raise JobError("Only a warehouse that is held in memory takes rows from there.")
+        self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
+        if added.num_rows:
+            rows = self.spark.createDataFrame(added, table.spark)
+            self.commit(lambda: self._write(table, rows.write.mode("append")))
+
+    def replace_local(self, table: Table, whole: pa.Table) -> None:
+        """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
+        self.replace(table, self.spark.createDataFrame(whole, table.spark))
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
         """Replaces the rows that match `where`, in one commit.
@@ -41,9 +73,17 @@ class Warehouse(Tables):
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.
         """
         self.check_lock()
-        writer = conform(rows, table).write
+        rows = conform(rows, table)
+        if self.local is not None:
+            local = LocalTable.collect(rows)
+            there = None if where == "true" else self.read(table).where(f"NOT ({where})")
+            self.local[table.name] = local if there is None else LocalTable.collect(there.unionAll(local.rows))
+            if not local.arrow.num_rows and self.is_new(table):
+                return
+            rows = local.rows
+        writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
-            writer = self._append_once(writer, table)
+            writer = writer.mode("append")
         else:
             writer = writer.mode("overwrite")
             if where != "true" or table.clustered_by:  # a plain overwrite drops the clustering
@@ -56,13 +96,12 @@ class Warehouse(Tables):
             raise
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
-        """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
-
-        The commit is not made twice if its answer is lost.
-        """
+        """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has."""
         rows = conform(rows, table)
+        if self.local is not None:
+            self.local.pop(table.name, None)
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
-            self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
+            self.commit(lambda: self._write(table, rows.write.mode("append")))
             return
         rows.createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
@@ -127,6 +166,17 @@ class Warehouse(Tables):
                 return False
         return version == 0  # else older commits are no longer in the log
 
+    def _local(self, table: Table) -> LocalTable:
+        if self.local is None:
+            raise JobError("This warehouse is not held in memory.")
+        if table.name not in self.local:
+            self.local[table.name] = (
+                LocalTable.of(self.spark, shape_of(table).arrow.empty_table(), table.spark)
+                if self.is_new(table)
+                else LocalTable.collect(Tables.read(self, table).select(table.names))
+            )
+        return self.local[table.name]
+
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
         for table in tables:
@@ -137,11 +187,6 @@ class Warehouse(Tables):
         if self.catalog_schema or "://" in self.folder or is_remote():
             return None
         return self.location(table.name)
-
-    def _append_once(self, writer: DataFrameWriter, table: Table) -> DataFrameWriter:
-        """Makes the write an append that Delta skips if this run has made it already."""
-        run = "first" if self.lock is None else self.lock.run
-        return writer.mode("append").option("txnAppId", f"{run} {table.name}").option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)
@@ -176,5 +221,5 @@ def _same_key(table: Table) -> str:
 
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:
-    """Returns the rows with the table's columns in its order, each cast to its type."""
-    return rows.select([F.col(column.name).cast(column.type) for column in table])
+    """Returns the rows with the table's columns in its order, each cast to its type; nested fields are nullable."""
+    return rows.select([F.col(column.name).cast(nullable(column.type)) for column in table])

@@ -98,7 +98,7 @@ class Tables:
     def has(self, table: Table) -> bool:
         """Returns whether the table exists."""
         try:
-            return bool(self.read(table).schema)  # a Connect client asks the server only for the schema
+            return bool(Tables.read(self, table).schema)  # a Connect client asks the server only for the schema
         except AnalysisException:
             return False
 
@@ -151,7 +151,7 @@ class Tables:
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
         """Updates columns, checks, comments and clustering of a table of an older declaration."""
-        existing = {field.name: field.dataType.simpleString() for field in self.read(table).schema}
+        existing = {field.name: field.dataType.simpleString() for field in Tables.read(self, table).schema}
         new = [column for column in table if column.nullable and column.name not in existing]
         wrong = [
             f"{column.name} {column.type.simpleString()} (there: {existing.get(column.name)})"

@@ -1,0 +1,34 @@
+"""Decodes rows of `packets` into rows of the decoded tables, and explains the packets that cannot be decoded."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from schemas.messages import NAME_COLUMNS
+from schemas.table import Table
+from udfs.msmq.decode import DecodedBatch
+from udfs.msmq.pseudonyms import pseudonymize_columns
+from udfs.passes.options import Batches, Pass
+
+
+def decode_packets(table: Table, schema: pa.Schema, key: bytes | None = None) -> Pass:
+    """Returns the pass from packets to rows of a decoded table; with a key, names are pseudonymized."""
+
+    def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = DecodedBatch(batch).rows(table, schema)
+        return pseudonymize_columns(found, NAME_COLUMNS, key) if key else found
+
+    return _each(rows)
+
+
+def explain_undecodable() -> Pass:
+    """Returns the pass from packets to the undecodable ones, with `reason` (a code) and `detail` (a sentence)."""
+    return _each(lambda batch: DecodedBatch(batch).undecodable())
+
+
+def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            yield decoder(batch)
+
+    return run
