@@ -6,10 +6,10 @@ Captures are not needed: no table has rows of a capture that was not finished, a
 
 from pyspark.sql import SparkSession
 
-from jobs.app.capture_listing import capture_files
+from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.steps import decode, ingest, reconcile, replay
+from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
@@ -21,9 +21,13 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = Warehouse.of(spark, config)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
-    with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
-        if config.captures:
-            ingest.step(held, config, capture_files(config.captures))
+    files = capture_files(config.captures) if config.captures else []
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
+        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
+    ):
+        if files:
+            ingest.step(held, config, files)
             lock.end_step()
         derived = {"decode": decode.step(held, config)}
         lock.end_step()
