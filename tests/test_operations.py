@@ -255,7 +255,7 @@ def test_a_source_written_without_the_lock_fails_the_step(spark: SparkSession, t
 def test_a_commit_whose_answer_was_lost_is_made_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Warehouse(spark, str(tmp_path))
+    tables = Warehouse(spark, f"file://{tmp_path}")
     tables.create(STREAM_GAPS)
     write, answers = Warehouse._write, iter((True, False))
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.utils import is_remote
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.app.parallel import run_in_parallel
@@ -60,7 +59,7 @@ class Warehouse(Tables):
         self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
         if added.num_rows:
             rows = self.spark.createDataFrame(added, table.spark)
-            self.commit(lambda: self._write(table, rows.write.mode("append")))
+            self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
@@ -83,7 +82,7 @@ class Warehouse(Tables):
             rows = local.rows
         writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
-            writer = writer.mode("append")
+            writer = self._append_once(writer, table)
         else:
             writer = writer.mode("overwrite")
             if where != "true" or table.clustered_by:  # a plain overwrite drops the clustering
@@ -96,12 +95,15 @@ class Warehouse(Tables):
             raise
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
-        """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has."""
+        """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
+
+        The commit is not made twice if its answer is lost.
+        """
         rows = conform(rows, table)
         if self.local is not None:
             self.local.pop(table.name, None)
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
-            self.commit(lambda: self._write(table, rows.write.mode("append")))
+            self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
             return
         rows.createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
@@ -138,7 +140,7 @@ class Warehouse(Tables):
 
     def commits(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first; reads each when it is asked for if the log is local."""
-        place = self._log_place(table)
+        place = self.log_place(table)
         if place is not None:
             return log.commits(place)
         if self.lock is not None and table.name in self.histories:
@@ -150,7 +152,7 @@ class Warehouse(Tables):
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first; none where it does not exist."""
-        return self.commits(table) if self._log_place(table) is not None or self.has(table) else ()
+        return self.commits(table) if self.log_place(table) is not None or self.has(table) else ()
 
     def versions(self, tables: Sequence[Table]) -> dict[str, int]:
         """Returns a version of each table with the same rows as its newest (`rows_version`)."""
@@ -182,11 +184,16 @@ class Warehouse(Tables):
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _log_place(self, table: Table) -> str | None:
-        """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
-        if self.catalog_schema or "://" in self.folder or is_remote():
-            return None
-        return self.location(table.name)
+    def _append_once(self, writer: DataFrameWriter, table: Table) -> DataFrameWriter:
+        """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
+
+        Delta then looks for the transaction in the whole log, which takes a query.
+        """
+        writer = writer.mode("append")
+        if self.log_place(table) is not None:
+            return writer
+        run = "first" if self.lock is None else self.lock.run
+        return writer.option("txnAppId", f"{run} {table.name}").option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)

@@ -6,15 +6,18 @@ The tables lie in a folder or are registered in a catalog.
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
+from jobs.warehouse import log
 from schemas.table import Column, Table
 
 CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
@@ -95,8 +98,19 @@ class Tables:
         reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
         return reader.table(self.name(table))
 
+    def log_place(self, table: Table) -> str | None:
+        """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
+        if self.catalog_schema or "://" in self.folder or is_remote():
+            return None
+        return self.location(table.name)
+
     def has(self, table: Table) -> bool:
         """Returns whether the table exists."""
+        place = self.log_place(table)
+        if place is not None:
+            with suppress(OSError):
+                return bool(log.versions(place))
+            return False
         try:
             return bool(Tables.read(self, table).schema)  # a Connect client asks the server only for the schema
         except AnalysisException:
