@@ -171,14 +171,13 @@ class Kept(NamedTuple):
     def of(cls, warehouse: Warehouse, senders: DataFrame) -> Self:
         """Returns what stays if these are the SENDERS now; in memory, nothing, as judging is cheaper than comparing."""
         tables = (SENDERS, VERDICTS, TRANSACTIONS)
-        left = warehouse.local is None and as_left(warehouse, "replay", tables)
-        known, verdicts, transactions = left or (warehouse.read(table).where("false") for table in tables)
-        same = senders.join(known, SENDERS.names, "left_semi").select(SENDER)
-        if left:
-            same = materialize(same)
-            progress(f"replay: of {senders.count()} senders {same.count()} keep their verdicts")
-        verdicts, transactions = (rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions))
-        return cls(same, verdicts, transactions.withColumn("witness", F.array_compact("witness")))  # of no nulls
+        left = as_left(warehouse, "replay", tables) if warehouse.local is None else []
+        if not left:
+            return cls(*(warehouse.spark.createDataFrame([], table.spark) for table in tables))
+        known, verdicts, transactions = left
+        same = materialize(senders.join(known, SENDERS.names, "left_semi").select(SENDER))
+        progress(f"replay: of {senders.count()} senders {same.count()} keep their verdicts")
+        return cls(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
 
     def others(self, rows: DataFrame) -> DataFrame:
         """Returns the rows of all other senders."""
