@@ -85,6 +85,11 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
+def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
+    nightly.run(spark, config(tmp_path, BRANCHES[0]))
+    assert all_rows(tmp_path) == all_rows(first_night)
+
+
 @pytest.mark.slow
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     spark: SparkSession, warehouse: Path, branches: Path, monkeypatch: pytest.MonkeyPatch

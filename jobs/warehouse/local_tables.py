@@ -24,8 +24,8 @@ class LocalTable(NamedTuple):
     @classmethod
     def collect(cls, rows: DataFrame) -> Self:
         """Computes the rows, which have to be few."""
-        nested = [field for field in rows.schema if isinstance(field.dataType, ArrayType | StructType)]
-        rows = rows.withColumns({field.name: F.col(field.name).cast(nullable(field.dataType)) for field in nested})
+        schema = rows.schema
+        rows = rows.select([F.col(field.name).cast(nullable(field.dataType)) for field in schema])
         return cls.of(rows.sparkSession, rows.toArrow(), rows.schema)
 
 
