@@ -1,5 +1,6 @@
 """A scene: a small session made of packets, the findings it must give, and what else is expected of it."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,6 +86,7 @@ class Scene:
         if sequence is not None:
             given["sequence"] = sequence, number, previous
         self.packet("messages", self.key(on), at, build.user_message(self.sender, **given))
+        self.tables.rows["messages"][-1]["body_crc32"] = zlib.crc32(given["body"])
 
     def messages(self, *numbers: int, at: float = 0) -> None:
         """Messages that follow one another, a ms apart."""

@@ -53,7 +53,7 @@ def resent_too_soon(s: Scene) -> None:
 def one_number_for_two_bodies(s: Scene) -> None:
     s.connection()
     s.message(0, 1, 0)
-    s.message(30, 1, 0, body=bytes(11))
+    s.message(30, 1, 0, body=b"ten bytes!")
 
 
 @scene(duplicates_differ=ERROR)
