@@ -4,6 +4,7 @@ A conversation in captures of both ends of an address translation is judged once
 undone. What may only pass through a queue manager is not judged.
 """
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from replay_tables import T0, Tables, summarize
 from replayer import Fate
 from warehouses import config
 
-from jobs.simulator import simulate
+from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
 from jobs.transforms.findings.captures import captured_twice
 from jobs.warehouse.store import Warehouse
@@ -36,6 +37,27 @@ def test_captures_of_both_ends_give_the_verdicts_of_one() -> None:
 
 def test_a_clock_that_steps_back_changes_no_verdict() -> None:
     assert differences(range(SEEDS), **CLOCK_STEP) == []
+
+
+def ahead(capture: Path, seconds: int) -> None:
+    """Writes the capture again beside it, by a clock that is ahead."""
+    records = bytearray(capture.read_bytes())
+    at = 24
+    while at < len(records):
+        second, _, length, _ = struct.unpack_from("<IIII", records, at)
+        struct.pack_into("<I", records, at, second + seconds)
+        at += 16 + length
+    capture.with_name(f"{CAPTURE_PREFIX}_ahead.pcap").write_bytes(records)
+
+
+@pytest.mark.parametrize(("seconds", "twice"), [(30, False), (3_600, True)])
+def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, seconds: int, twice: bool) -> None:
+    simulate(str(tmp_path), SEED, 200, bodies=(0, 500), file_bytes=1 << 40)
+    (capture,) = tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")
+    ahead(capture, seconds)
+    night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
+    assert difference(SEED, expected(tmp_path), night, night.fates()) is None
+    assert bool(plain_copies.copies(night.raw)) is twice
 
 
 @pytest.fixture(scope="module")
