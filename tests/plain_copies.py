@@ -110,7 +110,8 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
         if copy.seq(way) is None or other.seq(way) is None:
             ahead[way] = best
     most = max(sum(map(len, one.packets.values())) for one in (copy, other))
-    return Difference(ahead, same / most) if 2 * same > most else None
+    same_numbers = all(one.seq(way) is not None for one in (copy, other) for way in (True, False))
+    return Difference(ahead, same / most) if 2 * same > most or (same_numbers and same) else None
 
 
 def copies(tables: Rows) -> dict[str, Copy]:

@@ -1,9 +1,10 @@
 """Finds connections that were captured twice, at both ends of an address translation, and shows each of them once.
 
 A connection is a copy of another where both have the same initial sequence numbers and the same EstablishConnection
-(ClientGuid and TimeStamp, [MS-MQQB] 2.2.3.1). Where one of these was not captured, the addresses must differ and the
-most packets of both must be the same at a constant difference of stream offsets. Resends on a new connection are the
-same packets too, but they go between the same addresses.
+(ClientGuid and TimeStamp, [MS-MQQB] 2.2.3.1). Where one of these was not captured, the addresses must differ and most
+packets of both must be the same at a constant difference of stream offsets; one packet suffices where the initial
+sequence numbers are known. Resends on a new connection are the same packets too, but they go between the same
+addresses.
 """
 
 from functools import reduce
@@ -116,7 +117,10 @@ def identify_packets(messages: DataFrame, acks: DataFrame, handshakes: DataFrame
 
 
 def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
-    """Returns the likest connection for each of `compared_ways` of which more than half of the packets are the same."""
+    """Returns the likest connection for each of `compared_ways` of which more than half of the packets are the same.
+
+    Where both initial sequence numbers are the same, one packet suffices.
+    """
     x = packets.select(F.col("stream_id").alias("x_stream"), F.col("stream_offset").alias("x_offset"), "packet")
     y = packets.select(F.col("stream_id").alias("y_stream"), F.col("stream_offset").alias("y_offset"), "packet")
     names = ("x_connection_id", "y_connection_id")
@@ -150,13 +154,14 @@ def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
         .agg(
             *(F.sum(F.coalesce(f"{side}_packets", F.lit(0))).alias(side) for side in ("x", "y")),
             F.sum(F.coalesce("most.packets", F.lit(0))).alias("same"),
+            (F.count("ahead") == len(_WAYS)).alias("same_numbers"),
             *(
                 F.max(F.when(F.col("way") == way, F.coalesce("ahead", "most.ahead"))).alias(f"ahead_{way}")
                 for way in _WAYS
             ),
         )
         .withColumn("share", F.col("same") / F.greatest("x", "y"))
-        .where("share > 0.5")
+        .where("share > 0.5 or (same_numbers and same > 0)")
         .groupBy(names[0])
         .agg(F.max(F.struct("share", names[1], *_AHEAD)).alias("likest"))
         .select(names[0], *(F.col(f"likest.{name}").alias(name) for name in (names[1], *_AHEAD)))
