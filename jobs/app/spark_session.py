@@ -32,6 +32,7 @@ _FOR_FEW_ROWS = {
     # One task per stage, and all stages of a query in one job.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.adaptive.enabled": "false",
     # A plan is printed for each query, and nobody reads it.

@@ -19,7 +19,7 @@ class LocalTable(NamedTuple):
         """Makes a DataFrame of the Arrow table, with the columns of the schema."""
         if not arrow.num_rows:
             arrow = arrow.schema.empty_table()  # Spark 4.1.1 fails on a nested column without a chunk
-        return cls(arrow, spark.createDataFrame(arrow, schema))
+        return cls(arrow, spark.createDataFrame(arrow, schema).coalesce(1))
 
     @classmethod
     def collect(cls, rows: DataFrame) -> Self:
