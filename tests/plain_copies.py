@@ -23,8 +23,7 @@ class Copy(NamedTuple):
 def identity(name: str, row: Row) -> tuple[Any, ...] | None:
     """What a packet has in common with its copy; None for what tells nothing."""
     if name == "handshakes":
-        named = row["client_guid"], row["server_guid"], row.get("time_stamp_ms")
-        return (name, *named) if row["handshake_type"] == "establish_connection" else None
+        return None  # the same on every connection of two queue managers
     numbers = row["tx_sequence_id"], row["tx_sequence_number"]
     if name == "acks":
         return (name, row["ack_type"], row["source_queue_manager"], *numbers, row.get("acknowledged_message_id"))
@@ -70,12 +69,13 @@ def connections(tables: Rows) -> list[Connection]:
             place[row["stream_id"]] = connection, row["from_initiator"]
     for name in ("messages", "acks", "handshakes"):
         for row in tables[name]:
-            packet = identity(name, row)
-            if packet and row["stream_id"] in place:
-                connection, way = place[row["stream_id"]]
+            if row["stream_id"] not in place:
+                continue
+            connection, way = place[row["stream_id"]]
+            if packet := identity(name, row):
                 connection.packets[way].append((row["stream_offset"], packet))
-                if name == "handshakes" and row.get("time_stamp_ms") is not None:
-                    connection.established = row["client_guid"], row["time_stamp_ms"]
+            elif row.get("time_stamp_ms") is not None:
+                connection.established = row["client_guid"], row["time_stamp_ms"]
     return list(found.values())
 
 
@@ -121,6 +121,8 @@ def copies(tables: Rows) -> dict[str, Copy]:
     for connection in found:
         for packet in {packet for way in connection.packets.values() for _, packet in way}:
             known[packet].append(connection)
+        if connection.established:
+            known[connection.established].append(connection)
     near = {(a.name, b.name): (a, b) for sharing in known.values() for a, b in permutations(sharing, 2)}
     pairs = {names: step for names, (a, b) in near.items() if (step := difference(a, b)) is not None}
     likest = {copy: max((step.share, other) for (x, other), step in pairs.items() if x == copy) for copy, _ in pairs}

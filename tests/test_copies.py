@@ -14,7 +14,7 @@ import replayer
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from replay_tables import T0, Tables, summarize
+from replay_tables import NULL, T0, Tables, summarize
 from replayer import Fate
 from warehouses import config
 
@@ -168,9 +168,9 @@ def add_legs(tables: Tables) -> None:
     """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
     for address, (elsewhere, _) in LEGS.items():
         tables.stream(f"{address}>", "10.0.1.9", address)
-        tables.message((f"{address}>", 1), T0, (1, 1, 0), source_queue_manager=f"{SOURCE} {address}")
-        tables.rows["messages"][-1]["queue_manager_address"] = B
-        tables.message((f"{address}>", 2), T0 + 1, (1, 1, 0), source_queue_manager=f"{A} {address}")
+        for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
+            tables.message((f"{address}>", at), T0 + at, (1, 1, 0), source_queue_manager=source)
+            tables.rows["messages"][-1] |= {"queue_manager_address": named, "message_id": f"{source}\\1"}
         for number, server in enumerate(elsewhere, 1):
             tables.stream(f"{address} {number}>", "10.0.1.8", address)
             tables.stream(f"{address} {number}<", address, "10.0.1.8")
@@ -187,7 +187,7 @@ def add_a_sender_on_two_legs(tables: Tables) -> None:
     for number, leg in enumerate(legs, 1):
         key = f"{leg}>", 100 * number
         tables.message(key, T0 + number * SECOND, (1, number, number - 1), source_queue_manager="two legs")
-        tables.rows["messages"][-1]["queue_manager_address"] = B
+        tables.rows["messages"][-1] |= {"queue_manager_address": B, "message_id": f"two legs\\{number}"}
 
 
 def add_captures_of_both_ends(tables: Tables) -> None:
@@ -224,7 +224,8 @@ def add_clock_step(tables: Tables) -> None:
             tables.handshake(name, "stepped", "clock")
         key = f"{name}>", 100 * number
         tables.message(key, T0 + at * SECOND, (1, number, number - 1), source_queue_manager="stepped")
-        tables.rows["messages"][-1] |= {"capture_id": "stepped", "first_frame": frame, "last_frame": frame}
+        place = {"capture_id": "stepped", "first_frame": frame, "last_frame": frame}
+        tables.rows["messages"][-1] |= place | {"message_id": f"stepped\\{number}"}
 
 
 @pytest.fixture(scope="module")

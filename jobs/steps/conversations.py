@@ -82,7 +82,7 @@ def _find_copies(
     """
     parts = [same_beginning(connections)] if alike else []
     if vague:
-        packets = identify_packets(tables.messages, tables.acks, tables.handshakes)
+        packets = identify_packets(tables.messages, tables.acks)
         ways = materialize(compared_ways(connections, packets))
         parts += [] if ways.isEmpty() else [same_packets(ways, packets)]
     if not parts:

@@ -18,9 +18,8 @@ _KEY = ("stream_id", "stream_offset")
 _PACKETS: dict[str, tuple[str, ...]] = {
     "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
     "acks": ("ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
-    "handshakes": ("handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
 }
-"""What makes two packets the same."""
+"""What makes two packets the same. EstablishConnection is the same on all connections of two queue managers."""
 _WAYS = _FORTH, _BACK = "forth", "back"
 _AHEAD = tuple(f"ahead_{way}" for way in _WAYS)
 _BEGINNING = ("seq_forth", "seq_back", "client", "booted_ms")
@@ -103,10 +102,9 @@ def same_beginning(connections: DataFrame) -> DataFrame:
     )
 
 
-def identify_packets(messages: DataFrame, acks: DataFrame, handshakes: DataFrame) -> DataFrame:
+def identify_packets(messages: DataFrame, acks: DataFrame) -> DataFrame:
     """Returns `stream_id`, `stream_offset` and `packet`, a hash that only copies and resends of a packet share."""
-    established = handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
-    tables = {"messages": messages, "acks": acks, "handshakes": established}
+    tables = {"messages": messages, "acks": acks}
     return reduce(
         DataFrame.unionByName,
         (
