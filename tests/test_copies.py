@@ -242,7 +242,7 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     verdicts, inputs = tables.replay_once(spark, tmp_path_factory.mktemp("united"), captures)
     sessions = summarize(inputs, verdicts).collect()
     judged = verdicts.orderBy("replay_order").collect()
-    (twice,) = captured_twice(inputs["every_end"]).collect()
+    twice = {row.session_id: row for row in captured_twice(inputs["every_end"]).collect()}
     return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()}
 
 
@@ -287,7 +287,8 @@ def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:
 def test_copies_are_named(united: dict[str, Any]) -> None:
     copies = {row.stream_id: row.copy_of for row in united["ends"] if row.copy_of}
     assert copies == {"near>": "far>", "near<": "far<"}
-    twice = united["twice"]
+    assert united["twice"].keys() == {f"{A}->{B}", f"{B}->{A}"}
+    twice = united["twice"][f"{A}->{B}"]
     assert (twice.severity, twice.messages, twice.witness) == ("info", 1, ["far>@0", "near>@0"])
 
 
