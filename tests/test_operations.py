@@ -24,7 +24,7 @@ from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import outdated_states
-from jobs.warehouse import publish_lock
+from jobs.warehouse import log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
@@ -88,6 +88,14 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
     nightly.run(spark, config(tmp_path, BRANCHES[0]))
     assert all_rows(tmp_path) == all_rows(first_night)
+
+
+def test_a_small_night_makes_few_commits(first_night: Path) -> None:
+    """One that creates a table and one that fills it, beside the lock's; a table without rows is not written to."""
+    commits = {table.name: len(log.versions(str(first_night / table.name))) for table in TABLES}
+    assert commits.pop("captures") == 4
+    assert commits.pop("quarantine") <= 3, "written by ingest and by decode"
+    assert max(commits.values()) <= 2
 
 
 @pytest.mark.slow
