@@ -20,7 +20,7 @@ $(BIN)/.installed: $(BIN)/.can-run
 
 run: $(BIN)/.can-run  ## install, simulate a morning on which something went wrong, and say what became of each message
 	$(BIN)/msmq-replay simulate --scenario demo --out $(OUT)/captures > /dev/null
-	$(BIN)/msmq-replay nightly --captures $(OUT)/captures --warehouse $(OUT)/warehouse
+	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
 
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
 	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='not slow'

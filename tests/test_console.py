@@ -26,6 +26,7 @@ _NIGHT: dict[str, Any] = {
     "findings": {f"kind_{number}": 9 - number for number in range(8)},
     "headline": "2 messages were lost: 2 never seen.",
     "outcomes": {"delivered": 870, "never_seen": 2},
+    "incidents": {"lost": 1},
     "lost": 2,
     "stuck": 0,
     "severities": {"error": 2, "warning": 0, "info": 4},
@@ -44,6 +45,8 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
     assert shown["verdicts"] == "800 in order, 80 duplicate"
     assert shown["findings"].startswith("2 errors, 4 notes: 9 kind 0, 8 kind 1")
     assert shown["findings"].endswith("and 2 more")
+    assert "tables" not in shown
+    assert "tables" in for_people(_NIGHT | {"report": "/elsewhere.html"})
     assert not {"books", "stuck", "lost", "decoded alone"} & shown.keys()
 
 

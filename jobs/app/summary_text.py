@@ -7,7 +7,7 @@ from jobs.app.logs import printable
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "findings", "verdicts", "messages", "captures")
+_FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
 _IN_OTHERS = {"lost", "stuck", "transactional_messages", "acks", "severities", "decoded_alone", "books", "seconds"}
 """Figures that the headline or another line holds."""
@@ -16,10 +16,12 @@ _IN_OTHERS = {"lost", "stuck", "transactional_messages", "acks", "severities", "
 def for_people(summary: Mapping[str, Any]) -> str:
     """Returns the lines: the headline, if there is one, then a line for each figure that is not 0.
 
-    The report comes last, because it is what to open next.
+    The report comes last, because it is what to open next; the tables are named only where they are elsewhere.
     """
     keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
-    keys = [key for key in keys if key not in ("headline", "report")]
+    report, tables = summary.get("report") or "", summary.get("tables")
+    shown_apart = {"headline", "report"} | ({"tables"} if tables and report.startswith(f"{tables}/") else set())
+    keys = [key for key in keys if key not in shown_apart]
     keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     lines = [printable(summary["headline"])] if "headline" in summary else []
     lines += _line_of_books(summary.get("books", {}))
@@ -29,8 +31,8 @@ def for_people(summary: Mapping[str, Any]) -> str:
             lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{text}")
     if "seconds" in summary:
         lines.append(f"{'took':<{_COLUMN}}{summary['seconds']} s")
-    if summary.get("report"):
-        lines.append(f"{'report':<{_COLUMN}}{printable(summary['report'])}")
+    if report:
+        lines.append(f"{'report':<{_COLUMN}}{printable(report)}")
     return "\n".join(lines)
 
 
