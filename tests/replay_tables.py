@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from jobs.steps.conversations import unite
@@ -27,6 +26,7 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
+from udfs.on_spark import arrow_schema
 
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
@@ -138,7 +138,7 @@ class Tables:
     def _written(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         tables = {}
         for name, (table, columns) in TABLES.items():
-            schema = to_arrow_schema(StructType([table.spark[column] for column in columns]))
+            schema = arrow_schema(StructType([table.spark[column] for column in columns]))
             arrays = [
                 pa.array([row.get(field.name) for row in self.rows[name]], pa.uint64()).cast(field.type)
                 if pa.types.is_decimal(field.type)

@@ -14,11 +14,11 @@ from databricks.bundles.alerts import Alert
 from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs import cli
 from jobs.app.command_line import command_parser
 from schemas.outcomes import OUTCOMES
+from udfs.on_spark import arrow_schema
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
@@ -52,7 +52,7 @@ def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: b
     assert Alert.from_dict(declared).as_dict() == declared
     seen = datetime.now(UTC) - timedelta(days=days)
     row = {"lost": lost, "stuck": stuck, "numbers": 3, "last_seen_at": seen}
-    schema = to_arrow_schema(OUTCOMES.spark)
+    schema = arrow_schema(OUTCOMES.spark)
     outcomes = pa.table({name: pa.array([value], schema.field(name).type) for name, value in row.items()})
     query = re.sub(r"\S+\.outcomes", "outcomes", declared["query_text"])
     found = duckdb.from_arrow(outcomes).query("outcomes", query)

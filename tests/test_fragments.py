@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import wiretap
-from pyspark.sql.pandas.types import to_arrow_schema
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from schemas import staging
@@ -19,10 +18,11 @@ from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
+from udfs.on_spark import arrow_schema
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
-SEGMENTS, FRAGMENTS = (to_arrow_schema(table.spark) for table in (staging.SEGMENTS, staging.FRAGMENTS))
+SEGMENTS, FRAGMENTS = (arrow_schema(table.spark) for table in (staging.SEGMENTS, staging.FRAGMENTS))
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
 OPTIONS = IngestOptions(quarantine_raw_bytes=10)
 Row = dict[str, Any]

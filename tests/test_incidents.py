@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
 from schemas.table import Table
+from udfs.on_spark import arrow_schema
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -178,7 +178,7 @@ def derived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         play(story)
 
     def table(table: Table) -> DataFrame:
-        schema = to_arrow_schema(table.spark)
+        schema = arrow_schema(table.spark)
         empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
         rows = [
             {f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in schema}

@@ -4,14 +4,36 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from schemas.table import Table
 from udfs.passes.options import Batches, Pass
 from udfs.spark_worker import reduce_overhead
 
 _MOST_TASKS = 10_000
+_ARROW: dict[DataType, pa.DataType] = {
+    BinaryType(): pa.binary(),
+    BooleanType(): pa.bool_(),
+    DoubleType(): pa.float64(),
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    ShortType(): pa.int16(),
+    StringType(): pa.string(),
+    TimestampType(): pa.timestamp("us", tz="UTC"),
+}
 
 
 class Shape(NamedTuple):
@@ -23,7 +45,26 @@ class Shape(NamedTuple):
     @classmethod
     def of(cls, spark: StructType) -> Self:
         """Derives the Arrow schema."""
-        return cls(spark, to_arrow_schema(spark))
+        return cls(spark, arrow_schema(spark))
+
+
+def arrow_schema(spark: StructType) -> pa.Schema:
+    """Returns the Arrow schema of rows, as `mapInArrow` exchanges them."""
+    return pa.schema(_arrow_fields(spark))
+
+
+def _arrow_fields(spark: StructType) -> list[pa.Field]:
+    return [pa.field(field.name, _arrow_type(field.dataType), nullable=field.nullable) for field in spark]
+
+
+def _arrow_type(spark: DataType) -> pa.DataType:
+    if isinstance(spark, StructType):
+        return pa.struct(_arrow_fields(spark))
+    if isinstance(spark, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(spark.elementType), nullable=spark.containsNull))
+    if isinstance(spark, DecimalType):
+        return pa.decimal128(spark.precision, spark.scale)
+    return _ARROW[spark]
 
 
 _SHAPES: dict[str, Shape] = {}

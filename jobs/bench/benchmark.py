@@ -22,7 +22,6 @@ from unittest import mock
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from jobs.app.config import Config
 from jobs.app.errors import JobError
@@ -37,7 +36,7 @@ from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED_TABLES, MESSAGES
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.reference_rows import decode_packet
-from udfs.on_spark import map_arrow
+from udfs.on_spark import arrow_schema, map_arrow
 from udfs.passes.options import Batches, Pass
 
 _APPLICATION = "msmq-replay benchmark"
@@ -253,7 +252,7 @@ def decoding(warehouse: Warehouse) -> list[str]:
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
     """Returns messages per core-second, in batches of so many rows and one by one."""
-    schema = to_arrow_schema(MESSAGES.spark)
+    schema = arrow_schema(MESSAGES.spark)
     batches = stored.combine_chunks().to_batches(rows)
     alone = [
         (row["raw"], row["trailer"], row["size"])
@@ -267,7 +266,7 @@ def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
 def decoding_in_spark(warehouse: Warehouse) -> list[str]:
     """Returns Markdown on the CPU time of a message: read, handed to Python, decoded there, and returned."""
     packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
-    count, schema = packets.count(), to_arrow_schema(MESSAGES.spark)
+    count, schema = packets.count(), arrow_schema(MESSAGES.spark)
     ways = {
         "read": packets,
         "read, handed to Python": map_arrow(packets, _ending_here(lambda batch: batch), packets.schema),
