@@ -111,6 +111,22 @@ def alternating(s: Story) -> None:
     s.finding(1, FindingKind.DUPLICATES_DIFFER, Severity.ERROR, 100)
 
 
+def cloned(s: Story) -> None:
+    """Two machines with one identity use three sequences; the one in between happens to go well."""
+    for sequence, lost in enumerate((2, 0, 1)):
+        s.sequence(sequence, sequence * 100, sequence * 100 + 50, 9)
+        s.outcome(sequence, Outcome.DISPLACED, *range(1, lost + 1), at=sequence * 100 + 10)
+    s.finding(2, FindingKind.DUPLICATES_DIFFER, Severity.ERROR, 210)
+
+
+def cloned_later(s: Story) -> None:
+    """Numbers used again long after another trouble, which was over: two causes."""
+    s.sequence(0, 0, 50, 9)
+    s.outcome(0, Outcome.DELIVERED_AFTER_REFUSAL, 4, at=10, accepted_at=_at(40))
+    s.sequence(1, 100, 150, 9)
+    s.outcome(1, Outcome.DISPLACED, 3, at=110)
+
+
 def hours_apart(s: Story) -> None:
     """Two sequences in a row, each with a trouble of its own: the first was over before the second began."""
     s.sequence(0, 0, 50, 9)
@@ -154,6 +170,11 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
     stuck: [("message_missing", "pending", "warning", 1, 1, 0, 3, 2, 0, 0, 0, 70, 100)],
     replaced: [("message_missing", "lost", "error", 2, 2, 1, 0, 0, 0, 1, 0, 20, 80)],
     alternating: [("number_reused", "lost", "error", 2, 2, 2, 0, 0, 0, 0, 0, 80, 100)],
+    cloned: [("number_reused", "lost", "error", 2, 1, 3, 0, 0, 0, 0, 0, 10, 210)],
+    cloned_later: [
+        ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 10, 40),
+        ("number_reused", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 110, 110),
+    ],
     hours_apart: [
         ("message_missing", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 20, 20),
         ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 8_000, 8_020),

@@ -174,10 +174,18 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             row
             | {
                 "sender": _short(row["source_queue_manager"]),
+                "address": _address(row),
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
     return listed
+
+
+def _address(message: Row) -> str:
+    """Returns the address that a listed message came from; an empty text where a router passed it on."""
+    if not message["witness"] or not message["session_id"].startswith(f"{message['source_queue_manager']}->"):
+        return ""
+    return str(message["witness"][0].partition(">")[0].rpartition(":")[0])
 
 
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:

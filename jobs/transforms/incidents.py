@@ -2,7 +2,8 @@
 
 An incident is what happened to one sequence of a scope. Two sequences are one incident when the earlier one was not
 over: its troubles reach into the time of the later one, or its sender gave up its last messages and the later one is in
-trouble from its first message on.
+trouble from its first message on. Sequences whose numbers were used again are one incident as well, if no other trouble
+lies between them: a cloned sender spoils one sequence after the other.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ _RANKED = (
     *(Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.EXPIRED_UNSEEN),
 )
 """The outcomes that are part of a story, the worst first."""
+_RANK_OF = {cause: place for place, cause in enumerate(Cause)}
 _CAUSES_BY_OUTCOME: Mapping[Cause, tuple[Outcome, ...]] = {
     Cause.REFUSED_FOR_CAUSE: (Outcome.REFUSED_FOR_CAUSE,),
     Cause.NUMBER_REUSED: (Outcome.DISPLACED,),
@@ -94,6 +96,7 @@ def sequence_incidents(findings: DataFrame, outcomes: DataFrame, sequences: Data
             *(F.sum(name).alias(name) for name in (*_COUNTS, "stuck", "findings")),
             F.max("undelivered").alias("undelivered"),
             F.min("cause_rank").alias("cause_rank"),
+            F.max(F.col("cause_rank") == _RANK_OF[Cause.NUMBER_REUSED]).alias("reused"),
             F.min(F.struct("rank", F.coalesce("began_at", "ended_at").alias("at"), "witness")).alias("worst"),
             F.min_by(F.struct("session_id", "destination_queue"), F.struct("began_at", "rank")).alias("place"),
         )
@@ -110,6 +113,7 @@ def sequence_incidents(findings: DataFrame, outcomes: DataFrame, sequences: Data
     reaches_in = F.col("before.ended_at") >= F.col("first_captured_at")
     from_the_first = F.coalesce(F.col("began_at") <= F.col("first_captured_at"), F.lit(True))
     goes_on = F.col("before.eventful") & (reaches_in | (F.col("before.given_up") & from_the_first))
+    reused_before = F.last("reused", ignorenulls=True).over(in_scope.rowsBetween(Window.unboundedPreceding, -1))
     story = F.sum(F.when(F.col("goes_on"), 0).otherwise(1)).over(in_scope.rowsBetween(*SO_FAR))
     first = F.min("tx_sequence_id").over(Window.partitionBy("scope_key", "story"))
     return (
@@ -122,11 +126,12 @@ def sequence_incidents(findings: DataFrame, outcomes: DataFrame, sequences: Data
             "ended_at", F.coalesce("ended_at", F.when(F.col("findings").isNotNull(), F.col("last_captured_at")))
         )
         .withColumn("before", before)
+        .withColumn("reused_again", F.col("reused") & reused_before)
         .where(F.col("findings").isNotNull())
-        .withColumn("goes_on", F.coalesce(goes_on, F.lit(False)))
+        .withColumn("goes_on", F.coalesce(goes_on | F.col("reused_again"), F.lit(False)))
         .withColumn("story", story)
         .withColumn("incident_id", F.substring(F.sha2(F.concat_ws(" ", "scope_key", first.cast("string")), 256), 1, 16))
-        .drop("before", "goes_on", "story")
+        .drop("before", "reused", "reused_again", "goes_on", "story")
     )
 
 
@@ -169,9 +174,8 @@ def _is_one_of(outcomes: tuple[Outcome, ...]) -> Column:
 
 def _cause_rank(column: str, causes: Mapping[Cause, tuple[str, ...]]) -> Column:
     """Returns the place in `Cause` of the cause that an outcome or a kind of finding shows."""
-    ranks = {cause: place for place, cause in enumerate(Cause)}
-    chosen = choose((F.col(column).isin(*map(str, shown)), F.lit(ranks[cause])) for cause, shown in causes.items())
-    return F.coalesce(chosen, F.lit(ranks[Cause.OTHER]))
+    chosen = choose((F.col(column).isin(*map(str, shown)), F.lit(_RANK_OF[cause])) for cause, shown in causes.items())
+    return F.coalesce(chosen, F.lit(_RANK_OF[Cause.OTHER]))
 
 
 def derive_incidents(stories: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
 """The gravest first."""
 LISTS: Mapping[str, tuple[Outcome, ...]] = {
     "lost": LOST,
-    "pending": (Outcome.PENDING, Outcome.AWAITED),
+    "pending": (Outcome.AWAITED, Outcome.PENDING),
     "unknown": LOSS_UNKNOWN,
     "not_read": (Outcome.NOT_READ,),
     "expired_unseen": (Outcome.EXPIRED_UNSEEN,),
@@ -73,14 +73,20 @@ def unjudged_messages(sessions: DataFrame) -> DataFrame:
 
 
 def listed_messages(outcomes: DataFrame, limit: int) -> DataFrame:
-    """Returns the `limit` worst messages of each of the LISTS: stuck ones first, then in the order of outcomes.
+    """Returns the `limit` worst messages of each of the LISTS: awaited ones, then stuck ones, then in their order.
+
+    An awaited message is what holds the others up.
 
     `list` names it, `place` is 1, 2, … within it; `first_ns` and `last_ns` stand for the times of the arrivals.
     """
     named = F.create_map(*(F.lit(word) for name, shown in LISTS.items() for one in shown for word in (one.value, name)))
     order = F.array(*(F.lit(one.value) for shown in LISTS.values() for one in shown))
     of_list = Window.partitionBy("list").orderBy(
-        *(F.desc("stuck"), F.array_position(order, F.col("outcome")), "first_seen_at"),
+        *(
+            F.desc(F.col("stuck") | (F.col("outcome") == Outcome.AWAITED.value)),
+            F.array_position(order, F.col("outcome")),
+            "first_seen_at",
+        ),
         *("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"),
     )
     return (
