@@ -21,6 +21,7 @@ from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.report_page import render
+from jobs.report_page.advice import advice
 from jobs.report_page.arrange import Row, shows, steps, witnesses
 from jobs.steps import report
 from jobs.transforms.report import points
@@ -136,6 +137,12 @@ def test_lost_messages_stand_right_under_the_figures_with_the_rows_that_prove_it
 def test_a_list_of_messages_says_what_it_leaves_out(limited: Path) -> None:
     part = text_of(limited).partition('<section id="pending"')[2].partition("</section>")[0]
     assert re.search(r"Listed are 3 of \d+\. The table <code>outcomes</code> has all\.", part)
+
+
+def test_a_list_of_messages_takes_each_outcome_in_turn_and_the_missing_one_first(limited: Path) -> None:
+    part = text_of(limited).partition('<section id="pending"')[2].partition("</section>")[0]
+    assert re.findall(r'<th scope="row">(\w+)', part) == ["awaited", "pending", "awaited"]
+    assert re.search(r"from 10000000 at 10\.\d+\.\d+\.\d+<", part)
 
 
 def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
@@ -348,6 +355,12 @@ def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
         "Refused: the receiver had accepted another message with number 4, and was at 8. "
         "Message a\\9, order 9, has this number."
     )
+
+
+@pytest.mark.parametrize(("one_address", "said"), [(True, "come from one address"), (False, "tell them apart")])
+def test_the_advice_on_numbers_used_again_depends_on_the_addresses(one_address: bool, said: str) -> None:
+    assert said in advice("number_reused", "lost", one_address=one_address)
+    assert said not in advice("message_missing", "lost", one_address=one_address)
 
 
 def test_times_keep_their_microseconds() -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -39,15 +40,23 @@ _FOR_FEW_ROWS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
 }
+_DELTA = {
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+"""The Delta Lake that was tried with each release of Spark; that of the newest is in `conf/spark-defaults.conf`."""
 _WORTH_COMPILING = 64_000_000
 _LAST_LINES = 10
+_PACKAGES = "spark.jars.packages"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 def spark_defaults() -> dict[str, str]:
-    """Returns the settings of `conf/spark-defaults.conf`."""
+    """Returns the settings of `conf/spark-defaults.conf`, with the Delta Lake that belongs to the installed Spark."""
     lines = files("conf").joinpath("spark-defaults.conf").read_text().splitlines()
-    return dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    settings = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    release = ".".join(pyspark.__version__.split(".")[:2])
+    return settings | ({_PACKAGES: _DELTA[release]} if release in _DELTA else {})
 
 
 def open_session(application: str, *, verbose: bool = False) -> SparkSession:
@@ -180,7 +189,7 @@ def _last_lines() -> tuple[str, ...]:
 
 
 def _no_delta() -> str:
-    package = spark_defaults()["spark.jars.packages"]
+    package = spark_defaults()[_PACKAGES]
     return f"Spark was started without Delta Lake: add --packages {package} to spark-submit."
 
 

@@ -10,7 +10,7 @@ _NEEDED: Mapping[Cause, str] = {
     Cause.REFUSED_FOR_CAUSE: "Mend what the FinalAck's class names, such as a missing or full queue or a right that is "
     "not granted.",
     Cause.NUMBER_REUSED: "Look for two machines with one queue manager GUID, such as a cloned or restored virtual "
-    "machine; the addresses of the rows below tell them apart. Stop one, and reinstall Message Queuing on it.",
+    "machine. Stop one, and reinstall Message Queuing on it.",
     Cause.SEQUENCE_REGRESSED: "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
     Cause.MESSAGE_MISSING: "Look for the missing message on the sender: in the outgoing queue to this receiver, and in "
     "the transactional dead-letter queue.",
@@ -22,11 +22,19 @@ _NEEDED: Mapping[Cause, str] = {
 _STILL_REFUSED = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
-def advice(cause: str, outcome: str) -> str:
-    """Returns what to do about an incident; an empty text where nothing is to be done."""
+_TWO_ADDRESSES = "The addresses of the rows below tell them apart."
+_ONE_ADDRESS = (
+    "The rows below come from one address: the sender was set back to an earlier state, or both machines are behind it."
+)
+
+
+def advice(cause: str, outcome: str, *, one_address: bool) -> str:
+    """Returns what to do about an incident, of which all witnesses have `one_address`; an empty text for nothing."""
     if outcome == IncidentOutcome.REPAIRED.value:
         return ""
     needed = _NEEDED.get(Cause(cause), "")
+    if cause == Cause.NUMBER_REUSED:
+        needed = f"{needed} {_ONE_ADDRESS if one_address else _TWO_ADDRESSES}"
     if outcome == _LOST:
         return f"{needed} {_SEND_AGAIN}".strip()
     if outcome == _WAITING and cause == Cause.MESSAGE_MISSING:

@@ -165,6 +165,14 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
     }
 
 
+def take_turns(listed: Rows, limit: int) -> Rows:
+    """Returns at most `limit` rows of each list: from `report.listed_messages`, one of each outcome in turn."""
+    chosen: dict[str, Rows] = defaultdict(list)
+    for row in listed:
+        chosen[row["list"]].append(row)
+    return [row for rows in chosen.values() for row in rows[:limit]]
+
+
 def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
     proof = witnesses(rows)
@@ -174,18 +182,21 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             row
             | {
                 "sender": _short(row["source_queue_manager"]),
-                "address": _address(row),
+                "address": _address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
     return listed
 
 
-def _address(message: Row) -> str:
-    """Returns the address that a listed message came from; an empty text where a router passed it on."""
-    if not message["witness"] or not message["session_id"].startswith(f"{message['source_queue_manager']}->"):
-        return ""
-    return str(message["witness"][0].partition(">")[0].rpartition(":")[0])
+def _is_direct(message: Row) -> bool:
+    """Tells whether a message came from its original sender, not from a router."""
+    return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
+
+
+def _address(witness: str) -> str:
+    """Returns the address that the stream of a witness comes from."""
+    return witness.partition(">")[0].rpartition(":")[0]
 
 
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
@@ -315,7 +326,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "advice": advice(row["cause"], row["outcome"]),
+            "advice": advice(row["cause"], row["outcome"], one_address=len(set(map(_address, row["witness"]))) == 1),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)

@@ -124,7 +124,7 @@
     new uPlot(
       {
         title, height, series, width: Math.max(parent.clientWidth, 280),
-        axes: axes(label, axis), legend: { show: false }, ...more,
+        axes: axes(label, axis), legend: { show: false }, padding: [null, 40, null, null], ...more,
         scales: { ...more.scales, x: { time: false, ...more.scales?.x } },
         hooks: { ...more.hooks, drawAxes: [drawBreaks(axis)] },
       },

@@ -177,6 +177,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         else None,
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"]),
     )
+    rows["listed_messages"] = arrange.take_turns(rows["listed_messages"], config.listed_messages)
     listed = [row["session_id"] for row in rows["sessions"]]
     drawn_sessions = listed[: config.drawn_sessions]
     drawn = judged.where(judged["session_id"].isin(*drawn_sessions))

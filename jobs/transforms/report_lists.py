@@ -73,26 +73,20 @@ def unjudged_messages(sessions: DataFrame) -> DataFrame:
 
 
 def listed_messages(outcomes: DataFrame, limit: int) -> DataFrame:
-    """Returns the `limit` worst messages of each of the LISTS: awaited ones, then stuck ones, then in their order.
+    """Returns the `limit` worst messages of each outcome in the LISTS, stuck ones first.
 
-    An awaited message is what holds the others up.
-
-    `list` names it, `place` is 1, 2, … within it; `first_ns` and `last_ns` stand for the times of the arrivals.
+    `list` names the list, `place` is 1, 2, … within the outcome; `first_ns` and `last_ns` are the times of arrivals.
     """
     named = F.create_map(*(F.lit(word) for name, shown in LISTS.items() for one in shown for word in (one.value, name)))
     order = F.array(*(F.lit(one.value) for shown in LISTS.values() for one in shown))
-    of_list = Window.partitionBy("list").orderBy(
-        *(
-            F.desc(F.col("stuck") | (F.col("outcome") == Outcome.AWAITED.value)),
-            F.array_position(order, F.col("outcome")),
-            "first_seen_at",
-        ),
+    of_outcome = Window.partitionBy("outcome").orderBy(
+        *(F.desc("stuck"), "first_seen_at"),
         *("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"),
     )
     return (
         outcomes.withColumn("list", named[F.col("outcome")])
         .where(F.col("list").isNotNull())
-        .withColumn("place", F.row_number().over(of_list))
+        .withColumn("place", F.row_number().over(of_outcome))
         .where(F.col("place") <= limit)
         .select(
             "*",
@@ -101,7 +95,7 @@ def listed_messages(outcomes: DataFrame, limit: int) -> DataFrame:
             nanoseconds("last_seen_at").alias("last_ns"),
         )
         .drop("first_seen_at", "last_seen_at", "accepted_at")
-        .orderBy("list", "place")
+        .orderBy("list", "place", F.array_position(order, F.col("outcome")))
     )
 
 
