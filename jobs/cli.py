@@ -64,11 +64,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return COMMANDS[name][0](rest)
 
 
-def script() -> None:
-    """Runs the command; ends the process only on failure, because a Databricks task takes any exit for one."""
-    if code := main():
-        sys.exit(code)
-
-
 if __name__ == "__main__":
     sys.exit(main())

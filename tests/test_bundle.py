@@ -15,6 +15,7 @@ from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
+import msmq_replay
 from jobs import cli
 from jobs.app.command_line import command_parser
 from schemas.outcomes import OUTCOMES
@@ -100,11 +101,11 @@ def test_variables_are_declared_and_used() -> None:
 
 def test_a_task_fails_when_its_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel task takes no notice of what its function returns."""
-    assert PROJECT["scripts"]["msmq-replay"] == "jobs.cli:script"
+    assert PROJECT["scripts"]["msmq-replay"] == "msmq_replay:script"
     for code in (0, 3):
         monkeypatch.setattr(cli, "main", lambda code=code: code)
         if code:
             with pytest.raises(SystemExit, match="3"):
-                cli.script()
+                msmq_replay.script()
         else:
-            cli.script()
+            msmq_replay.script()

@@ -1,0 +1,25 @@
+"""Starts `msmq-replay`, and says in one sentence what is missing where its packages or Spark cannot be imported."""
+
+import sys
+from importlib.util import find_spec
+
+
+def script() -> None:
+    """Runs the command; ends the process only on failure, because a Databricks task takes any exit for one."""
+    try:
+        from jobs import cli  # noqa: PLC0415 - it may not be there
+    except ImportError as error:
+        sys.exit(f"msmq-replay: {_explanation(error)}")
+    if code := cli.main():
+        sys.exit(code)
+
+
+def _explanation(error: ImportError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package == "pyspark":
+        return "Spark is not installed here: pip install 'msmq-replay[local]'. Clusters bring their own."
+    if package == "jobs" and (found := find_spec("jobs")):
+        return (
+            f"Its package jobs is hidden by {found.origin}. Install msmq-replay into a virtual environment of its own."
+        )
+    return str(error)
