@@ -1,5 +1,6 @@
-"""The Databricks bundle: valid by the published job schema, and every name in it is one of this project."""
+"""The Databricks bundle: valid by the published schemas, and every name in it is one of this project."""
 
+import json
 import re
 import tomllib
 from datetime import UTC, datetime, timedelta
@@ -7,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import genie_space
 import pyarrow as pa
 import pytest
 import yaml
 from databricks.bundles.alerts import Alert
+from databricks.bundles.dashboards import Dashboard
+from databricks.bundles.genie_spaces import GenieSpace
 from databricks.bundles.jobs import Job
 from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
@@ -19,21 +23,49 @@ import msmq_replay
 from jobs import cli
 from jobs.app.command_line import command_parser
 from schemas.outcomes import OUTCOMES
+from schemas.tables import TABLES
 from udfs.on_spark import arrow_schema
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
 RESOURCES: dict[str, dict[str, dict[str, Any]]] = BUNDLE["resources"]
 JOBS = RESOURCES["jobs"]
+TARGETS: dict[str, dict[str, Any]] = BUNDLE["targets"]
+ON_TARGETS = [(target, name) for target in TARGETS for name in JOBS]
+GENIE: dict[str, Any] = yaml.safe_load(genie_space.TARGET.read_text())["resources"]["genie_spaces"]["msmq"]
+BOARD: dict[str, Any] = json.loads((ROOT / RESOURCES["dashboards"]["night"]["file_path"]).read_text())
+DATASETS = {one["name"]: "".join(one["queryLines"]) for one in BOARD["datasets"]}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_jobs_are_valid_by_the_schema(name: str) -> None:
-    job = Job.from_dict(JOBS[name])
-    assert job.as_dict()["tasks"] == JOBS[name]["tasks"]
+def job_on(target: str, name: str) -> dict[str, Any]:
+    """A job with what its target adds: a task of the same key is one task."""
+    added = TARGETS[target]["resources"]["jobs"].get(name, {})
+    more = {task["task_key"]: task for task in added.get("tasks", [])}
+    tasks = [task | more.pop(task["task_key"], {}) for task in JOBS[name]["tasks"]]
+    assert not more
+    return {**JOBS[name], **added, "tasks": tasks}
+
+
+@pytest.mark.parametrize(("target", "name"), ON_TARGETS)
+def test_jobs_are_valid_by_the_schema(target: str, name: str) -> None:
+    declared = job_on(target, name)
+    job = Job.from_dict(declared)
+    assert job.as_dict() == declared
     with pytest.raises(ValueError, match="tusks"):
-        Job.from_dict(JOBS[name] | {"tusks": []})
+        Job.from_dict(declared | {"tusks": []})
+
+
+@pytest.mark.parametrize(("target", "name"), ON_TARGETS)
+def test_each_task_with_a_wheel_has_somewhere_to_run(target: str, name: str) -> None:
+    job = job_on(target, name)
+    environments = {one["environment_key"] for one in job.get("environments", [])}
+    clusters = {one["job_cluster_key"] for one in job.get("job_clusters", [])}
+    for task in job["tasks"]:
+        places = [task.get("environment_key"), task.get("job_cluster_key")]
+        assert (places[0] in environments) + (places[1] in clusters) == ("python_wheel_task" in task)
+        assert places.count(None) == 1 or "python_wheel_task" not in task
+        assert ("libraries" in task) == ("job_cluster_key" in task)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +93,58 @@ def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: b
     assert found.fetchall() == [(counted,)]
 
 
+@pytest.fixture(scope="module")
+def empty() -> duckdb.DuckDBPyConnection:
+    """DuckDB with every table, without rows."""
+    connection = duckdb.connect()
+    for table in TABLES:
+        connection.register(table.name, arrow_schema(table.spark).empty_table())
+    return connection
+
+
+def test_the_dashboard_is_valid_by_the_schema() -> None:
+    declared = RESOURCES["dashboards"]["night"]
+    assert Dashboard.from_dict(declared).as_dict() == declared
+    (page,) = BOARD["pages"]
+    cells = [
+        (x, y)
+        for one in page["layout"]
+        for x in range(one["position"]["x"], one["position"]["x"] + one["position"]["width"])
+        for y in range(one["position"]["y"], one["position"]["y"] + one["position"]["height"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert {x for x, _ in cells} == set(range(6))
+    names = [one["widget"]["name"] for one in page["layout"]]
+    assert len(set(names)) == len(names)
+
+
+def test_each_widget_shows_columns_of_its_query(empty: duckdb.DuckDBPyConnection) -> None:
+    columns = {name: set(empty.sql(statement).columns) for name, statement in DATASETS.items()}
+    used: dict[str, set[str]] = {name: set() for name in DATASETS}
+    for one in BOARD["pages"][0]["layout"]:
+        for asked in one["widget"].get("queries", []):
+            fields = {field["name"] for field in asked["query"]["fields"]}
+            assert {field["expression"] for field in asked["query"]["fields"]} == {f"`{name}`" for name in fields}
+            assert set(re.findall(r'"fieldName": "(\w+)"', json.dumps(one["widget"]["spec"]))) == fields
+            used[asked["query"]["datasetName"]] |= fields
+    assert used == columns
+
+
+def test_the_genie_space_knows_the_twenty_questions(empty: duckdb.DuckDBPyConnection) -> None:
+    assert genie_space.TARGET.read_text() == genie_space.text(), "run make docs"
+    assert GenieSpace.from_dict(GENIE).as_dict() == GENIE
+    space = GENIE["serialized_space"]
+    assert len(space["config"]["sample_questions"]) == 20
+    known = {one["identifier"] for one in space["data_sources"]["tables"]}
+    for example in space["instructions"]["example_question_sqls"]:
+        (statement,) = example["sql"]
+        assert set(re.findall(re.escape(genie_space.SCHEMA) + r"\.\w+", statement)) <= known
+        assert empty.sql(statement.replace(f"{genie_space.SCHEMA}.", "")).columns
+        assert not re.search(r"\b(FROM|JOIN) (?![($])", statement)
+
+
 def test_names_of_resources_and_tasks_exist() -> None:
-    text = (ROOT / "databricks.yml").read_text()
+    text = (ROOT / "databricks.yml").read_text() + genie_space.TARGET.read_text()
     for kind, name in re.findall(r"\$\{resources\.(\w+)\.(\w+)\.\w+\}", text):
         assert name in RESOURCES[kind]
     for job in JOBS.values():
@@ -78,9 +160,8 @@ def test_a_loss_is_told_apart_from_a_failure() -> None:
     assert loss["max_retries"] == 0
 
 
-@pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "environments" in job])
+@pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "parameters" in job])
 def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
-    environments = {one["environment_key"] for one in JOBS[name]["environments"]}
     parameters = {one["name"] for one in JOBS[name]["parameters"]}
     used: set[str] = set()
     for task in JOBS[name]["tasks"]:
@@ -90,12 +171,12 @@ def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
         assert command in cli.COMMANDS
         command_parser(command).parse_args(options)
         used |= set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", " ".join(options)))
-        assert task["environment_key"] in environments
     assert used == parameters
 
 
 def test_variables_are_declared_and_used() -> None:
-    used = set(re.findall(r"\$\{var\.(\w+)\}", (ROOT / "databricks.yml").read_text()))
+    text = (ROOT / "databricks.yml").read_text() + genie_space.TARGET.read_text()
+    used = set(re.findall(r"\$\{var\.(\w+)\}", text))
     assert used == set(BUNDLE["variables"])
 
 

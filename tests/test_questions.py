@@ -1,5 +1,6 @@
-"""The questions of docs/questions.md, in Spark SQL and in DuckDB over delta-rs."""
+"""The questions of docs/questions.md and the dashboard's, in Spark SQL and in DuckDB over delta-rs."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from pyspark.sql import SparkSession
 
 from schemas.tables import TABLES
 
-TEXT = Path(__file__).parents[1].joinpath("docs", "questions.md").read_text()
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "questions.md").read_text()
 QUESTIONS = re.findall(r"^## (\d+\. .+?)\n\n```sql\n(.+?)```", TEXT, re.MULTILINE | re.DOTALL)
+DASHBOARD = json.loads((ROOT / "conf" / "databricks" / "night.lvdash.json").read_text())
+DATASETS = [pytest.param("".join(one["queryLines"]), id=one["name"]) for one in DASHBOARD["datasets"]]
 NOTHING_TO_TELL = {"9", "11", "12", "16", "17"}
 """Numbers of the questions that these captures have no rows for."""
 
@@ -47,3 +51,12 @@ def test_spark_and_duckdb_agree(
     by_duckdb = connection.sql(statement).to_arrow_table().to_pylist()
     assert by_spark == by_duckdb
     assert bool(by_spark) == (question.partition(".")[0] not in NOTHING_TO_TELL)
+
+
+@pytest.mark.parametrize("statement", DATASETS)
+def test_the_dashboard_finds_something(
+    session: SparkSession, connection: duckdb.DuckDBPyConnection, statement: str
+) -> None:
+    by_spark = session.sql(statement).toArrow().to_pylist()
+    assert by_spark
+    assert len(by_spark) == len(connection.sql(statement).fetchall())
