@@ -23,6 +23,7 @@ import msmq_replay
 from jobs import cli
 from jobs.app.command_line import command_parser
 from schemas.outcomes import OUTCOMES
+from schemas.replay import SEQUENCES
 from schemas.tables import TABLES
 from udfs.on_spark import arrow_schema
 
@@ -84,11 +85,15 @@ def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: b
     declared = RESOURCES["alerts"]["loss"]
     assert Alert.from_dict(declared).as_dict() == declared
     seen = datetime.now(UTC) - timedelta(days=days)
-    row = {"lost": lost, "stuck": stuck, "numbers": 3, "last_seen_at": seen}
-    schema = arrow_schema(OUTCOMES.spark)
-    outcomes = pa.table({name: pa.array([value], schema.field(name).type) for name, value in row.items()})
-    query = re.sub(r"\S+\.outcomes", "outcomes", declared["query_text"])
-    found = duckdb.from_arrow(outcomes).query("outcomes", query)
+    connection = duckdb.connect()
+    for table, at in ((OUTCOMES, {"last_seen_at": seen}), (SEQUENCES, {"last_captured_at": seen})):
+        row = {"scope_key": "a", "tx_sequence_id": 1, "lost": lost, "stuck": stuck, "numbers": 3} | at
+        schema = arrow_schema(table.spark)
+        columns = {
+            name: pa.array([value], schema.field(name).type) for name, value in row.items() if name in schema.names
+        }
+        connection.register(table.name, pa.table(columns))
+    found = connection.sql(re.sub(r"\$\S+\.(?=outcomes|sequences)", "", declared["query_text"]))
     assert found.columns == [declared["evaluation"]["source"]["name"]]
     assert found.fetchall() == [(counted,)]
 
