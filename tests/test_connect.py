@@ -1,4 +1,4 @@
-"""The whole pipeline through a Spark Connect server: the DataFrame API and SQL are all that it uses."""
+"""The whole pipeline through a Spark Connect server that refuses what serverless Databricks refuses."""
 
 import json
 import os
@@ -11,14 +11,34 @@ from warehouses import CAPTURES, all_rows
 
 from jobs.app.command import Summary
 
+REFUSING = """
+import sys
+from pyspark.errors import AnalysisException
+from pyspark.sql.connect import conf, dataframe
+
+def refuse(*_, **__):
+    raise AnalysisException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute.")
+
+for name in ("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"):
+    setattr(dataframe.DataFrame, name, refuse)
+conf.RuntimeConf.set = refuse
+
+from jobs import cli
+sys.exit(cli.main())
+"""
+
 
 @pytest.mark.spark
-def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "in_memory", [pytest.param((), id="in memory"), pytest.param(("0",), marks=pytest.mark.slow, id="in tasks")]
+)
+def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]) -> None:
     capture = str(CAPTURES / "orders.pcapng")
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "jobs.cli", "nightly", "--json"),
+            *(sys.executable, "-c", REFUSING, "nightly", "--json"),
             *("--captures", capture, "--warehouse", str(tmp_path / "warehouse")),
+            *(text for most in in_memory for text in ("--in-memory-bytes", most)),
         ],
         env=os.environ
         | {

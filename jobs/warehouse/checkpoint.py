@@ -1,20 +1,33 @@
 """Checkpoints DataFrames on the executors' disks, so that later queries are planned without what computed the rows."""
 
+import re
 from collections.abc import Callable
 
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
+
+from jobs.warehouse.local_tables import LocalTable
 
 Materialize = Callable[[DataFrame], DataFrame]
 """Computes rows that several queries read: as one plan, they would be planned and computed for each reader."""
 
+_REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
 _MOST_ROWS = 100_000  # of some hundred bytes each
 
 
 def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
-    """Checkpoints the rows and cuts their lineage: now or, unless `eager`, when they are first read."""
-    return rows.localCheckpoint(eager, storageLevel=StorageLevel.DISK_ONLY)
+    """Checkpoints the rows and cuts their lineage: now or, unless `eager`, when they are first read.
+
+    Where the platform refuses to keep rows, as serverless Databricks does, the driver holds them.
+    """
+    try:
+        return rows.localCheckpoint(eager, storageLevel=StorageLevel.DISK_ONLY)
+    except PySparkException as refusal:
+        if not _REFUSAL.search(str(refusal)):
+            raise
+        return LocalTable.collect(rows).rows
 
 
 def broadcast_if_small(rows: DataFrame) -> DataFrame:
