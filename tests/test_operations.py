@@ -532,4 +532,6 @@ def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str)
     registered = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
     assert {table.name for table in TABLES} <= registered
     assert nightly.run(spark, night) == summary
+    maintain.run(spark, night)
+    assert spark.table(f"{schema}.message_history").count() == spark.table(f"{schema}.verdicts").count()
     assert replay.run(spark, replace(night, reading="literal")) != summary

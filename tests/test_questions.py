@@ -9,6 +9,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from jobs.warehouse.catalog import REFERENCES, has_key, history, statements
+from schemas.table import Table
 from schemas.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -60,3 +62,40 @@ def test_the_dashboard_finds_something(
     by_spark = session.sql(statement).toArrow().to_pylist()
     assert by_spark
     assert len(by_spark) == len(connection.sql(statement).fetchall())
+
+
+def name_of(table: Table) -> str:
+    """The name of a table as the sessions here know it."""
+    return table.name
+
+
+def test_the_view_has_one_row_for_each_verdict(session: SparkSession, connection: duckdb.DuckDBPyConnection) -> None:
+    query = history(name_of)
+    by_spark = {tuple(row) for row in session.sql(query).groupBy("outcome", "verdict").count().collect()}
+    assert by_spark == set(connection.sql(query).aggregate("outcome, verdict, count(*)").fetchall())
+    assert sum(arrivals for *_, arrivals in by_spark) == len(connection.table("verdicts"))
+    assert {"delivered", "displaced", "passed_by"} <= {outcome for outcome, *_ in by_spark}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=name_of)
+def test_keys_are_keys_and_references_lead_somewhere(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    key = ", ".join(table.key)
+    rows = connection.table(table.name)
+    if has_key(table):
+        assert len(rows.project(key).distinct()) == len(rows)
+    for parent in REFERENCES.get(table, ()):
+        asked = rows.project(", ".join(parent.key)).filter(" AND ".join(f"{name} IS NOT NULL" for name in parent.key))
+        there = connection.table(parent.name).project(", ".join(parent.key))
+        assert has_key(parent)
+        assert asked.distinct().except_(there).fetchall() == []
+
+
+def test_what_unity_catalog_is_told_is_in_an_order_that_it_takes() -> None:
+    told = list(statements(name_of))
+    assert len({name for name, _ in told}) == len(told)
+    keys = [re.search(r"TABLE (\w+) .* PRIMARY", statement) for _, statement in told]
+    known = [found[1] for found in keys if found]
+    for _, statement in told[len(known) :]:
+        referred = re.search(r"REFERENCES (\w+)$", statement)
+        assert referred is None or referred[1] in known
+    assert "ALTER TABLE outcomes ALTER COLUMN `label` SET TAGS ('msmq_replay' = 'names')" in dict(told).values()

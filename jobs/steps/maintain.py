@@ -7,6 +7,8 @@ capture that arrives later than that makes its connections start again: all of t
 these are gone, the late bytes go to quarantine. `connection_captures` is never pruned: without it a late capture would
 look like the first.
 
+Registered tables get the view `message_history` and, in Unity Catalog, keys and tags.
+
 The publish lock is held, so that no run writes meanwhile, and what a dead run left is rolled back first, while the
 versions that this needs still exist.
 """
@@ -18,6 +20,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.transforms.retention import outdated_states
 from jobs.warehouse import publish_lock
+from jobs.warehouse.catalog import describe
 from jobs.warehouse.checkpoint import checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, CONNECTION_STATES
@@ -39,6 +42,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
             before, after = held.optimize(table)
             removed, added = removed + before, added + after
             progress(f"maintain: {table.name}: {before} files became {after}")
+        if held.catalog_schema:
+            describe(held)
         lock.end_step()  # from here on nothing is rolled back to a version whose files VACUUM deletes
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
