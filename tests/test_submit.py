@@ -1,5 +1,6 @@
 """spark-submit with the zip, and with the wheel, where nothing is installed but the dependencies."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -11,8 +12,11 @@ from zipfile import ZipFile
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from warehouses import CAPTURES, all_rows, config
 
 from jobs.app.build_zip import write_archive
+from jobs.steps import nightly
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +89,25 @@ def test_the_wheel_goes_on_from_what_the_zip_has_ingested(ingested: Path, tmp_pa
     assert summary["transactional_messages"] == 131
     assert summary["books"]["unbalanced"] == 0
     assert DeltaTable(str(ingested / "verdicts")).to_pyarrow_dataset().count_rows() == 131
+
+
+@pytest.mark.slow
+def test_two_workers_of_a_cluster_find_the_same_as_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Captures in splits, with bodies; the second capture of the ring buffer comes a night late."""
+    archive, script = tmp_path / "msmq_replay.zip", tmp_path / "jobs" / "nightly.py"
+    write_archive(archive)
+    script.parent.mkdir()
+    script.write_bytes((ROOT / "jobs" / "nightly.py").read_bytes())
+    captures = [tmp_path / packed.stem for packed in sorted(CAPTURES.glob("branches_*.pcap.gz"))]
+    for capture in captures:
+        capture.write_bytes(gzip.decompress((CAPTURES / f"{capture.name}.gz").read_bytes()))
+    options = {"bodies": "keep", "split_bytes": 131_072, "in_memory_bytes": 0}
+    python = bare_python(tmp_path / "bare")
+    for night in (captures[::2], captures):
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        given += [f"--captures={capture}" for capture in night]
+        master = ("--master", "local-cluster[2,1,2048]", "--py-files", archive)
+        code, _ = submit(python, tmp_path, *master, script, *given, "--warehouse", tmp_path / "cluster")
+        assert code == 0
+        nightly.run(spark, config(tmp_path / "process", *night, **options))
+    assert all_rows(tmp_path / "cluster") == all_rows(tmp_path / "process")
