@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -24,9 +25,10 @@ from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import outdated_states
-from jobs.warehouse import log, publish_lock
+from jobs.warehouse import local_writer, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import Tables
 from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
@@ -70,12 +72,31 @@ class Commits:
             raise Killed
 
 
+def executions(spark: SparkSession) -> int:
+    """Counts the queries that Spark has begun, this question among them."""
+    jvm: Any = spark._jvm
+    return int(jvm.org.apache.spark.sql.execution.SQLExecution.nextExecutionId())
+
+
+class FirstNight(NamedTuple):
+    """The tables after the first of the captures, and how many queries that took."""
+
+    warehouse: Path
+    queries: int
+
+
 @pytest.fixture(scope="module")
-def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables after the first of the captures."""
+def counted_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     warehouse = tmp_path_factory.mktemp("first")
+    before = executions(spark)
     nightly.run(spark, any_config(warehouse, BRANCHES[0]))
-    return warehouse
+    return FirstNight(warehouse, executions(spark) - before - 1)
+
+
+@pytest.fixture(scope="module")
+def first_night(counted_night: FirstNight) -> Path:
+    """The tables after the first of the captures."""
+    return counted_night.warehouse
 
 
 @pytest.fixture
@@ -90,12 +111,33 @@ def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_nig
     assert all_rows(tmp_path) == all_rows(first_night)
 
 
-def test_a_small_night_makes_few_commits(first_night: Path) -> None:
+def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) -> None:
     """One that creates a table and one that fills it, beside the lock's; a table without rows is not written to."""
-    commits = {table.name: len(log.versions(str(first_night / table.name))) for table in TABLES}
+    commits = {table.name: len(log.versions(str(counted_night.warehouse / table.name))) for table in TABLES}
     assert commits.pop("captures") == 4
     assert commits.pop("quarantine") <= 3, "written by ingest and by decode"
     assert max(commits.values()) <= 2
+    assert counted_night.queries <= 100
+
+
+def test_a_small_night_killed_at_any_commit_ends_as_if_it_never_had_been(
+    spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = local_writer._commit
+    for last in (3, 35):
+        commits = count()
+
+        def killing(*arguments: Any, last: int = last, commits: Iterator[int] = commits) -> None:
+            commit(*arguments)
+            if next(commits) == last:
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(local_writer, "_commit", killing)
+            with pytest.raises(Killed):
+                nightly.run(spark, any_config(tmp_path, BRANCHES[0]))
+    nightly.run(spark, any_config(tmp_path, BRANCHES[0]))
+    assert all_rows(tmp_path) == all_rows(first_night)
 
 
 @pytest.mark.slow
@@ -396,7 +438,8 @@ def test_a_derived_table_of_an_older_declaration_is_made_anew(
 def test_a_table_that_another_run_is_making_is_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
-    """Of a table that is being made there is a folder before there is a commit."""
+    """Of a table that Spark is making there is a folder before there is a commit."""
+    monkeypatch.setattr(Tables, "log_place", lambda *_: None)  # as on an object store
     begun = tmp_path / STREAM_GAPS.name / "_delta_log" / "begun"
     begun.parent.mkdir(parents=True)
     begun.touch()

@@ -21,6 +21,7 @@ from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
 from schemas.messages import DECODED_TABLES
+from schemas.table import Table
 from udfs.msmq.pseudonyms import pseudonymize
 from udfs.on_spark import Shape, shape_of
 from udfs.passes.decode import decode_packets, explain_undecodable
@@ -50,22 +51,13 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     def write() -> None:
         if warehouse.local is None:
             packets = warehouse.read(PACKETS)
-            rows = {table: decode_rows(packets, table, key) for table in TABLES}
             explained = explain_rows(packets)
+            writes = [partial(warehouse.replace, table, decode_rows(packets, table, key)) for table in TABLES]
         else:
-            run = partial(_run_in_memory, warehouse)
-            rows = {
-                table: run(packet_types(table), decode_packets(table, shape_of(table).arrow, key), shape_of(table))
-                for table in TABLES
-            }
-            explained = run([PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+            explained = _explain_in_memory(warehouse)
+            writes = [partial(_decode_in_memory, warehouse, table, key) for table in TABLES]
         undecodable = quarantine_undecodable(explained, config.quarantine_raw_bytes)
-        run_in_parallel(
-            [
-                partial(warehouse.replace, QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'"),
-                *(partial(warehouse.replace, table, rows[table]) for table in TABLES),
-            ]
-        )
+        run_in_parallel([partial(warehouse.replace, QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'"), *writes])
         progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
@@ -78,9 +70,18 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return is_new
 
 
-def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, shape: Shape) -> DataFrame:
+def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:
+    work = decode_packets(table, shape_of(table).arrow, key)
+    warehouse.replace_local(table, _run_in_memory(warehouse, packet_types(table), work, shape_of(table)))
+
+
+def _explain_in_memory(warehouse: Warehouse) -> DataFrame:
+    rows = _run_in_memory(warehouse, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+    return LocalTable.of(warehouse.spark, rows, EXPLAINED.spark).rows
+
+
+def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, shape: Shape) -> pa.Table:
     """Returns what a pass makes of the packets of these types."""
     packets = warehouse.read_local(PACKETS)
     chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types))).combine_chunks()
-    rows = pa.Table.from_batches(work(chosen.to_batches()), shape.arrow)
-    return LocalTable.of(warehouse.spark, rows, shape.spark).rows
+    return pa.Table.from_batches(work(chosen.to_batches()), shape.arrow)

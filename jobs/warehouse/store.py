@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.app.parallel import run_in_parallel
-from jobs.warehouse import checkpoint, log
+from jobs.warehouse import checkpoint, local_writer, log
 from jobs.warehouse.local_tables import LocalTable, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables, located
@@ -57,13 +57,15 @@ class Warehouse(Tables):
         if self.local is None:
             raise JobError("Only a warehouse that is held in memory takes rows from there.")
         self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
-        if added.num_rows:
-            rows = self.spark.createDataFrame(added, table.spark)
-            self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
+        if not added.num_rows or self._write_here(table, added):
+            return
+        rows = self.spark.createDataFrame(added, table.spark)
+        self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
-        self.replace(table, self.spark.createDataFrame(whole, table.spark))
+        if not self._replace_here(table, whole):
+            self.replace(table, self.spark.createDataFrame(whole, table.spark))
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
         """Replaces the rows that match `where`, in one commit.
@@ -74,12 +76,10 @@ class Warehouse(Tables):
         self.check_lock()
         rows = conform(rows, table)
         if self.local is not None:
-            local = LocalTable.collect(rows)
-            there = None if where == "true" else self.read(table).where(f"NOT ({where})")
-            self.local[table.name] = local if there is None else LocalTable.collect(there.unionAll(local.rows))
-            if not local.arrow.num_rows and self.is_new(table):
+            new = LocalTable.collect(rows)
+            if self._replace_here(table, new.arrow, where):
                 return
-            rows = local.rows
+            rows = new.rows
         writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(writer, table)
@@ -172,10 +172,11 @@ class Warehouse(Tables):
         if self.local is None:
             raise JobError("This warehouse is not held in memory.")
         if table.name not in self.local:
+            rows = self._read_here(table)
             self.local[table.name] = (
-                LocalTable.of(self.spark, shape_of(table).arrow.empty_table(), table.spark)
-                if self.is_new(table)
-                else LocalTable.collect(Tables.read(self, table).select(table.names))
+                LocalTable.collect(Tables.read(self, table).select(table.names))
+                if rows is None
+                else LocalTable.of(self.spark, rows, table.spark)
             )
         return self.local[table.name]
 
@@ -183,6 +184,30 @@ class Warehouse(Tables):
         """Makes the next look at the tables' histories ask Spark again."""
         for table in tables:
             self.histories.pop(table.name, None)
+
+    def _replace_here(self, table: Table, new: pa.Table, where: str = "true") -> bool:
+        """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
+        if self.local is None:
+            raise JobError("This warehouse is not held in memory.")
+        before, schema = self._local(table), shape_of(table).arrow
+        kept = before.arrow.slice(0, 0) if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
+        whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
+        self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
+        if kept.num_rows == before.arrow.num_rows:
+            return not new.num_rows or self._write_here(table, new)
+        return self._write_here(table, whole, overwrite=True)
+
+    def _read_here(self, table: Table) -> pa.Table | None:
+        """Reads a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
+        place, schema = self.log_place(table), shape_of(table).arrow
+        if place is not None:
+            return local_writer.read(place, schema)
+        return schema.empty_table() if self.is_new(table) else None
+
+    def _write_here(self, table: Table, rows: pa.Table, *, overwrite: bool = False) -> bool:
+        """Writes without Spark, if the table lies in a local folder and has nothing unusual; returns whether it did."""
+        place = self.log_place(table)
+        return place is not None and local_writer.write(place, table, rows, self.check_lock, overwrite=overwrite)
 
     def _append_once(self, writer: DataFrameWriter, table: Table) -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.

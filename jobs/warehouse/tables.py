@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from jobs.app.config import Config
-from jobs.app.errors import JobError, UsageError
-from jobs.warehouse import log
+from jobs.app.errors import ConflictError, JobError, UsageError
+from jobs.warehouse import local_writer, log
 from schemas.table import Column, Table
 
 CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 POLL_S = 2.0
 """Seconds between two looks at what another run does."""
+_CREATE = "CREATE TABLE IF NOT EXISTS"
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CHECK = "delta.constraints."
 _DECLARATION = "msmq.schema"
@@ -135,33 +136,40 @@ class Tables:
             JobError: its columns have other types than this version of the program writes, or a required one is
             missing. UsageError: its place holds something else.
         """
-        verb = "CREATE TABLE IF NOT EXISTS"
+        verb = _CREATE
         if self.has(table):
-            properties = {
-                row["key"]: row["value"] for row in self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
-            }
+            properties = self._properties(table)
             if properties.get(_DECLARATION) == table.fingerprint:
                 return
             if not derived:
                 self._migrate(table, properties)
                 return
             verb = "REPLACE TABLE"
-        columns = ", ".join(_definition(column) for column in table)
         pairs = _declared(table) | {_CHECK + name: check for name, check in table.checks.items()}
-        statement = (
-            f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
-            f"COMMENT {quoted(table.comment)} TBLPROPERTIES ({_properties(pairs)})"
-        )
         for _ in range(_ATTEMPTS):
-            try:
-                self.commit(lambda: self._sql(statement))
-            except AnalysisException as error:
-                if _NOT_EMPTY not in str(error):
-                    raise
+            self._create(verb, table, pairs)
             if self.has(table):
                 return
             time.sleep(POLL_S)  # another run may be creating the table: its folder exists before its first commit
         raise UsageError(f"The table {self.name(table)} cannot be created: its folder holds something else.")
+
+    def _create(self, verb: str, table: Table, properties: Mapping[str, str]) -> None:
+        """Commits the table's declaration, unless another run does or its folder is not empty."""
+        place = self.log_place(table)
+        if place is not None and verb == _CREATE:
+            self.check_lock()
+            local_writer.create(place, table, properties)
+            return
+        columns = ", ".join(_definition(column) for column in table)
+        statement = (
+            f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
+            f"COMMENT {quoted(table.comment)} TBLPROPERTIES ({_properties(properties)})"
+        )
+        try:
+            self.commit(lambda: self._sql(statement))
+        except AnalysisException as error:
+            if _NOT_EMPTY not in str(error):
+                raise
 
     def _migrate(self, table: Table, properties: dict[str, str]) -> None:
         """Updates columns, checks, comments and clustering of a table of an older declaration."""
@@ -195,9 +203,19 @@ class Tables:
             self._sql(f"ALTER TABLE {name} {_clustering(table)}")
         self.commit(lambda: self.set_properties(table, _declared(table)))
 
+    def _properties(self, table: Table) -> dict[str, str]:
+        place = self.log_place(table)
+        found = None if place is None else local_writer.read_properties(place)
+        if found is None:
+            rows = self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+            found = {row["key"]: row["value"] for row in rows}
+        return found
+
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict."""
-        self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
+        place = self.log_place(table)
+        if place is None or not local_writer.set_properties(place, pairs):
+            self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
 
     def commit(self, work: Callable[[], Any]) -> None:
         """Makes a commit that can safely be made twice; repeats it after a conflict with another commit.
@@ -210,7 +228,8 @@ class Tables:
             try:
                 work()
             except Exception as error:  # PySpark has no class for conflicts, and its two clients have none in common
-                if not CONFLICT.search(str(error)) or attempt == _ATTEMPTS - 1:
+                is_conflict = isinstance(error, ConflictError) or CONFLICT.search(str(error))
+                if not is_conflict or attempt == _ATTEMPTS - 1:
                     raise
             else:
                 return
