@@ -52,6 +52,15 @@ def test_java_that_is_new_enough_is_taken(fake_java: FakeJava) -> None:
     spark_session._require_java()
 
 
+@pytest.mark.parametrize(
+    ("release", "delta"),
+    [("4.1.1", "io.delta:delta-spark_4.1_2.13:4.3.1"), ("4.2.1", "io.delta:delta-spark_4.2_2.13:4.4.0")],
+)
+def test_delta_lake_belongs_to_the_installed_spark(monkeypatch: pytest.MonkeyPatch, release: str, delta: str) -> None:
+    monkeypatch.setattr("pyspark.__version__", release)
+    assert spark_session.spark_defaults()["spark.jars.packages"] == delta
+
+
 @pytest.mark.parametrize("verbose", [[], ["--verbose"]])
 def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
     java = tmp_path / "bin" / "java"
