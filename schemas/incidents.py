@@ -1,4 +1,4 @@
-"""The table `incidents`: one row per story, of one sequence of a scope or of several that replaced one another."""
+"""The table `incidents`: one row per story, of one sequence of a scope or of several with one cause."""
 
 from enum import StrEnum
 
@@ -36,8 +36,7 @@ class IncidentOutcome(StrEnum):
 
 INCIDENTS = Table(
     "incidents",
-    "One row per story: what happened to one sequence of a scope, or to several that replaced one another because of "
-    "it.",
+    "One row per story: what happened to one sequence of a scope, or to several for one cause.",
     ("incident_id",),
     (
         Column(

@@ -9,9 +9,9 @@ from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
 from jobs.report_page.advice import advice
 from jobs.transforms.report import FATES
-from schemas.incidents import IncidentOutcome
+from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
-from schemas.replay import Reason, Severity, Verdict
+from schemas.replay import FindingKind, Reason, Severity, Verdict
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -27,6 +27,7 @@ _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXP
 _MS = 10**6
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
+_REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
 _SLOW_MS = 10_000  # an OrderAck is due within ten seconds, [MS-MQQB] 3.1.2.1
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 _DELIVERED = (
@@ -339,7 +340,7 @@ def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mappin
     return [
         row
         | {
-            "witnesses": proof(row["witness"]),
+            "witnesses": proof(row["witness"], displaced=not _REUSED.isdisjoint({row.get("cause"), row.get("kind")})),
             "session": sessions.get(row["session_id"]),
             "short": " → ".join(_short(name) for name in (row["session_id"] or "").split("->")),
         }
