@@ -26,7 +26,7 @@ _NIGHT: dict[str, Any] = {
     "findings": {f"kind_{number}": 9 - number for number in range(8)},
     "headline": "2 messages were lost: 2 never seen.",
     "outcomes": {"delivered": 870, "never_seen": 2},
-    "incidents": {"lost": 1},
+    "incidents": {"repaired": 3, "lost": 1},
     "lost": 2,
     "stuck": 0,
     "severities": {"error": 2, "warning": 0, "info": 4},
@@ -43,6 +43,7 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
     shown = {line[:20].strip(): line[20:].strip() for line in lines[1:]}
     assert shown["messages"] == "900, 880 of them transactional; 75 acknowledgments"
     assert shown["verdicts"] == "800 in order, 80 duplicate"
+    assert shown["incidents"] == "1 lost, 3 repaired"
     assert shown["findings"].startswith("2 errors, 4 notes: 9 kind 0, 8 kind 1")
     assert shown["findings"].endswith("and 2 more")
     assert "tables" not in shown

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobs.app.logs import printable
+from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
@@ -80,4 +81,12 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     return f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
 
 
-_LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"messages": _messages, "findings": _findings}
+def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    return _plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)
+
+
+_LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "messages": _messages,
+    "findings": _findings,
+    "incidents": _incidents,
+}
