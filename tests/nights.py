@@ -14,10 +14,13 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config, rows
@@ -26,6 +29,7 @@ from jobs.app.logs import progress
 from jobs.app.spark_session import open_session
 from jobs.simulator import simulate
 from jobs.steps import nightly
+from jobs.warehouse import local_writer
 from jobs.warehouse.store import Warehouse
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -102,13 +106,34 @@ class Stopped(BaseException):
     """A night that ends as if the machine had gone down."""
 
 
+@contextmanager
+def stopping_after(merges: int, commits: int) -> Iterator[None]:
+    """Stops a night after so many merges by Spark or, if it is held in memory, after so many commits without Spark."""
+    with ExitStack() as patches:
+        for of, name, left in ((Warehouse, "merge", merges), (local_writer, "_commit", commits)):
+            patches.enter_context(patch.object(of, name, counting_down(getattr(of, name), left)))
+        yield
+
+
+def counting_down(write: Callable[..., None], left: int) -> Callable[..., None]:
+    """Returns the function, made to stop the night after so many calls."""
+    calls = count(1)
+
+    def stopping(*arguments: Any, **options: Any) -> None:
+        write(*arguments, **options)
+        if next(calls) == left:
+            raise Stopped
+
+    return stopping
+
+
 def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
     """Whether thirty nights differ from one run over all of their captures."""
     simulate(str(folder), 7, MESSAGES, disorder=0.005, file_bytes=MESSAGES * BYTES_PER_MESSAGE // NIGHTS)
     captures = sorted(folder.glob("*.pcap"))
     progress(f"{len(captures)} captures")
     late = set(rng.sample(captures[:-3], len(captures) // 6))
-    write, warehouse, waiting = Warehouse.merge, folder / "nights", []
+    warehouse, waiting = folder / "nights", list[Path]()
     for number, capture in enumerate(captures):
         waiting.append(capture)
         tonight = [one for one in waiting if one not in late or (one is not capture and rng.random() < 1 / 3)]
@@ -120,22 +145,11 @@ def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
         if not given:
             continue
         if rng.random() < 1 / 3:
-            left = rng.randrange(1, 7)
-
-            def stopping(*arguments: object, **options: object) -> None:
-                nonlocal left
-                write(*arguments, **options)  # type: ignore[arg-type]
-                left -= 1
-                if not left:
-                    raise Stopped
-
-            Warehouse.merge = stopping  # type: ignore[method-assign]
-            try:
-                nightly.run(spark, config(warehouse, *given))
-            except Stopped:
-                progress(f"night {number}: stopped")
-            finally:
-                Warehouse.merge = write  # type: ignore[method-assign]
+            with stopping_after(rng.randrange(1, 7), rng.randrange(1, 30)):
+                try:
+                    nightly.run(spark, config(warehouse, *given))
+                except Stopped:
+                    progress(f"night {number}: stopped")
         nightly.run(spark, config(warehouse, *given))
         progress(f"night {number}: {len(tonight)} new captures, {len(waiting)} late")
     nightly.run(spark, config(folder / "once", *captures))

@@ -207,6 +207,8 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     assert tables.read(VERDICTS).toArrow().sort_by("stream_offset") == first.sort_by("stream_offset").cast(
         tables.read(VERDICTS).toArrow().schema
     )
+    operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
+    assert operations == ["RESTORE", "WRITE", "WRITE", "WRITE", "CREATE TABLE"]
     tables.optimize(VERDICTS)
     tables.vacuum(VERDICTS, 200)
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
