@@ -208,7 +208,7 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
         tables.read(VERDICTS).toArrow().schema
     )
     operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
-    assert operations == ["RESTORE", "WRITE", "WRITE", "WRITE", "CREATE TABLE"]
+    assert operations == ["RESTORE", "WRITE", "MERGE", "WRITE", "CREATE TABLE"]
     tables.optimize(VERDICTS)
     tables.vacuum(VERDICTS, 200)
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
