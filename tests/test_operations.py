@@ -195,20 +195,20 @@ def test_a_replay_that_is_killed_is_done_again(
 def test_a_full_disk_is_told_and_the_next_run_is_whole(
     spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge = Warehouse.merge
+    write = local_writer._write_file
 
-    def full(self: Warehouse, table: Any, *arguments: Any, **options: Any) -> None:
+    def full(place: str, table: Table, *arguments: Any) -> Any:
         if table is PACKETS:
             raise OSError(28, "No space left on 'device' \\ \"/\"")
-        merge(self, table, *arguments, **options)
+        return write(place, table, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Warehouse, "merge", full)
+        patch.setattr(local_writer, "_write_file", full)
         with pytest.raises(OSError, match="No space left"):
-            ingest.run(spark, config(warehouse, BRANCHES[1]))
+            ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     (run,) = status.run(spark, config(warehouse))["runs"]
     assert "did not finish (OSError: [Errno 28] No space left on 'device' \\ \"/\")" in run
-    ingest.run(spark, config(warehouse, BRANCHES[1]))
+    ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
 
@@ -373,6 +373,7 @@ def test_stamps_tell_files_that_were_written_to(tmp_path: Path) -> None:
     assert {file for file, stamp in stamps(files).items() if stamp != before[file]} == {str(tmp_path / "a")}
 
 
+@pytest.mark.slow
 def test_maintenance_changes_no_row_and_gives_no_step_work(
     spark: SparkSession, warehouse: Path, first_night: Path
 ) -> None:
@@ -429,8 +430,8 @@ def test_a_derived_table_of_an_older_declaration_is_made_anew(
 ) -> None:
     name = Warehouse(spark, str(warehouse)).name(SEQUENCES)
     spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT 'old' AS scope_key, 1 AS tx_sequence_id")
-    decode.run(spark, config(warehouse))
-    replay.run(spark, config(warehouse))
+    decode.run(spark, any_config(warehouse))
+    replay.run(spark, any_config(warehouse))
     assert rows(warehouse, "sequences") == rows(first_night, "sequences")
 
 
@@ -504,6 +505,7 @@ def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_colum
         tables.create(needed)
 
 
+@pytest.mark.slow
 def test_only_senders_of_whom_something_new_came_are_judged_again(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -545,17 +547,17 @@ def test_a_later_warehouse_goes_on_where_an_earlier_one_stood(
     spark: SparkSession, first_night: Path, branches: Path, tmp_path: Path
 ) -> None:
     """As if there were one, but for what the change of captures cut in two."""
-    nightly.run(spark, config(tmp_path, *BRANCHES[1:], continue_from=str(first_night)))
+    nightly.run(spark, any_config(tmp_path, *BRANCHES[1:], continue_from=str(first_night)))
     found, whole = fates(tmp_path), fates(branches)
     differ = [key for key in found if found[key] != whole[key]]
     assert len(differ) <= sum(stream["mid_stream"] for stream in rows(tmp_path, "streams"))
     assert {found[key][2] for key in differ} <= {"capture_gap"}
     assert stood(tmp_path) == stood(branches)
     with pytest.raises(UsageError, match="no table states"):
-        replay.run(spark, config(tmp_path, continue_from=str(tmp_path / "nowhere")))
+        replay.run(spark, any_config(tmp_path, continue_from=str(tmp_path / "nowhere")))
     with pytest.raises(UsageError, match="cannot continue itself"):
-        replay.run(spark, config(tmp_path, continue_from=f"{tmp_path}/"))
-    replay.run(spark, config(tmp_path))
+        replay.run(spark, any_config(tmp_path, continue_from=f"{tmp_path}/"))
+    replay.run(spark, any_config(tmp_path))
     anew = fates(tmp_path)
     assert any(anew[key][2] == "no_prior_state" and found[key][0] for key in found)
 
