@@ -12,7 +12,7 @@ import pytest
 import wiretap
 from pipeline import Row, index_captures
 from pyspark.sql import SparkSession
-from test_reader import damaged, frames
+from test_reader import damaged_file, frames
 from wiretap import Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
 
 from jobs.ingestion import flow
@@ -206,15 +206,7 @@ def test_each_header_broken_in_turn(tmp_path: Path) -> None:
 def test_damaged_files(style: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     content = frames(rng, 100, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
-    order = rng.choice("<>")
-    if style == "pcapng":
-        parts = [enhanced(r.data, r.time_ns // 1000, order=order) for r in content]
-        head, header = section(order=order) + interface(order=order), 28
-    else:
-        modified = style == "modified"
-        parts = [pcap_record(r, order=order, modified=modified) for r in content]
-        head, header = pcap_header(order=order, modified=modified), 24 if modified else 16
-    data = head + damaged(rng, parts, header=header)[0]
+    data, _ = damaged_file(rng, style, content)
     data = data[: len(data) - rng.choice([0, 0, rng.randrange(60)])]
     index_exactly(tmp_path / "a", data)
 

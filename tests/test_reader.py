@@ -479,12 +479,8 @@ def damaged(rng: random.Random, parts: list[bytes], *, header: int) -> tuple[byt
     return b"".join(parts), hurt
 
 
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
-def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
-    """Only damaged records are lost, and every byte is in a record or a fault."""
-    rng = random.Random(seed)
-    content = frames(rng, 60, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
+def damaged_file(rng: random.Random, style: str, content: list[Record]) -> tuple[bytes, set[int]]:
+    """Return a capture of these records with some of them damaged, and which."""
     order = rng.choice("<>")
     if style == "pcapng":
         parts = [enhanced(r.data, r.time_ns // 1000, order=order) for r in content]
@@ -494,10 +490,19 @@ def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
         parts = [pcap_record(r, order=order, modified=modified) for r in content]
         head, header = pcap_header(order=order, modified=modified), 24 if modified else 16
     data, hurt = damaged(rng, parts, header=header)
-    data = head + data
+    return head + data, hurt
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
+def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
+    """Only damaged records are lost, and every byte is in a record or a fault."""
+    rng = random.Random(seed)
+    content = frames(rng, 60, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
+    data, hurt = damaged_file(rng, style, content)
     if rng.random() < 0.3:
         data = data[: -rng.randrange(1, 60)]
-        hurt.add(len(parts) - 1)
+        hurt.add(len(content) - 1)
     records, _ = check(data, every_split=True)
     found = {r.data for r in records}
     assert [i for i, record in enumerate(content) if i not in hurt and record.data not in found] == []
