@@ -1,4 +1,5 @@
 PYTHON ?= python3
+SPARK ?= 4.1.1
 BIN := .venv/bin
 OUT := out
 
@@ -10,7 +11,7 @@ $(BIN)/.can-run: pyproject.toml
 	  { echo 'Python 3.11 or later is needed: install it, or name it with make PYTHON=…'; exit 1; }
 	$(PYTHON) -m venv .venv
 	@echo 'Installing into .venv: Spark is most of it, 450 MB …'
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[local]"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[local]" 'pyspark==$(SPARK)'
 	touch $@
 
 $(BIN)/.installed: $(BIN)/.can-run

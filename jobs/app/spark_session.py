@@ -20,8 +20,8 @@ from jobs.app.errors import JobError
 
 _OLDEST_JAVA = 17
 _NEEDED = {
-    # Spark 4.1.1 assumes that a union is partitioned like its two sides. Adaptive execution then coalesces each side by
-    # itself, and rows of one key land in two partitions.
+    # Spark 4.1.1 and 4.2.1 assume that a union is partitioned like its two sides. Adaptive execution then coalesces
+    # each side by itself, and rows of one key land in two partitions.
     "spark.sql.unionOutputPartitioning": "false",
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
