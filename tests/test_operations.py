@@ -75,7 +75,8 @@ class Commits:
 def executions(spark: SparkSession) -> int:
     """Counts the queries that Spark has begun, this question among them."""
     jvm: Any = spark._jvm
-    return int(jvm.org.apache.spark.sql.execution.SQLExecution.nextExecutionId())
+    ids = getattr(getattr(jvm.org.apache.spark.sql.execution, "SQLExecution$"), "MODULE$")
+    return int(ids.nextExecutionId())
 
 
 class FirstNight(NamedTuple):
