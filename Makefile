@@ -1,5 +1,4 @@
 PYTHON ?= python3
-SPARK ?= 4.1.1
 BIN := .venv/bin
 OUT := out
 
@@ -11,7 +10,7 @@ $(BIN)/.can-run: pyproject.toml
 	  { echo 'Python 3.11 or later is needed: install it, or name it with make PYTHON=…'; exit 1; }
 	$(PYTHON) -m venv .venv
 	@echo 'Installing into .venv: Spark is most of it, 450 MB …'
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[local]" 'pyspark==$(SPARK)'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable $(if $(SPARK),".[spark]" 'pyspark==$(SPARK)',".[local]")
 	touch $@
 
 $(BIN)/.installed: $(BIN)/.can-run
