@@ -46,13 +46,19 @@ from jobs.transforms.replay.initial_states import find_initial_states
 from jobs.transforms.replay.inputs import SENDER, ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
-from jobs.transforms.replay.timeline import STREAM, build_timeline, number_streams
-from jobs.transforms.replay.verdicts import verdict_rows, with_verdict
+from jobs.transforms.replay.timeline import build_timeline, number_streams
+from jobs.transforms.replay.verdicts import (
+    blocks_of,
+    cut_where_verdicts_differ,
+    verdict_rows,
+    with_end_of_doubt,
+    with_verdict,
+)
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse import publish_lock
-from jobs.warehouse.checkpoint import Materialize, materialize
+from jobs.warehouse.checkpoint import Materialize, broadcast_if_small, materialize
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -73,6 +79,7 @@ from schemas.replay import (
 )
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES)
+_MOST_CHAINS = 1_000_000  # to broadcast: messages are wide, and ten to twenty times as many
 TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
 
@@ -142,22 +149,29 @@ def judge_messages(
     *,
     reading: Reading = Reading.CONFORMANT,
     materialize: Materialize = materialize,
+    chained: bool = True,
 ) -> DataFrame:
     """Returns one row of VERDICTS per transactional message that arrived at its final destination.
 
-    Scopes with a row in `previous`, which are STATES, resume there.
+    Scopes with a row in `previous`, which are STATES, resume there. `chained`: the windows see chains of messages; that
+    takes a pass in Python, which few messages do not repay. The literal reading has none.
     """
     streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
-    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial, inputs.legs)
     literal = reading is Reading.LITERAL
+    chained = chained and not literal
+    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial, inputs.legs, chained=chained)
     timeline = materialize(timeline) if literal else timeline
     marked = materialize(mark_sequence_breaks(timeline))
-    judged = with_conformant_number(with_verdict(with_conformant_state(marked)))
+    states = with_conformant_state(marked)
+    judged = with_conformant_number(with_verdict(cut_where_verdicts_differ(states) if chained else states))
     if literal:
-        conformant = judged.select(*STREAM, "stream_offset", "conformant_number")
-        judged = with_verdict(with_literal_state(timeline)).join(conformant, [*STREAM, "stream_offset"])
-    return verdict_rows(with_evidence(judged, inputs.acks, streams, reading), inputs.messages, streams)
+        conformant = judged.select("scope_no", "replay_order", "conformant_number")
+        judged = with_verdict(with_literal_state(timeline)).join(conformant, ["scope_no", "replay_order"])
+    proven = with_end_of_doubt(with_evidence(judged, inputs.acks, streams, reading, chained=chained))
+    blocks = blocks_of(proven)
+    blocks = broadcast_if_small(materialize(blocks), _MOST_CHAINS) if chained else blocks
+    return verdict_rows(blocks, inputs.messages, streams)
 
 
 class Kept(NamedTuple):
@@ -205,7 +219,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
         senders = keep(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
         kept = Kept.of(warehouse, senders)
-        judged = judge_messages(inputs.without(kept.senders), states, reading=reading, materialize=keep)
+        chained = warehouse.local is None
+        new = inputs.without(kept.senders)
+        judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
         warehouse.replace(VERDICTS, once.restore(judged).unionByName(kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)

@@ -30,9 +30,9 @@ def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
         return LocalTable.collect(rows).rows
 
 
-def broadcast_if_small(rows: DataFrame) -> DataFrame:
-    """Marks at most 100,000 checkpointed rows for a broadcast join, so that the other side is not shuffled."""
-    return rows if rows.limit(_MOST_ROWS + 1).count() > _MOST_ROWS else broadcast(rows)
+def broadcast_if_small(rows: DataFrame, most: int = _MOST_ROWS) -> DataFrame:
+    """Marks at most so many checkpointed rows for a broadcast join, so that the other side is not shuffled."""
+    return rows if rows.limit(most + 1).count() > most else broadcast(rows)
 
 
 def materialize(rows: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
-"""The receiver's state before each message, by the rule of [MS-MQQB] 3.1.5.8.6.
+"""The receiver's state before each chain of messages, by the rule of [MS-MQQB] 3.1.5.8.6.
 
-A message is accepted exactly when the state S lies in `lo <= S < hi`, with `hi = (ID, number)` and
+A message, or a chain of them, is accepted exactly when the state S lies in `lo <= S < hi`, with `hi = (ID, number)` and
 `lo = (ID, previous)`, or no lower bound where previous is 0. S then becomes `hi`; it never falls. Let M be the highest
 `hi` before a message. A message with `hi > M` is a *new high*. While no new high was refused, S is M. A *sequence
 break* is a new high with `lo > M`: it is refused, and S stays below M until a *reset*, which is a new high that every
@@ -30,7 +30,7 @@ def is_above_state(number: str = "number") -> Column:
 
 
 def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
-    """Adds the state before each message if no new high was refused, and the marks of those that have another one.
+    """Adds the state before each chain if no new high was refused, and the marks of those that have another one.
 
     `sequence_break`; `after_break`: the last sequence break came after the last reset; `stretch`: that reset's order.
     """

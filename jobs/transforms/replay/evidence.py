@@ -10,8 +10,8 @@ number is covered.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, timestamp, unsigned
-from jobs.transforms.replay.timeline import STREAM
+from jobs.transforms.expressions import ALL, BEFORE, SO_FAR, unsigned
+from jobs.transforms.replay import chains
 from schemas.messages import AckType
 from schemas.replay import Evidence, Explains, Reading, Verdict
 
@@ -55,34 +55,28 @@ def with_conformant_number(judged: DataFrame) -> DataFrame:
     return judged.withColumn("conformant_number", number)
 
 
-def with_evidence(judged: DataFrame, acks: DataFrame, streams: DataFrame, reading: Reading) -> DataFrame:
-    """Adds `acknowledged_at`, `ack_latency_ms`, `evidence`, `explained_by`, and `final`, the FinalAck of the number.
+def with_evidence(
+    judged: DataFrame, acks: DataFrame, streams: DataFrame, reading: Reading, *, chained: bool = True
+) -> DataFrame:
+    """Adds `acknowledged_ns`, `covered_ns`, `evidence`, `explained_by`, and `final`, the FinalAck of the number.
 
     `confirmed`: an accepted message is acknowledged, a duplicate is covered at any time, or the first OrderAck after an
     out-of-order message names a lower number. `contradicted`: an out-of-order message is covered before the replay
     reached its number; or an accepted one is not covered by an OrderAck that came later than the timers allow. `none`:
     otherwise. A receiver of the literal reading names the last message, accepted or not, so nothing contradicts it.
 
-    `covered_at` and `covered_ns` are the time of the first OrderAck from then on that names the number or a higher one.
-    Where an OrderAck did so before the message came, only the next OrderAck counts.
+    `covered_ns` is the time of the first OrderAck from then on that names the number or a higher one. Where an OrderAck
+    did so before the message came, only the next OrderAck counts. Chains are cut until what is added holds for each of
+    their messages, but `explained_by`, which is that of the last one. Unless `chained`, each is one message.
     """
-    with_messages = streams.where("has_messages")
-    pairs = with_messages.select("receiver", "source_queue_manager", "pair_no").distinct()
-    by_falling_number = Window.partitionBy(*_PAIR).orderBy(F.desc("number"))
-    at_or_above = by_falling_number.rangeBetween(*SO_FAR)
-    same_number = by_falling_number.rangeBetween(Window.currentRow, Window.currentRow)
-    by_falling_time = Window.partitionBy(*_PAIR).orderBy(F.desc_nulls_last("captured_ns"))
-    overdue = by_falling_time.rangeBetween(Window.unboundedPreceding, -LATEST_ORDER_ACK_MS * _MS)
+    pairs = streams.where("has_messages").select("receiver", "source_queue_manager", "pair_no").distinct()
     is_order_ack = F.col("ack_type") == AckType.ORDER_ACK.value
     acknowledgments = acks.join(pairs, ["receiver", "source_queue_manager"]).select(
-        *_PAIR,
-        "number",
-        F.col("ns").alias("captured_ns"),
+        *("pair_no", "sequence", F.col("number").alias("first_number"), "number", F.array("ns").alias("times")),
         F.when(is_order_ack, F.struct("ns", "number")).alias("ack"),
         "final",
     )
-    with_pair = judged.join(with_messages.select(*STREAM, "pair_no").distinct(), STREAM)
-    reached = F.when(F.coalesce("accepted", F.col("verdict").isNotNull()), F.col("captured_ns"))
+    rows = judged.unionByName(acknowledgments, allowMissingColumns=True).repartition(*_PAIR)  # once for all windows
     queued_ns = F.when(was_queued(F.col("final.message_class")), F.col("final.captured_ns"))
     time, covered = F.col("captured_ns"), F.col("covered")
     acknowledged = F.when(covered >= time, covered).when(covered < time, F.col("following.ns"))
@@ -90,27 +84,98 @@ def with_evidence(judged: DataFrame, acks: DataFrame, streams: DataFrame, readin
     covered_later = F.when(first_ns >= time, first_ns).when(
         (first_ns < time) & (following["number"] >= F.col("number")), following["ns"]
     )
+    rows = _with_first_acks(_cut_at_acknowledged_numbers(rows) if chained else rows)
+    rows = _cut_where_times_matter(rows) if chained else rows
     return (
-        with_pair.unionByName(acknowledgments, allowMissingColumns=True)
-        .select(
-            *with_pair.columns,
-            F.min("ack.ns").over(at_or_above).alias("covered_ns"),
-            F.min(reached).over(at_or_above).alias("reached_ns"),
-            F.min("ack").over(by_falling_time.rangeBetween(*SO_FAR)).alias("following"),
-            F.min("ack").over(overdue).alias("overdue"),
-            F.lag("ack").over(by_falling_time).alias("next"),
-            F.max("final").over(same_number).alias("final"),
-        )
-        .where(F.col("verdict").isNotNull())
+        _with_next_acks(rows)
         .withColumn("covered", F.least("covered_ns", queued_ns))
         .withColumn("acknowledged_ns", acknowledged)
-        .withColumn("acknowledged_at", timestamp(F.col("acknowledged_ns")))
-        .withColumn("ack_latency_ms", (F.col("acknowledged_ns") - time) / _MS)
         .withColumn("explained_by", _explained_by())
         .withColumn("evidence", _evidence(conformant=reading is Reading.CONFORMANT))
         .withColumn("covered_ns", covered_later)
-        .withColumn("covered_at", timestamp(F.col("covered_ns")))
-        .drop("covered", "reached_ns", "following", "overdue", "next", "acknowledged_ns")
+        .drop("covered", "reached_ns", "following", "overdue", "next", "captured_ns", "ack", "last_ack_ns")
+    )
+
+
+def _cut_at_acknowledged_numbers(rows: DataFrame) -> DataFrame:
+    """Cuts chains so that an acknowledgment covers all messages of one or none, and before each refused number."""
+    near = Window.partitionBy(*_PAIR, chains.bucket_of())
+    refused, has_final = F.col("verdict") == Verdict.OUT_OF_ORDER.value, F.col("final").isNotNull()
+    acknowledged = F.col("ack").isNotNull() | has_final
+    numbers = F.concat(
+        F.collect_set(F.when(acknowledged, F.col("number"))).over(near),
+        F.collect_set(F.when(refused | has_final, F.col("number") - 1)).over(near),
+    )
+    inside = F.filter("numbers", lambda number: number.between(F.col("first_number"), F.col("number") - 1))
+    ends = F.when(F.size("offsets") > 1, F.array_union(F.array_sort(inside), chains.whole())).otherwise(chains.whole())
+    return _following(chains.cut(rows.withColumn("numbers", numbers), ends).drop("numbers"))
+
+
+def _following(parts: DataFrame) -> DataFrame:
+    """Puts the place in replay order and the state of parts of chains right: all their messages are in order."""
+    return parts.withColumns(
+        {name: F.col(name) + F.col("nth") for name in ("replay_order", "incoming_tx_sequence_number")}
+        | {"conformant_number": F.coalesce(F.when(F.col("accepted"), F.col("number")), "conformant_number")}
+    ).drop("nth")
+
+
+def _with_first_acks(rows: DataFrame) -> DataFrame:
+    """Adds when each number was first covered, and first reached by the replay, its FinalAck, and the last OrderAck."""
+    by_falling_number = Window.partitionBy(*_PAIR).orderBy(F.desc("number"))
+    at_or_above = by_falling_number.rangeBetween(*SO_FAR)
+    same_number = by_falling_number.rangeBetween(Window.currentRow, Window.currentRow)
+    moved = F.coalesce("accepted", F.col("verdict").isNotNull())
+    return rows.withColumns(
+        {
+            "covered_ns": F.min("ack.ns").over(at_or_above),
+            "reached_ns": F.min(F.when(moved, F.element_at("times", 1))).over(at_or_above),
+            "final": F.max("final").over(same_number),
+            "last_ack_ns": F.max("ack.ns").over(by_falling_number.rowsBetween(*ALL)),
+        }
+    )
+
+
+def _cut_where_times_matter(rows: DataFrame) -> DataFrame:
+    """Cuts chains whose messages were not all covered after they came and in time, and those that overlap in time.
+
+    What was never covered is as good, if no OrderAck of the sequence came later.
+    """
+    is_chain, first_ns, last_ns = F.col("verdict").isNotNull(), F.element_at("times", 1), F.element_at("times", -1)
+    by_time = Window.partitionBy(*_PAIR, is_chain).orderBy(first_ns)
+    following, before = F.lead(first_ns).over(by_time), F.max(last_ns).over(by_time.rowsBetween(*BEFORE))
+    overlaps = F.coalesce(following < last_ns, F.lit(False)) | F.coalesce(before > first_ns, F.lit(False))
+    in_time = F.col("covered_ns").between(last_ns, first_ns + LATEST_ORDER_ACK_MS * _MS - 1)
+    plain = F.coalesce(in_time, F.lit(False)) | F.coalesce(F.col("last_ack_ns") < first_ns, F.lit(True))
+    marked = rows.withColumn("overlaps", overlaps)
+    ends = F.when(F.col("overlaps") | ~plain, chains.each_message()).otherwise(chains.whole())
+    return _following(chains.cut(marked, ends).drop("overlaps"))
+
+
+def _with_next_acks(rows: DataFrame) -> DataFrame:
+    """Returns the chains, with the OrderAcks that follow each: the first one, the first overdue one, and `next`.
+
+    `next` is the OrderAck that comes before any other row. So a chain has a row at its first time as well.
+    """
+    by_falling_time = Window.partitionBy(*_PAIR).orderBy(F.desc_nulls_last("captured_ns"))
+    in_turn = Window.partitionBy(*_PAIR).orderBy(
+        F.desc_nulls_last("captured_ns"), F.desc("event.number"), F.col("ack").isNull(), "event.opens"
+    )
+    overdue = by_falling_time.rangeBetween(Window.unboundedPreceding, -LATEST_ORDER_ACK_MS * _MS)
+
+    def event(at: int, number: str, *, opens: bool) -> Column:
+        ns = F.element_at("times", at)
+        return F.struct(ns.alias("ns"), F.col(number).alias("number"), F.lit(opens).alias("opens"))
+
+    last = event(-1, "number", opens=False)
+    events = F.when(F.size("offsets") > 1, F.array(event(1, "first_number", opens=True), last)).otherwise(F.array(last))
+    return (
+        rows.withColumn("event", F.explode(events))
+        .withColumn("captured_ns", F.col("event.ns"))
+        .withColumn("next", F.lag("ack").over(in_turn))
+        .withColumn("following", F.min("ack").over(by_falling_time.rangeBetween(*SO_FAR)))
+        .withColumn("overdue", F.min("ack").over(overdue))
+        .where(F.col("verdict").isNotNull() & ~F.col("event.opens"))
+        .drop("event")
     )
 
 

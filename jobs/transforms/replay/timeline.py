@@ -1,4 +1,4 @@
-"""The timeline of each scope: its initial state and its messages in replay order, and how much is unread before each.
+"""The timeline of each scope: its initial state and its chains of messages in replay order, and what is unread before.
 
 Scopes, their streams and pairs of queue managers go by numbers, as windows over text cost several times as much.
 """
@@ -6,7 +6,8 @@ Scopes, their streams and pairs of queue managers go by numbers, as windows over
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, SO_FAR, signed
+from jobs.transforms.expressions import BEFORE, SO_FAR
+from jobs.transforms.replay import chains
 from jobs.transforms.replay.scopes import FLOW_KEY
 from schemas.replay import Scope
 
@@ -50,9 +51,13 @@ def _scope_no() -> Column:
 
 
 def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
-    """Returns messages at their final destination with `scope_no`, `stream_no`, `first_ns` and `mid_stream`."""
+    """Returns messages at their final destination with `scope_no`, `stream_no`, `pair_no`, and facts of their stream.
+
+    Those are `first_ns`, `mid_stream`, `session_id` and `scope_key`.
+    """
     key = [F.col(name).alias(f"flow_{name}") for name in FLOW_KEY]
-    flows = streams.where("has_messages").select(*STREAM, "first_ns", "mid_stream", *key)
+    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key")
+    flows = streams.where("has_messages").select(*STREAM, *facts, *key)
     return messages.join(flows, [F.col(name).eqNullSafe(F.col(f"flow_{name}")) for name in FLOW_KEY])
 
 
@@ -62,33 +67,41 @@ def in_scope() -> WindowSpec:
 
 
 def build_timeline(
-    messages: DataFrame, unread: DataFrame, streams: DataFrame, initial: DataFrame, legs: DataFrame | None = None
+    messages: DataFrame,
+    unread: DataFrame,
+    streams: DataFrame,
+    initial: DataFrame,
+    legs: DataFrame | None = None,
+    *,
+    chained: bool = True,
 ) -> DataFrame:
-    """Returns initial states (`replay_order` 0) and messages (1, 2, …), and the unread ranges so far, `missing`.
+    """Returns initial states and chains of messages, in replay order, and the unread ranges so far, `missing`.
 
-    Order on a stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message
-    on its stream. Unread ranges count from the next message of their stream on. A stream that was captured from
-    mid-stream counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that
-    may have reached the scope's receiver.
+    `replay_order` is that of the chain's first message, 1 for the scope's first; 0 for the initial state. Order on a
+    stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message on its
+    stream. Unread ranges count from the next message of their stream on. A stream that was captured from mid-stream
+    counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that may have
+    reached the scope's receiver. Unless `chained`, each message is a chain of its own.
     """
     on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
     is_message = F.col("previous").isNotNull()
     counted = F.max(F.when(is_message, F.col("missing_here"))).over(on_stream.rowsBetween(*BEFORE))
     first = F.count_if(is_message).over(on_stream.rowsBetween(*BEFORE)) == 0
-    rows = _message_rows(messages, streams)
+    messages_so_far = F.coalesce(F.sum(F.when(is_message, F.size("offsets"))).over(so_far), F.lit(0))
+    arrived = with_stream_number(messages, streams)
+    rows = _chain_rows(chains.find_chains(arrived) if chained else chains.single(arrived))
     if legs is not None:
         rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
-    return (
+    rows = (
         rows.unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_initial_rows(initial), allowMissingColumns=True)
         .repartition("scope_no")  # once for all windows of a scope
-        .select(
-            "*",
-            F.max("at_ns").over(on_stream.rowsBetween(*SO_FAR)).alias("clock"),
-            F.sum("missing").over(on_stream.rowsBetween(*SO_FAR)).alias("missing_here"),
-        )
+    )
+    return (
+        _with_clock(_cut_where_interrupted(rows) if chained else rows)
+        .withColumn("missing_here", F.sum("missing").over(on_stream.rowsBetween(*SO_FAR)))
         .select(
             "*",
             (F.col("missing_here") - F.coalesce(counted, F.lit(0))).alias("added"),
@@ -97,19 +110,19 @@ def build_timeline(
         .where(F.col("sequence").isNotNull() | (F.col("stream_offset") == _STREAM_END))
         .select(
             "*",
-            F.count_if(is_message).over(so_far).alias("replay_order"),
+            F.when(is_message, messages_so_far - F.size("offsets") + 1)
+            .otherwise(messages_so_far)
+            .alias("replay_order"),
             F.sum("added").over(so_far).alias("added_so_far"),
             (F.sum("cut_off").over(so_far) - F.first("cut_off", ignorenulls=True).over(so_far)).alias("cut_off_later"),
         )
         .where(F.col("sequence").isNotNull())
         .select(
             *STREAM,
+            "pair_no",
             "clock",
             "stream_offset",
-            "captured_ns",
-            "sequence",
-            "number",
-            "previous",
+            *("sequence", "first_number", "number", "previous", "offsets", "times"),
             (F.col("added_so_far") + F.coalesce("cut_off_later", F.lit(0))).alias("missing"),
             "replay_order",
             "assumed_until",
@@ -117,18 +130,36 @@ def build_timeline(
     )
 
 
-def _message_rows(messages: DataFrame, streams: DataFrame) -> DataFrame:
-    return with_stream_number(messages, streams).select(
-        *STREAM,
-        "stream_offset",
-        "captured_ns",
-        F.coalesce("captured_ns", "first_ns").alias("at_ns"),
-        "mid_stream",
-        signed(F.col("tx_sequence_id")).alias("sequence"),
-        F.col("tx_sequence_number").alias("number"),
-        F.col("previous_tx_sequence_number").alias("previous"),
-        F.lit(0).cast("long").alias("missing"),
+def _with_clock(rows: DataFrame) -> DataFrame:
+    """Adds the places of a chain's first and last message: `stream_offset` and `clock`, `last_offset`, `last_clock`."""
+    on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
+    first_ns, last_ns = (F.coalesce(F.element_at("times", at), "at_ns") for at in (1, -1))
+    return (
+        rows.withColumn("stream_offset", F.coalesce(F.element_at("offsets", 1), "stream_offset"))
+        .withColumn("last_offset", F.coalesce(F.element_at("offsets", -1), "stream_offset"))
+        .withColumn("last_clock", F.max(last_ns).over(on_stream.rowsBetween(*SO_FAR)))
+        .withColumn("clock", F.greatest(first_ns, F.max(last_ns).over(on_stream.rowsBetween(*BEFORE))))
     )
+
+
+def _cut_where_interrupted(rows: DataFrame) -> DataFrame:
+    """Cuts the chains into messages where another row of the stream or scope lies between them."""
+    on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
+    place = F.struct("clock", "stream_no", "stream_offset")
+    last_place = F.struct("last_clock", "stream_no", "last_offset")
+
+    def overlaps(order: WindowSpec, first: Column, last: Column) -> Column:
+        following, before = F.lead(first).over(order), F.max(last).over(order.rowsBetween(*BEFORE))
+        return F.coalesce(following <= last, F.lit(False)) | F.coalesce(before >= first, F.lit(False))
+
+    on_its_stream = overlaps(on_stream, F.col("stream_offset"), F.col("last_offset"))
+    marked = _with_clock(rows).withColumn("interrupted", on_its_stream | overlaps(in_scope(), place, last_place))
+    ends = F.when(F.col("interrupted"), chains.each_message()).otherwise(chains.whole())
+    return chains.cut(marked, ends)
+
+
+def _chain_rows(found: DataFrame) -> DataFrame:
+    return found.withColumn("at_ns", F.col("first_ns")).withColumn("missing", F.lit(0).cast("long"))
 
 
 def _unread_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
@@ -197,11 +228,10 @@ def _initial_rows(initial: DataFrame) -> DataFrame:
         _scope_no().alias("scope_no"),
         F.lit(0).alias("stream_no"),
         zero.alias("stream_offset"),
-        F.col("ns").alias("captured_ns"),
+        F.array("ns").alias("times"),
         F.col("ns").alias("at_ns"),
         F.when(F.col("resumed"), F.lit(False)).alias("mid_stream"),
-        "sequence",
-        "number",
+        *("sequence", F.col("number").alias("first_number"), "number"),
         zero.alias("missing"),
         "assumed_until",
     )
