@@ -141,6 +141,25 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     assert local_writer.read(place, shape_of(STREAM_GAPS).arrow) == rows.slice(0, 0)
 
 
+def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
+    """Where their files are still there; and a later look at the log finds the version that they are of."""
+    place, schema = created(None, tmp_path, STREAM_GAPS), shape_of(STREAM_GAPS).arrow
+    first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
+    for rows, overwrite in ((first, False), (more, False), (other, True)):
+        local_writer.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
+    assert local_writer.restore(place, 1, held)
+    assert local_writer.read(place, schema) == first == DeltaTable(place).to_pyarrow_table().select(schema.names)
+    assert log.rows_version(log.commits(place)) == 1
+    assert local_writer.restore(place, 0, held)
+    assert local_writer.read(place, schema) == first.slice(0, 0)
+    with pytest.raises(ConflictError, match="took this one for dead"):
+        local_writer.restore(place, 1, lost)
+    for file in Path(place).glob("*.parquet"):
+        file.unlink()
+    assert not local_writer.restore(place, 3, held)
+    assert log.versions(place)[0] == 5
+
+
 @pytest.mark.parametrize(("column", "value"), [("verdict", "perhaps"), ("verdict", None), ("session_id", None)])
 def test_constraints_hold(tmp_path: Path, column: str, value: str | None) -> None:
     place = created(None, tmp_path, VERDICTS)

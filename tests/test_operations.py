@@ -52,7 +52,7 @@ class Commits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last = ""
-        write, sql = Warehouse._write, Warehouse._sql
+        write, sql, restore = Warehouse._write, Warehouse._sql, Warehouse.restore
 
         def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
             write(self_, table, *arguments)
@@ -64,7 +64,12 @@ class Commits:
                 self._done(f"{named[1]} {named[2]}")
             return found
 
+        def restoring(self_: Warehouse, table: Table, version: int) -> None:
+            restore(self_, table, version)
+            self._done(f"RESTORE {table.name}")
+
         monkeypatch.setattr(Warehouse, "_write", writing)
+        monkeypatch.setattr(Warehouse, "restore", restoring)
         monkeypatch.setattr(Warehouse, "_sql", executing)
 
     def _done(self, commit: str) -> None:

@@ -85,22 +85,37 @@ def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], Non
         ConflictError: another run took this one for dead, or writes to the table all the time.
         JobError: a value is missing where none may be, or is not one of those that its column can have.
     """
-    actions = _read(place)
-    if actions is None or _is_due(actions):
+    if _read_for_next(place) is None:
         return False
     _require_valid(table, rows)
     added = [{"add": _write_file(place, table, rows)}] if rows.num_rows else []
     parameters = {"mode": "Overwrite" if overwrite else "Append", "partitionBy": "[]"}
-    for _ in range(_ATTEMPTS):
-        check_lock()
-        removed = _remove(actions) if overwrite else []
-        with suppress(FileExistsError):
-            _commit(place, actions[-1]["version"] + 1, "WRITE", parameters, [*removed, *added])
-            return True
-        actions = _read(place)
-        if actions is None or _is_due(actions):
-            return False
-    raise ConflictError(f"Something else writes {table.name} all the time.")
+
+    def replaced(actions: list[Action]) -> list[Action]:
+        return [*map(_remove, _files(actions).values()), *added] if overwrite else added
+
+    return _commit_next(place, "WRITE", parameters, check_lock, replaced)
+
+
+def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
+    """Puts back the rows that the table at this place had in the version; returns whether it could.
+
+    It leaves to Delta what it would do otherwise: where columns have changed since, or a file is gone.
+
+    Raises:
+        ConflictError: another run took this one for dead, or writes to the table all the time.
+    """
+
+    def changes(actions: list[Action]) -> list[Action] | None:
+        before = [action for action in actions if action["version"] <= version]
+        wanted, there = _files(before), _files(actions)
+        back = [{"add": add | {"dataChange": True}} for path, add in wanted.items() if path not in there]
+        is_whole = all(Path(place, add["add"]["path"]).exists() for add in back)
+        is_same = _metadata(before)["schemaString"] == _metadata(actions)["schemaString"]
+        gone = [_remove(add) for path, add in there.items() if path not in wanted]
+        return [*gone, *back] if is_whole and is_same else None
+
+    return _commit_next(place, log.RESTORE, {"version": str(version)}, check_lock, changes)
 
 
 def read(place: str, schema: pa.Schema) -> pa.Table | None:
@@ -121,8 +136,8 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
     Raises:
         ConflictError: another run made that version.
     """
-    actions = _read(place)
-    if actions is None or _is_due(actions):
+    actions = _read_for_next(place)
+    if actions is None:
         return False
     metadata = _metadata(actions)
     metadata["configuration"] = metadata["configuration"] | pairs
@@ -145,10 +160,30 @@ def _metadata(actions: list[Action]) -> Action:
     return dict(next(action["metaData"] for action in reversed(actions) if "metaData" in action))
 
 
-def _is_due(actions: list[Action]) -> bool:
-    """Returns whether the next version is one with which Delta writes a checkpoint, so that Delta should make it."""
-    newest: int = actions[-1]["version"]
-    return (newest + 1) % _CHECKPOINT_EVERY == 0
+def _commit_next(
+    place: str,
+    operation: str,
+    parameters: Mapping[str, str],
+    check_lock: Callable[[], None],
+    change: Callable[[list[Action]], list[Action] | None],
+) -> bool:
+    """Commits what `change` makes of the table's actions, unless that is None; returns whether it did."""
+    for _ in range(_ATTEMPTS):
+        actions = _read_for_next(place)
+        new = None if actions is None else change(actions)
+        if actions is None or new is None:
+            return False
+        check_lock()
+        with suppress(FileExistsError):
+            _commit(place, actions[-1]["version"] + 1, operation, parameters, new)
+            return True
+    raise ConflictError(f"Something else writes {place} all the time.")
+
+
+def _read_for_next(place: str) -> list[Action] | None:
+    """Returns the table's actions, unless Delta has to make the next version because it writes a checkpoint with it."""
+    actions = _read(place)
+    return None if actions is None or (actions[-1]["version"] + 1) % _CHECKPOINT_EVERY == 0 else actions
 
 
 def _read(place: str) -> list[Action] | None:
@@ -175,12 +210,12 @@ def _is_known(protocol: Action) -> bool:
     return features <= {*_FEATURES} and (version <= _WITH_CHECKS or version == _WITH_FEATURES)
 
 
-def _files(actions: list[Action]) -> dict[str, int]:
-    """Returns the files of the table's newest version, with their sizes."""
-    files: dict[str, int] = {}
+def _files(actions: list[Action]) -> dict[str, Action]:
+    """Returns what the log says of each file of the newest version that these actions make, by its path."""
+    files: dict[str, Action] = {}
     for action in actions:
         if "add" in action:
-            files[action["add"]["path"]] = action["add"]["size"]
+            files[action["add"]["path"]] = action["add"]
         elif "remove" in action:
             files.pop(action["remove"]["path"], None)
     return files
@@ -200,21 +235,10 @@ def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema)
 
 
-def _remove(actions: list[Action]) -> list[Action]:
-    """Returns the actions that remove all files of the table."""
-    return [
-        {
-            "remove": {
-                "path": path,
-                "deletionTimestamp": _now(),
-                "dataChange": True,
-                "extendedFileMetadata": True,
-                "partitionValues": {},
-                "size": size,
-            }
-        }
-        for path, size in _files(actions).items()
-    ]
+def _remove(add: Action) -> Action:
+    """Returns the action that removes a file."""
+    about = {"path": add["path"], "deletionTimestamp": _now(), "dataChange": True}
+    return {"remove": about | {"extendedFileMetadata": True, "partitionValues": {}, "size": add["size"]}}
 
 
 def _write_file(place: str, table: Table, rows: pa.Table) -> Action:
@@ -246,7 +270,7 @@ def _commit(place: str, version: int, operation: str, parameters: Mapping[str, s
         "operation": operation,
         "operationParameters": parameters,
         "isolationLevel": "Serializable",
-        "isBlindAppend": not any("remove" in action for action in actions),
+        "isBlindAppend": operation != log.RESTORE and not any("remove" in action for action in actions),
         "engineInfo": "msmq-replay",
         "txnId": str(uuid4()),
     }

@@ -17,7 +17,7 @@ from udfs.capture.files import locate
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
 CREATE = "CREATE TABLE"
-_RESTORE = "RESTORE"
+RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")
@@ -44,7 +44,7 @@ class Commit(NamedTuple):
     @property
     def restored(self) -> int | None:
         """The version whose rows a RESTORE put back; None for any other commit, and for a RESTORE to a time."""
-        version = self.parameters.get("version") if self.operation == _RESTORE else None
+        version = self.parameters.get("version") if self.operation == RESTORE else None
         return None if version in (None, "", "null") else int(version)
 
 

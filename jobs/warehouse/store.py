@@ -125,7 +125,9 @@ class Warehouse(Tables):
 
     def restore(self, table: Table, version: int) -> None:
         """Puts back the rows of an earlier version, in a new commit."""
-        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
+        place = self.log_place(table)
+        if place is None or not local_writer.restore(place, version, self.check_lock):
+            self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
 
     def optimize(self, table: Table) -> tuple[int, int]:
         """Compacts small files and sorts clustered rows; returns how many files it removed and how many it added."""
