@@ -18,8 +18,10 @@ $(BIN)/.installed: $(BIN)/.can-run
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $@
 
-run: $(BIN)/.can-run  ## install, simulate a morning on which something went wrong, and say what became of each message
+$(OUT)/captures/truth.json: $(BIN)/.can-run $(wildcard jobs/simulator/*.py)
 	$(BIN)/msmq-replay simulate --scenario demo --out $(OUT)/captures > /dev/null
+
+run: $(OUT)/captures/truth.json  ## install, simulate a morning on which something went wrong, and say what became of each message
 	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
 
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
