@@ -45,6 +45,7 @@ class Reason(StrEnum):
     STALE_SEQUENCE = "stale_sequence"
     NO_PRIOR_STATE = "no_prior_state"
     CAPTURE_GAP = "capture_gap"
+    CLOCKS_DIFFER = "clocks_differ"
 
 
 class Evidence(StrEnum):
@@ -94,6 +95,7 @@ class FindingKind(StrEnum):
     NOT_RECEIVED_BY_APPLICATION = "not_received_by_application"
     CAPTURED_TWICE = "captured_twice"
     CLOCK_STEPPED = "clock_stepped"
+    CLOCKS_DIFFER = "clocks_differ"
 
 
 class Severity(StrEnum):
@@ -230,14 +232,16 @@ VERDICTS = Table(
             "missing_runs",
             LONG,
             "Runs of bytes of the scope before it that are missing or unreadable, and messages before it that may have "
-            "reached the receiver over a connection whose receiver is unknown; counted from the OrderAck, or the "
-            "previous warehouse, that fixed the state of the scope's first message.",
+            "reached the receiver over a connection whose receiver is unknown, and messages whose place is in doubt "
+            "because the clocks of two captures differ; counted from the OrderAck, or the previous warehouse, that "
+            "fixed the state of the scope's first message.",
             nullable=False,
         ),
         Column(
             "behind_gap",
             BOOL,
-            "Bytes of the scope are missing or unreadable between what set the state before it and this message.",
+            "Bytes of the scope are missing or unreadable between what set the state before it and this message, or "
+            "the clocks of two captures leave their order in doubt.",
             nullable=False,
         ),
         Column(

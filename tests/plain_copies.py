@@ -4,6 +4,7 @@ Every byte of a copy is put at its place in the stream that counts; what is ther
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import permutations
 from statistics import median
 from typing import Any, NamedTuple
@@ -189,6 +190,41 @@ def once(tables: Rows) -> tuple[Rows, dict[Key, Key]]:
             own[key] = row["stream_id"], row["stream_offset"]
     _unread(tables, new, of)
     return new, own
+
+
+def skews(tables: Rows) -> dict[frozenset[str], int]:
+    """By how much the clocks of two captures differ: the median over the packets of copies that both have."""
+    of = copies(tables)
+    ahead: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for name in ("messages", "acks"):
+        there = {(row["stream_id"], row["stream_offset"]): row for row in tables[name]}
+        for (stream, offset), row in there.items():
+            copy = of.get(stream)
+            if copy is None or copy.ahead is None or (copy.of, offset - copy.ahead) not in there:
+                continue
+            other = there[copy.of, offset - copy.ahead]
+            later = row["captured_ns"] - other["captured_ns"]
+            one, two = row["capture_id"], other["capture_id"]
+            if one != two:
+                ahead[min(one, two), max(one, two)].append(later if one < two else -later)
+    return {frozenset(pair): abs(int(median(steps))) for pair, steps in ahead.items()}
+
+
+def disputed(rows: list[Row], skew: Mapping[frozenset[str], int], shown_by: Mapping[str, set[str]]) -> set[Key]:
+    """The messages of a scope that may have come before or after another one, as clocks of captures differ.
+
+    `shown_by` are the captures that show the transactional messages of a stream.
+    """
+    found = set()
+    for row in rows:
+        for other in rows:
+            for pair, ns in skew.items():
+                sides = [shown_by[one["stream_id"]] & pair for one in (row, other)]
+                if all(len(side) == 1 for side in sides) and sides[0] != sides[1]:
+                    times = row["captured_ns"], other["captured_ns"]
+                    if None not in times and abs(times[0] - times[1]) < ns:
+                        found.add((row["stream_id"], row["stream_offset"]))
+    return found
 
 
 def unread_ranges(tables: Rows) -> dict[str, list[range]]:

@@ -125,7 +125,7 @@ class Tables:
         )
         once = unite(rows, captures)
         peers = materialize(with_peers(once.streams, once.handshakes))
-        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
+        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, once=once)
         verdicts = materialize(once.restore(judge_messages(inputs)))
         united = {name: getattr(once, name) for name in TABLES}
         return verdicts, united | {"ends": peers, "every_end": once.every_end(peers)}

@@ -4,7 +4,7 @@ It takes rows of the replay's input tables and returns fates. It shares only nam
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
@@ -197,15 +197,43 @@ def merged(
             del left[stream]
 
 
-def verdicts(tables: Rows, *, reading: str, scope: str) -> dict[Key, Fate]:
+def order_acks(
+    acks: list[Row], at: dict[str, Peers], senders: dict[str, set[str]]
+) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
+    """Returns time, sequence and number of each OrderAck by receiver and source; `senders` are those of a session."""
+    found: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    for row in acks:
+        if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
+            end = at[row["stream_id"]]
+            addressed = row["queue_manager_address"]
+            sources = senders[f"{end.receiver}->{end.sender}"] if addressed in (None, NULL) else {addressed}
+            for receiver in {end.sender, row["source_queue_manager"]}:
+                for source in sources:
+                    found[receiver, source].append(
+                        (row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"])
+                    )
+    return found
+
+
+def verdicts(
+    tables: Rows, *, reading: str, scope: str, disputed: Callable[[list[Row]], set[Key]] = lambda _: set()
+) -> dict[Key, Fate]:
     """Returns the fate of each transactional message at its final destination."""
-    return judged(tables, {}, reading=reading, scope=scope)[0]
+    return judged(tables, {}, reading=reading, scope=scope, disputed=disputed)[0]
 
 
 def judged(
-    tables: Rows, before: dict[Scope, State], *, reading: str, scope: str
+    tables: Rows,
+    before: dict[Scope, State],
+    *,
+    reading: str,
+    scope: str,
+    disputed: Callable[[list[Row]], set[Key]] = lambda _: set(),
 ) -> tuple[dict[Key, Fate], dict[Scope, State]]:
-    """Returns the fate of each transactional message at its final destination, and the states `before`, updated."""
+    """Returns the fate of each transactional message at its final destination, and the states `before`, updated.
+
+    `disputed` names those messages of a scope whose order the clocks of captures leave in doubt.
+    """
     at = ends(tables)
     messages = [
         row
@@ -236,23 +264,16 @@ def judged(
         kind = choice.get(end.session, "queue") if scope == "auto" else scope
         in_scope[scope_of(kind, end, message)].append(message)
         senders[end.session].add(message["source_queue_manager"])
-    acks: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
-    for row in tables["acks"]:
-        if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
-            end = at[row["stream_id"]]
-            addressed = row["queue_manager_address"]
-            sources = senders[f"{end.receiver}->{end.sender}"] if addressed in (None, NULL) else {addressed}
-            for receiver in {end.sender, row["source_queue_manager"]}:
-                for source in sources:
-                    acks[receiver, source].append(
-                        (row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"])
-                    )
+    acks = order_acks(tables["acks"], at, senders)
     found: dict[Key, Fate] = {}
     after = {key: state._replace(taken=0) for key, state in before.items()}
     for key, rows in in_scope.items():
         places: dict[str, list[tuple[int, Row | None]]] = defaultdict(list)
         for row in rows:
             places[row["stream_id"]].append((row["stream_offset"], row))
+        in_doubt = disputed(rows)
+        for stream, offset in in_doubt:
+            places[stream].append((offset - 1, None))
         sessions = {at[stream].session for stream in places}
         for session in sessions:
             for stream, offset in of_session[session]:
@@ -293,9 +314,12 @@ def judged(
                 receiver_state.bytes_missing = True
                 continue
             row = message_or_gap
-            found[row["stream_id"], row["stream_offset"]] = receiver_state.take(
+            row_key = row["stream_id"], row["stream_offset"]
+            fate = receiver_state.take(
                 row["tx_sequence_id"], row["tx_sequence_number"], row["previous_tx_sequence_number"]
             )
+            by_clocks = fate.reason == "capture_gap" and row_key in in_doubt
+            found[row_key] = fate._replace(reason="clocks_differ") if by_clocks else fate
         latest = max((row["captured_ns"] for row in rows if row["captured_ns"] is not None), default=None)
         assert receiver_state.state
         after[key] = State(receiver_state.state, receiver_state.rejects, receiver_state.taken, latest)

@@ -5,21 +5,28 @@ undone. What may only pass through a queue manager is not judged.
 """
 
 import struct
+from collections import defaultdict
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import plain_clock
 import plain_copies
+import plain_outcomes
 import pytest
 import replayer
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from pyspark.sql.types import StructType
-from replay_tables import NULL, T0, Tables, summarize
+from replay_tables import NULL, T0, Tables, fates, found, summarize
 from replayer import Fate
+from test_outcomes import on_spark, rows_of
 from warehouses import config
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
+from jobs.steps.replay import derive_outcomes
 from jobs.transforms.findings.captures import captured_twice
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, STREAMS
@@ -212,7 +219,41 @@ def add_captures_of_both_ends(tables: Tables) -> None:
                 tables.rows["stream_gaps"].append(gap)
             else:
                 ns = T0 + (at + late) * SECOND
-                tables.message((f"{end}>", 100 * at), ns, (1, at + 1, at), source_queue_manager=SOURCE)
+                key = f"{end}>", 100 * at
+                tables.message(key, ns, (1, at + 1, at), source_queue_manager=SOURCE, capture_id=end)
+
+
+APART = {"disputed": ("near", 15), "far apart": ("near", 20), "one capture": ("far", 15)}
+"""The capture that shows message 3 beside the others, and the second of its clock; message 4 came in second 13."""
+
+
+def add_connections_of_one_end(tables: Tables) -> None:
+    """Adds senders with a connection that only the far end shows, and message 3 on another one.
+
+    Also one with messages on eight connections, in any order, each of which only one end shows.
+    """
+    for address, (source, (end, second)) in enumerate(APART.items(), 1):
+        for name in (f"{source} a", f"{source} b"):
+            tables.stream(f"{name}>", f"10.0.4.{address}", "10.0.4.9")
+            tables.stream(f"{name}<", "10.0.4.9", f"10.0.4.{address}")
+            tables.handshake(name, source, B)
+        for number, capture, at in ((1, "far", 0), (2, "far", 1), (3, end, second), (4, "far", 13), (5, "far", 60)):
+            key = f"{source} {'b' if number == 3 else 'a'}>", 100 * number
+            columns = {"source_queue_manager": source, "message_id": f"{source}\\{number}", "capture_id": capture}
+            tables.message(key, T0 + at * SECOND, (1, number, number - 1), **columns)
+    rng = Random(SEED)
+    ends = [rng.choice(["near", "far"]) for _ in range(8)]
+    for connection in range(8):
+        tables.stream(f"any {connection}>", "10.0.4.7", "10.0.4.9")
+        tables.stream(f"any {connection}<", "10.0.4.9", "10.0.4.7")
+        tables.handshake(f"any {connection}", "any", B)
+    second = 0
+    for number in range(1, 300):
+        second += rng.choice([0, 1, 1, 30])
+        connection = rng.randrange(8)
+        at = T0 + (second + 7 * (ends[connection] == "near")) * SECOND
+        columns = {"source_queue_manager": "any", "message_id": f"any\\{number}", "capture_id": ends[connection]}
+        tables.message((f"any {connection}>", 100 * number), at, (1, number, number - 1), **columns)
 
 
 def add_clock_step(tables: Tables) -> None:
@@ -236,6 +277,7 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     add_captures_of_both_ends(tables)
     add_a_sender_on_two_legs(tables)
     add_clock_step(tables)
+    add_connections_of_one_end(tables)
     steps = [("c", None), ("stepped", [(12, -300 * SECOND)])]
     names = ("capture_id", "clock_steps")
     captures = spark.createDataFrame(steps, StructType([CAPTURES.spark[name] for name in names]))
@@ -243,7 +285,65 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     sessions = summarize(inputs, verdicts).collect()
     judged = verdicts.orderBy("replay_order").collect()
     twice = {row.session_id: row for row in captured_twice(inputs["every_end"]).collect()}
-    return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()}
+    outcomes = on_spark(derive_outcomes(verdicts))[0]
+    expected = plain_outcomes.outcomes(rows_of(verdicts))[0]
+    apart = verdicts.where(F.col("source_queue_manager").isin(*APART))
+    second = second_replay(tables, {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]})
+    return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()} | {
+        "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
+        "second_outcomes": expected,
+        "fates": fates(verdicts),
+        "second": second,
+        "findings": found(inputs, apart).collect(),
+    }
+
+
+def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.Key, Fate]:
+    """Returns the fates that the second replay finds, by the own key of each message."""
+    untimed = {"captured_ns": 0, "capture_id": None}
+    rows = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
+    once, own = plain_copies.once(plain_clock.in_order(rows, defaultdict(list, steps)))
+    skew = plain_copies.skews(tables.rows)
+    shown_by: dict[str, set[str]] = defaultdict(set)
+    for row in once["messages"]:
+        if row["transactional"] and (row["stream_id"], row["stream_offset"]) not in own:
+            shown_by[row["stream_id"]].add(row["capture_id"])
+    found = replayer.verdicts(
+        once, reading="conformant", scope="auto", disputed=lambda rows: plain_copies.disputed(rows, skew, shown_by)
+    )
+    return {own.get(key, key): fate for key, fate in found.items()}
+
+
+def test_both_replays_agree_on_what_was_captured_twice(united: dict[str, Any]) -> None:
+    assert united["fates"] == united["second"]
+    assert united["outcomes"] == united["second_outcomes"]
+    in_doubt = [fate for (stream, _), fate in united["second"].items() if stream.startswith("any ")]
+    assert {None, "clocks_differ", "predecessor_missing"} <= {fate.reason for fate in in_doubt}
+
+
+def test_a_finding_says_that_clocks_differ(united: dict[str, Any]) -> None:
+    (row,) = [row for row in united["findings"] if row.kind == "clocks_differ"]
+    assert (row.session_id, row.messages, row.severity) == (f"disputed->{B}", 1, "warning")
+    assert row.witness == ["disputed a>@200", "disputed a>@400"]
+    assert "The first is number 4, which needs number 3; the receiver stood at: number 2." in row.explanation
+
+
+def test_what_rests_on_clocks_that_differ_is_unknown(united: dict[str, Any]) -> None:
+    found = {
+        source: [
+            (row.tx_sequence_number, row.reason) for row in united["verdicts"] if row.source_queue_manager == source
+        ]
+        for source in APART
+    }
+    refused = [(1, None), (2, None), (4, "predecessor_missing"), (3, None), (5, "predecessor_missing")]
+    assert found == {
+        "disputed": [(1, None), (2, None), (4, "clocks_differ"), (3, None), (5, None)],
+        "far apart": refused,
+        "one capture": refused,
+    }
+    outcomes = {message[3]: outcome for message, outcome in united["outcomes"].items()}
+    assert [outcomes[f"disputed\\{number}"] for number in (3, 4, 5)] == ["unknown"] * 3
+    assert [outcomes[f"far apart\\{number}"] for number in (3, 4, 5)] == ["delivered", "pending", "pending"]
 
 
 def test_the_address_names_a_receiver_without_a_handshake(united: dict[str, Any]) -> None:

@@ -38,6 +38,8 @@ _DELIVERED = (
 REASONS: Mapping[str, str] = {
     Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
     Reason.CAPTURE_GAP: "Bytes are missing from the captures before them, and may hold the numbers skipped.",
+    Reason.CLOCKS_DIFFER: "The clocks of two captures differ by more than the time between them and messages on other "
+    "connections.",
 }
 """Why a message cannot be judged."""
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.app.logs import progress
 from jobs.transforms.findings.captures import captured_twice, clock_stepped
 from jobs.transforms.replay.clocks import find_steps
-from jobs.transforms.replay.conversations import Conversations, place_copies, unread_by_all
+from jobs.transforms.replay.conversations import Conversations, measure_skews, place_copies, unread_by_all
 from jobs.transforms.replay.copies import (
     choose_connections,
     compared_ways,
@@ -48,7 +48,9 @@ def unite(
     progress(f"replay: {copies.count()} streams were captured twice")
     ranges = (copies, tables.streams, tables.stream_gaps, tables.quarantine)
     placed = materialize(place_copies(*ranges, tables.messages, tables.acks))
-    return tables.without_copies(copies, placed, materialize(unread_by_all(*ranges)))
+    skews = materialize(measure_skews(copies, tables.messages, tables.acks))
+    united = tables.without_copies(copies, placed, materialize(unread_by_all(*ranges)))
+    return united if skews.isEmpty() else united._replace(skews=skews)
 
 
 def name_copies(warehouse: Warehouse, tables: Conversations) -> None:

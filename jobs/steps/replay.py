@@ -3,6 +3,7 @@
 A sender whose inputs have the same fingerprint as in the last run keeps its verdicts and transactions.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -39,6 +40,7 @@ from jobs.transforms.outcomes.slots import (
 )
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.clocks import disputed_messages
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.evidence import with_conformant_number, with_evidence
@@ -51,6 +53,7 @@ from jobs.transforms.replay.verdicts import (
     blocks_of,
     cut_where_verdicts_differ,
     verdict_rows,
+    with_disputes,
     with_end_of_doubt,
     with_verdict,
 )
@@ -130,9 +133,10 @@ def read_inputs(
     acks: DataFrame,
     *,
     scope: Scope = Scope.AUTO,
+    once: Conversations | None = None,
     materialize: Materialize = materialize,
 ) -> ReplayInputs:
-    """Returns the replay's inputs; `peers` should be materialized."""
+    """Returns the replay's inputs; `peers` should be materialized. `once` holds the skews of captures' clocks."""
     messages = select_transactional(messages)
     every = materialize(find_flows(messages, peers))
     flows, legs = every.where("not leg_unknown").drop("leg_unknown"), every.where("leg_unknown")
@@ -140,7 +144,11 @@ def read_inputs(
     scoped = with_scope(flows, scope, chosen)
     paired = materialize(pair_acks(acks, peers, flows))
     unread = unread_ranges(stream_gaps, quarantine)
-    return ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
+    inputs = ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
+    if once is None or once.skews is None or once.placed is None:
+        return inputs
+    disputed = materialize(disputed_messages(messages, scoped, once.skews, once.placed))
+    return inputs if disputed.isEmpty() else replace(inputs, disputed=disputed)
 
 
 def judge_messages(
@@ -160,7 +168,9 @@ def judge_messages(
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
     literal = reading is Reading.LITERAL
     chained = chained and not literal
-    timeline = build_timeline(inputs.messages, inputs.unread, streams, initial, inputs.legs, chained=chained)
+    timeline = build_timeline(
+        inputs.messages, inputs.unread, streams, initial, inputs.legs, inputs.disputed, chained=chained
+    )
     timeline = materialize(timeline) if literal else timeline
     marked = materialize(mark_sequence_breaks(timeline))
     states = with_conformant_state(marked)
@@ -171,7 +181,8 @@ def judge_messages(
     proven = with_end_of_doubt(with_evidence(judged, inputs.acks, streams, reading, chained=chained))
     blocks = blocks_of(proven)
     blocks = broadcast_if_small(materialize(blocks), _MOST_CHAINS) if chained else blocks
-    return verdict_rows(blocks, inputs.messages, streams)
+    verdicts = verdict_rows(blocks, inputs.messages, streams)
+    return verdicts if inputs.disputed is None else with_disputes(verdicts, inputs.disputed)
 
 
 class Kept(NamedTuple):
@@ -215,7 +226,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         peers = keep(with_peers(once.streams, once.handshakes, ends))
         every_end = once.every_end(peers)
         read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
-        inputs = read_inputs(*read, scope=scope, materialize=keep)
+        inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
         senders = keep(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
         kept = Kept.of(warehouse, senders)

@@ -42,7 +42,7 @@ _CAUSES_BY_KIND: Mapping[Cause, tuple[FindingKind, ...]] = {
     Cause.SEQUENCE_REGRESSED: (FindingKind.SEQUENCE_REGRESSED, FindingKind.ORDINAL_REGRESSED),
     Cause.MESSAGE_MISSING: (FindingKind.OUT_OF_ORDER, FindingKind.STUCK_SEQUENCE),
     Cause.CONTRADICTED: (FindingKind.CONTRADICTED, FindingKind.STATE_FELL),
-    Cause.CAPTURE_INCOMPLETE: (FindingKind.CAPTURE_GAP, FindingKind.MISSED_BY_CAPTURE),
+    Cause.CAPTURE_INCOMPLETE: (FindingKind.CAPTURE_GAP, FindingKind.MISSED_BY_CAPTURE, FindingKind.CLOCKS_DIFFER),
     Cause.EXPIRED: (FindingKind.GAP_EXPIRED, FindingKind.EXPIRED_ON_ARRIVAL),
     Cause.TRANSACTION: (
         FindingKind.TORN_TRANSACTION,
@@ -64,7 +64,7 @@ _SENTENCES: Mapping[Cause, str] = {
     "after a restore from a backup",
     Cause.MESSAGE_MISSING: "A message of {} did not arrive in its turn, so the receiver refused those after it",
     Cause.CONTRADICTED: "The receiver's acknowledgments of {} contradict the replay",
-    Cause.CAPTURE_INCOMPLETE: "The captures do not hold all of {}",
+    Cause.CAPTURE_INCOMPLETE: "The captures do not hold all of {}, or not in a sure order",
     Cause.DELIVERED_TWICE: "Messages of {} were accepted more than once",
     Cause.NOT_READ: "Messages of {} left their queue unread",
     Cause.EXPIRED: "The sender of {} skipped numbers, as it does when messages expire before they are sent",

@@ -218,6 +218,23 @@ def _gaps() -> list[MessageRule]:
             (setter, key),
         ),
         MessageRule(
+            FindingKind.CLOCKS_DIFFER,
+            Severity.WARNING,
+            (F.col("reason") == Reason.CLOCKS_DIFFER.value) & ~acknowledged,
+            sentence(
+                "{} of {} cannot be judged: the clocks of two captures differ by more than the time between {} and a "
+                "message on another connection, so either may have come first. The first is number {}, which needs "
+                "number {}; the receiver stood at: {}.",
+                _messages("message", "messages"),
+                sequence_name(),
+                one_or_many("messages", "it", "them"),
+                NUMBER,
+                PREVIOUS,
+                receiver_state(),
+            ),
+            (setter, key),
+        ),
+        MessageRule(
             FindingKind.MISSED_BY_CAPTURE,
             Severity.INFO,
             gap & acknowledged,

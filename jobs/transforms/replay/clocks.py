@@ -1,4 +1,7 @@
-"""Undoes the steps back of a capture's clock, so that messages on several connections are in the order they came."""
+"""Undoes the steps back of a capture's clock, so that messages on several connections are in the order they came.
+
+Where the clocks of two captures differ, it finds the messages whose order this leaves in doubt.
+"""
 
 from functools import reduce
 
@@ -6,8 +9,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import SO_FAR, nanoseconds, timestamp
+from jobs.transforms.replay.scopes import FLOW_KEY
 
 _PLACE = ("capture_id", "last_frame")
+_PAIR = ("one_capture", "other_capture")
 
 
 def find_steps(captures: DataFrame) -> DataFrame:
@@ -73,3 +78,43 @@ def _behind(rows: DataFrame, steps: DataFrame) -> DataFrame:
     )
     named = [F.col(f"r.{name}").alias(name) for name in rows.columns]
     return rows.alias("r").join(F.broadcast(later.alias("s")), after, "left").select(*named, "s.behind_ns")
+
+
+def disputed_messages(messages: DataFrame, flows: DataFrame, skews: DataFrame, placed: DataFrame) -> DataFrame:
+    """Returns the keys and senders of the messages that may have come before or after another one of their scope.
+
+    The other one is on a connection that another capture shows, and closer than the skew measured between the two
+    captures, in `skews` of `conversations.measure_skews`. The clock of a stream is that of the capture that shows it;
+    messages `placed` from a copy have it too. A stream that both captures show is ordered by one clock, so it counts
+    for neither. `flows` have their scopes.
+    """
+    own = messages.join(
+        F.broadcast(placed.select("stream_id", "stream_offset")), ["stream_id", "stream_offset"], "anti"
+    )
+    of_one = F.col("capture_id") == F.col("one_capture")
+    sides = (
+        own.select("stream_id", "capture_id")
+        .distinct()
+        .join(F.broadcast(skews), of_one | (F.col("capture_id") == F.col("other_capture")))
+        .groupBy("stream_id", *_PAIR, "skew_ns")
+        .agg(F.min(of_one).alias("is_one"), F.max(of_one).alias("most"))
+        .where("is_one = most")
+        .drop("most")
+    )
+    in_pair, time, is_one = Window.partitionBy("scope_key", *_PAIR), F.col("captured_ns"), F.col("is_one")
+    ones, others = F.when(is_one, time), F.when(~is_one, time)
+    until, since = (
+        in_pair.orderBy(order).rangeBetween(*SO_FAR) for order in (F.asc("captured_ns"), F.desc("captured_ns"))
+    )
+    before = F.when(is_one, F.max(others).over(until)).otherwise(F.max(ones).over(until))
+    after = F.when(is_one, F.min(others).over(since)).otherwise(F.min(ones).over(since))
+    scopes = flows.select("scope_key", *(F.col(name).alias(f"flow_{name}") for name in FLOW_KEY))
+    return (
+        messages.where("captured_ns is not null")
+        .join(F.broadcast(sides), "stream_id")
+        .join(scopes, [F.col(name).eqNullSafe(F.col(f"flow_{name}")) for name in FLOW_KEY])
+        .withColumn("apart_ns", F.least(time - before, after - time))
+        .where("apart_ns < skew_ns")
+        .select("source_queue_manager", "stream_id", "stream_offset")
+        .distinct()
+    )

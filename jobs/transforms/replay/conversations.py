@@ -37,6 +37,8 @@ class Conversations(NamedTuple):
     """The copies' rows of STREAMS."""
     placed: DataFrame | None = None
     """What `place_copies` returns."""
+    skews: DataFrame | None = None
+    """What `measure_skews` returns; None where no skew was measured."""
     had_copies: bool = False
     """STREAMS names copies, maybe of an earlier replay."""
 
@@ -150,9 +152,35 @@ def place_copies(
     `stream_id` and `stream_offset` are that place, `own_stream` and `own_offset` the row's key, and `late_ns` is by how
     much the clock of the copy is ahead. A row is taken only where the stream that counts has no rows at all.
     """
-    rows = reduce(DataFrame.unionByName, (table.select(*_KEY, "captured_ns") for table in (messages, acks)))
+    rows = _packets(messages, acks)
     lacking = _lacking(copies, streams, stream_gaps, quarantine)
     return _added(copies, _late(copies, rows), rows, lacking)
+
+
+def measure_skews(copies: DataFrame, messages: DataFrame, acks: DataFrame) -> DataFrame:
+    """Returns `one_capture`, `other_capture` and `skew_ns`, the median difference of their clocks in absolute value.
+
+    Of captures that have packets of a stream and of its copy.
+    """
+    own, counted = F.col("capture_id"), F.col("counted_capture")
+    return (
+        _clock_differences(copies, _packets(messages, acks))
+        .where(own != counted)
+        .groupBy(F.least(own, counted).alias("one_capture"), F.greatest(own, counted).alias("other_capture"))
+        .agg(
+            F.abs(
+                F.percentile(F.when(own < counted, F.col("ahead_ns")).otherwise(-F.col("ahead_ns")), F.lit(0.5)).cast(
+                    "long"
+                )
+            ).alias("skew_ns")
+        )
+        .where("skew_ns > 0")
+    )
+
+
+def _packets(messages: DataFrame, acks: DataFrame) -> DataFrame:
+    tables = (table.select(*_KEY, "captured_ns", "capture_id") for table in (messages, acks))
+    return reduce(DataFrame.unionByName, tables)
 
 
 def _placed(rows: DataFrame, copies: DataFrame) -> DataFrame:
@@ -167,15 +195,26 @@ def _late(copies: DataFrame, rows: DataFrame) -> DataFrame:
 
     It is the median over the packets that both have; copies that share none have no row.
     """
+    return (
+        _clock_differences(copies, rows)
+        .groupBy("stream_id")
+        .agg(F.percentile("ahead_ns", F.lit(0.5)).cast("long").alias("late_ns"))
+    )
+
+
+def _clock_differences(copies: DataFrame, rows: DataFrame) -> DataFrame:
+    """Returns the `_packets` of copies that the stream that counts has too.
+
+    `counted_capture` shows them there, and `ahead_ns` is by how much later the copy's capture does.
+    """
     counting = rows.join(
         F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct()), "stream_id", "left_semi"
     )
-    theirs = counting.toDF("at_stream", "at_offset", "counted_ns")
+    theirs = counting.toDF("at_stream", "at_offset", "counted_ns", "counted_capture")
     return (
         _placed(rows, copies)
         .join(theirs, ["at_stream", "at_offset"])
-        .groupBy("stream_id")
-        .agg(F.percentile(F.col("captured_ns") - F.col("counted_ns"), F.lit(0.5)).cast("long").alias("late_ns"))
+        .withColumn("ahead_ns", F.col("captured_ns") - F.col("counted_ns"))
     )
 
 

@@ -38,6 +38,8 @@ class ReplayInputs:
     """Rows of `acknowledgments.pair_acks`."""
     legs: DataFrame | None = None
     """Rows of `scopes.find_flows` whose leg is unknown: their messages are not judged. None without any."""
+    disputed: DataFrame | None = None
+    """Rows of `clocks.disputed_messages`. None without any."""
 
     def without(self, senders: DataFrame) -> Self:
         """Returns the inputs for the messages of all other senders."""
@@ -56,7 +58,8 @@ class ReplayInputs:
         sessions = self.flows.select("session_id", SENDER).distinct()
         peers = self.peers.join(sessions, "session_id")
         unread = self.unread.join(peers.select("stream_id", SENDER), "stream_id")
-        parts = (messages, self.flows, peers, unread, self.acks)
+        parts = [messages, self.flows, peers, unread, self.acks]
+        parts += [] if self.disputed is None else [self.disputed]
         rows = reduce(DataFrame.unionByName, (part.select(SENDER, _hash(part).alias("hash")) for part in parts))
         return (
             rows.groupBy(SENDER)

@@ -72,6 +72,7 @@ def build_timeline(
     streams: DataFrame,
     initial: DataFrame,
     legs: DataFrame | None = None,
+    disputed: DataFrame | None = None,
     *,
     chained: bool = True,
 ) -> DataFrame:
@@ -81,7 +82,8 @@ def build_timeline(
     stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message on its
     stream. Unread ranges count from the next message of their stream on. A stream that was captured from mid-stream
     counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that may have
-    reached the scope's receiver. Unless `chained`, each message is a chain of its own.
+    reached the scope's receiver, and each of the `disputed` messages just before itself. Unless `chained`, each message
+    is a chain of its own.
     """
     on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
@@ -93,6 +95,8 @@ def build_timeline(
     rows = _chain_rows(chains.find_chains(arrived) if chained else chains.single(arrived))
     if legs is not None:
         rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
+    if disputed is not None:
+        rows = rows.unionByName(_disputed_rows(messages, disputed, streams), allowMissingColumns=True)
     rows = (
         rows.unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
@@ -215,6 +219,14 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
             F.col("m.captured_ns").alias("at_ns"),
             F.lit(1).cast("long").alias("missing"),
         )
+    )
+
+
+def _disputed_rows(messages: DataFrame, disputed: DataFrame, streams: DataFrame) -> DataFrame:
+    """Returns a row just before each of the `disputed` messages: another message may have come before it."""
+    there = messages.join(F.broadcast(disputed), disputed.columns, "left_semi")
+    return with_stream_number(there, streams).select(
+        *STREAM, (F.col("stream_offset") - 1).alias("stream_offset"), F.lit(1).cast("long").alias("missing")
     )
 
 

@@ -200,3 +200,12 @@ def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> 
         .withColumns(found)
         .select(columns_of(VERDICTS))
     )
+
+
+def with_disputes(verdicts: DataFrame, disputed: DataFrame) -> DataFrame:
+    """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why."""
+    key = ["stream_id", "stream_offset"]
+    in_doubt = disputed.select(*key, F.lit(True).alias("in_doubt"))
+    is_gap = F.col("reason") == Reason.CAPTURE_GAP.value
+    reason = F.when(is_gap & F.col("in_doubt"), Reason.CLOCKS_DIFFER.value).otherwise(F.col("reason"))
+    return verdicts.join(F.broadcast(in_doubt), key, "left").withColumn("reason", reason).select(*verdicts.columns)
