@@ -7,7 +7,6 @@ undone. What may only pass through a queue manager is not judged.
 import struct
 from collections import defaultdict
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import plain_clock
@@ -19,10 +18,22 @@ from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differen
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from pyspark.sql.types import StructType
-from replay_tables import NULL, T0, Tables, fates, found, summarize
+from replay_tables import T0, Tables, fates, found, summarize
 from replayer import Fate
+from scenes_of_captures import (
+    APART,
+    LEGS,
+    SECOND,
+    SOURCE,
+    A,
+    B,
+    add_a_sender_on_two_legs,
+    add_all,
+    add_captures_of_both_ends,
+)
+from test_operations import Commits, Killed
 from test_outcomes import on_spark, rows_of
-from warehouses import config
+from warehouses import all_rows, config, rows
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
@@ -35,7 +46,6 @@ from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 from schemas.table import Table
 
 SEEDS, SEED = 12, 4
-SECOND = 1_000_000_000
 
 
 def test_captures_of_both_ends_give_the_verdicts_of_one() -> None:
@@ -76,11 +86,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def night(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    """The tables of a run over these captures, by name."""
-    given = config(tmp_path_factory.mktemp("warehouse"), folder / "simulated_*.pcap")
-    nightly.run(spark, given)
-    warehouse = Warehouse.of(spark, given)
+def processed(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of a run over these captures."""
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    nightly.run(spark, config(warehouse, folder / "simulated_*.pcap"))
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, processed: Path) -> dict[str, list[Row]]:
+    """The tables of that run, by name."""
+    warehouse = Warehouse.of(spark, config(processed))
 
     def rows(table: Table) -> list[Row]:
         return [row.asDict(recursive=True) for row in warehouse.read(table).collect()]
@@ -161,123 +177,27 @@ def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -
     assert before["captured_ns"] > after["captured_ns"]
 
 
-A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
-LEGS: dict[str, tuple[list[str], tuple[int, int, int]]] = {
-    "10.0.1.1": ([], (0, 0, 1)),
-    "10.0.1.2": ([B], (1, 0, 0)),
-    "10.0.1.3": ([ROUTER], (0, 1, 0)),
-    "10.0.1.4": ([B, ROUTER], (0, 0, 1)),
-}
-"""The queue managers that handshakes name at an address; how many messages for B to it are judged, pass, unknown."""
-
-
-def add_legs(tables: Tables) -> None:
-    """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
-    for address, (elsewhere, _) in LEGS.items():
-        tables.stream(f"{address}>", "10.0.1.9", address)
-        for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
-            tables.message((f"{address}>", at), T0 + at, (1, 1, 0), source_queue_manager=source)
-            tables.rows["messages"][-1] |= {"queue_manager_address": named, "message_id": f"{source}\\1"}
-        for number, server in enumerate(elsewhere, 1):
-            tables.stream(f"{address} {number}>", "10.0.1.8", address)
-            tables.stream(f"{address} {number}<", address, "10.0.1.8")
-            tables.handshake(f"{address} {number}", "elsewhere", server)
-
-
-def add_a_sender_on_two_legs(tables: Tables) -> None:
-    """Adds messages 1, 2 and 5 to B, and 3 and 4 over a connection that may lead to B or to a router."""
-    tables.stream("known>", "10.0.3.1", "10.0.3.2")
-    tables.stream("known<", "10.0.3.2", "10.0.3.1")
-    tables.handshake("known", "two legs", B)
-    tables.stream("perhaps>", "10.0.3.1", "10.0.3.3")
-    legs = ("known", "known", "perhaps", "perhaps", "known", "known")
-    for number, leg in enumerate(legs, 1):
-        key = f"{leg}>", 100 * number
-        tables.message(key, T0 + number * SECOND, (1, number, number - 1), source_queue_manager="two legs")
-        tables.rows["messages"][-1] |= {"queue_manager_address": B, "message_id": f"two legs\\{number}"}
-
-
-def add_captures_of_both_ends(tables: Tables) -> None:
-    """Adds one conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
-    for end, host, late, lacking, length in (
-        ("far", "10.0.0.1", 0, (3,), 100),
-        ("near", "192.168.0.1", 7, (2, 4), 200),
-    ):
-        begun = {
-            "first_captured_at": T0 // 1000 + late * 1_000_000,
-            "missing_bytes": length,
-            "recovered_bytes": 500 - length,
-        }
-        tables.stream(f"{end}>", host, "10.0.0.9", initial_seq=77, **begun)
-        tables.stream(f"{end}<", "10.0.0.9", host, initial_seq=88, **begun | {"missing_bytes": 0})
-        tables.handshake(end, A, B)
-        for row in tables.rows["handshakes"][-2:]:
-            row["time_stamp_ms"] = 5
-        for at in range(5):
-            if at in lacking:
-                gap = {"stream_id": f"{end}>", "stream_offset": 100 * at, "length": 100}
-                tables.rows["stream_gaps"].append(gap)
-            else:
-                ns = T0 + (at + late) * SECOND
-                key = f"{end}>", 100 * at
-                tables.message(key, ns, (1, at + 1, at), source_queue_manager=SOURCE, capture_id=end)
-
-
-APART = {"disputed": ("near", 15), "far apart": ("near", 20), "one capture": ("far", 15)}
-"""The capture that shows message 3 beside the others, and the second of its clock; message 4 came in second 13."""
-
-
-def add_connections_of_one_end(tables: Tables) -> None:
-    """Adds senders with a connection that only the far end shows, and message 3 on another one.
-
-    Also one with messages on eight connections, in any order, each of which only one end shows.
-    """
-    for address, (source, (end, second)) in enumerate(APART.items(), 1):
-        for name in (f"{source} a", f"{source} b"):
-            tables.stream(f"{name}>", f"10.0.4.{address}", "10.0.4.9")
-            tables.stream(f"{name}<", "10.0.4.9", f"10.0.4.{address}")
-            tables.handshake(name, source, B)
-        for number, capture, at in ((1, "far", 0), (2, "far", 1), (3, end, second), (4, "far", 13), (5, "far", 60)):
-            key = f"{source} {'b' if number == 3 else 'a'}>", 100 * number
-            columns = {"source_queue_manager": source, "message_id": f"{source}\\{number}", "capture_id": capture}
-            tables.message(key, T0 + at * SECOND, (1, number, number - 1), **columns)
-    rng = Random(SEED)
-    ends = [rng.choice(["near", "far"]) for _ in range(8)]
-    for connection in range(8):
-        tables.stream(f"any {connection}>", "10.0.4.7", "10.0.4.9")
-        tables.stream(f"any {connection}<", "10.0.4.9", "10.0.4.7")
-        tables.handshake(f"any {connection}", "any", B)
-    second = 0
-    for number in range(1, 300):
-        second += rng.choice([0, 1, 1, 30])
-        connection = rng.randrange(8)
-        at = T0 + (second + 7 * (ends[connection] == "near")) * SECOND
-        columns = {"source_queue_manager": "any", "message_id": f"any\\{number}", "capture_id": ends[connection]}
-        tables.message((f"any {connection}>", 100 * number), at, (1, number, number - 1), **columns)
-
-
-def add_clock_step(tables: Tables) -> None:
-    """Adds two connections of one sender, in a capture whose clock steps back by 300 s before record 12."""
-    for name, number, frame, at in (("one", 1, 10, 0), ("two", 2, 11, 1), ("one", 3, 12, -298), ("two", 4, 13, -297)):
-        if number < 3:
-            tables.stream(f"{name}>", "10.0.2.1", "10.0.2.2", first_captured_at=T0 // 1000 + at * 1_000_000)
-            tables.stream(f"{name}<", "10.0.2.2", "10.0.2.1")
-            tables.handshake(name, "stepped", "clock")
-        key = f"{name}>", 100 * number
-        tables.message(key, T0 + at * SECOND, (1, number, number - 1), source_queue_manager="stepped")
-        place = {"capture_id": "stepped", "first_frame": frame, "last_frame": frame}
-        tables.rows["messages"][-1] |= place | {"message_id": f"stepped\\{number}"}
+@pytest.mark.slow
+def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
+    spark: SparkSession, folder: Path, processed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = config(tmp_path, folder / "simulated_*.pcap")
+    commits = Commits(monkeypatch)
+    commits.last = "MERGE streams"  # ingest of a new warehouse appends
+    with pytest.raises(Killed):
+        nightly.run(spark, given)
+    assert rows(tmp_path, "streams") == rows(processed, "streams")
+    assert rows(tmp_path, "books") != rows(processed, "books")
+    commits.last = ""
+    nightly.run(spark, given)
+    assert all_rows(tmp_path) == all_rows(processed)
 
 
 @pytest.fixture(scope="module")
 def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One replay of all scenes that are made of rows."""
     tables = Tables()
-    add_legs(tables)
-    add_captures_of_both_ends(tables)
-    add_a_sender_on_two_legs(tables)
-    add_clock_step(tables)
-    add_connections_of_one_end(tables)
+    add_all(tables)
     steps = [("c", None), ("stepped", [(12, -300 * SECOND)])]
     names = ("capture_id", "clock_steps")
     captures = spark.createDataFrame(steps, StructType([CAPTURES.spark[name] for name in names]))
@@ -301,15 +221,15 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
 def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.Key, Fate]:
     """Returns the fates that the second replay finds, by the own key of each message."""
     untimed = {"captured_ns": 0, "capture_id": None}
-    rows = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
-    once, own = plain_copies.once(plain_clock.in_order(rows, defaultdict(list, steps)))
+    timed = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
+    once, own = plain_copies.once(plain_clock.in_order(timed, defaultdict(list, steps)))
     skew = plain_copies.skews(tables.rows)
     shown_by: dict[str, set[str]] = defaultdict(set)
     for row in once["messages"]:
         if row["transactional"] and (row["stream_id"], row["stream_offset"]) not in own:
             shown_by[row["stream_id"]].add(row["capture_id"])
     found = replayer.verdicts(
-        once, reading="conformant", scope="auto", disputed=lambda rows: plain_copies.disputed(rows, skew, shown_by)
+        once, reading="conformant", scope="auto", disputed=lambda scope: plain_copies.disputed(scope, skew, shown_by)
     )
     return {own.get(key, key): fate for key, fate in found.items()}
 
@@ -428,7 +348,7 @@ def test_without_copies_and_steps_nothing_is_changed(tmp_path: Path) -> None:
 def test_the_clock_of_a_capture_is_read_in_the_order_of_its_records(tmp_path: Path) -> None:
     found = scene(tmp_path, **CLOCK_STEP)
     ((step,),) = [steps for steps in found.clock_steps.values() if steps]
-    for rows, falls in ((found.raw["messages"], True), (found.every_message, False)):
-        times = {row["last_frame"]: row["captured_ns"] for row in rows}
+    for messages, falls in ((found.raw["messages"], True), (found.every_message, False)):
+        times = {row["last_frame"]: row["captured_ns"] for row in messages}
         after = [ns for frame, ns in times.items() if frame >= step["frame"]]
         assert (min(after) < max(ns for frame, ns in times.items() if frame < step["frame"])) is falls
