@@ -4,8 +4,9 @@ A conversation in captures of both ends of an address translation is judged once
 undone. What may only pass through a queue manager is not judged.
 """
 
+import json
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import plain_copies
 import plain_outcomes
 import pytest
 import replayer
+from night_outcomes import is_known
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -36,10 +38,12 @@ from test_outcomes import on_spark, rows_of
 from warehouses import all_rows, config, rows
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
+from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.findings.captures import captured_twice
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
@@ -101,7 +105,10 @@ def night(spark: SparkSession, processed: Path) -> dict[str, list[Row]]:
     def rows(table: Table) -> list[Row]:
         return [row.asDict(recursive=True) for row in warehouse.read(table).collect()]
 
-    return {table.name: rows(table) for table in (CAPTURES, STREAMS, ENDS, MESSAGES, VERDICTS, SESSIONS, FINDINGS)}
+    return {
+        table.name: rows(table)
+        for table in (CAPTURES, STREAMS, ENDS, MESSAGES, VERDICTS, SESSIONS, FINDINGS, INCIDENTS)
+    }
 
 
 @pytest.mark.slow
@@ -116,6 +123,23 @@ def test_the_verdicts_of_a_run_are_the_truth(night: dict[str, list[Row]], folder
     keys = [(row["stream_id"], row["stream_offset"]) for row in night["verdicts"]]
     fates = {placed.get(key, key): fate(row) for key, row in zip(keys, night["verdicts"], strict=True)}
     assert difference(SEED, expected(folder), plain, fates) is None
+
+
+@pytest.mark.slow
+def test_the_incidents_of_a_run_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
+    """An incident may join several sequences, so they are compared by sender; what the truth does not know is left."""
+    truth = json.loads((folder / "truth.json").read_text())
+    unknown = {scope["source_queue_manager"] for scope in truth if not is_known(scope)}
+    expected: Counter[tuple[str, str]] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
+    for scope in truth:
+        for row in scope.get("incidents", ()):
+            expected.update({(scope["source_queue_manager"], name): row[name] for name in INCIDENT})
+    for row in night["incidents"]:
+        found.update({(row["source_queue_manager"], name): row[name] for name in INCIDENT})
+    known = {key: count for key, count in expected.items() if key[0] not in unknown and count}
+    assert {key: count for key, count in found.items() if key[0] not in unknown and count} == known
+    assert {name for _, name in known} >= {"lost", "repaired", "expired"}
 
 
 @pytest.mark.slow

@@ -8,6 +8,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+INCIDENT = {
+    "lost": ("displaced", "given_up", "passed_by", "never_seen"),
+    "pending": ("pending", "awaited"),
+    "repaired": ("delivered_after_refusal",),
+    "expired": ("expired_unseen",),
+}
+"""The outcomes that each figure of an incident adds up."""
 _Slot = tuple[int, int]
 _Message = tuple[int, int, int, int]
 """TxSequenceID, number, MessageID, and the content: a cloned sender sends others under the same MessageID."""
@@ -109,3 +116,14 @@ class Fates:
         unseen = (gap | skipped) - arrived
         rows += [{"id": str(slot[0]), "no": slot[1], "mid": None, "outcome": "expired_unseen"} for slot in unseen]
         return sorted(rows, key=lambda row: (int(row["id"]), row["no"], row["mid"] or -1))
+
+
+def incidents(outcomes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a row (id, lost, pending, repaired, expired) for each sequence of a scope to which something happened."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in outcomes:
+        found[row["id"]][row["outcome"]] += 1
+    return [
+        {"id": sequence_id} | {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
+        for sequence_id, counts in found.items()
+    ]

@@ -1,4 +1,7 @@
-"""Writes truth.json: what a replay must say of every transactional message that the capture holds."""
+"""Writes truth.json: what a replay must say of every transactional message that the capture holds.
+
+Of a whole capture also what became of each message, `outcomes`, and what they add up to by sequence, `incidents`.
+"""
 
 import json
 from contextlib import ExitStack
@@ -8,7 +11,7 @@ from tempfile import TemporaryFile
 from typing import TextIO
 from uuid import UUID
 
-from jobs.simulator.fates import Fates
+from jobs.simulator.fates import Fates, incidents
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
 
@@ -151,7 +154,10 @@ class Truth:
                     file.write("\n]")
                     fates = self._fates.get(id(verdicts))
                     if with_outcomes and fates and fates.is_exact:
-                        file.write(f', "outcomes": {json.dumps(fates.outcomes())}')
+                        outcomes = fates.outcomes()
+                        file.write(
+                            f', "outcomes": {json.dumps(outcomes)}, "incidents": {json.dumps(incidents(outcomes))}'
+                        )
                     file.write("}")
                     separator = ",\n"
             file.write("\n]\n")
