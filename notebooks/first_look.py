@@ -4,7 +4,8 @@
 # MAGIC What became of the transactional messages, what happened, what was read, and whether the books balance.
 # MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
 # MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
-# MAGIC `since`, such as `2026-03-02T18:00`, shows messages and incidents from then on.
+# MAGIC `since`, such as `2026-03-02T18:00`, shows messages and incidents from then on. With a `names_file`, names stand
+# MAGIC beside queue managers and queues.
 
 # COMMAND ----------
 
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.config import parse_time
 from jobs.steps.summary import outcome_summary
 from jobs.transforms.report_lists import of_period
-from jobs.warehouse.chosen import ask, chosen_warehouse
+from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.outcomes import OUTCOMES
@@ -22,7 +23,7 @@ from schemas.replay import VERDICTS, Verdict
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-chosen = ask(spark, globals().get("dbutils"), "since")
+chosen = ask(spark, globals().get("dbutils"), "since", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 
 # COMMAND ----------
@@ -37,12 +38,11 @@ print(outcome_summary(warehouse)["headline"])
 since = parse_time(chosen["since"]) if chosen["since"] else None
 outcomes = of_period(warehouse.read(OUTCOMES), since, "last_seen_at")
 lost = outcomes.where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
-display(
-    lost.select(
-        *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "message_id", "label"),
-        *("first_seen_at", "last_seen_at", "explanation", "witness"),
-    )
+lost = lost.select(
+    *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "message_id", "label"),
+    *("first_seen_at", "last_seen_at", "explanation", "witness"),
 )
+display(with_names(lost, chosen))
 
 # COMMAND ----------
 
@@ -54,7 +54,7 @@ display(
 
 worst = (F.desc("lost"), F.desc("stuck"), F.desc("unknown"), F.desc("pending"))
 incidents = of_period(warehouse.read(INCIDENTS), since, "last_captured_at")
-display(incidents.orderBy(*worst, "began_at"))
+display(with_names(incidents.orderBy(*worst, "began_at"), chosen))
 
 # COMMAND ----------
 

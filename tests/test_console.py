@@ -28,6 +28,15 @@ _NIGHT: dict[str, Any] = {
     "outcomes": {"delivered": 870, "never_seen": 2},
     "incidents": {"repaired": 3, "lost": 1},
     "lost": 2,
+    "lost_by": [
+        {
+            "lost": 2,
+            "source_queue_manager": "0a1b",
+            "sender_name": "Branch 1",
+            "destination_queue": "DIRECT=OS:hq\\orders",
+            "queue_name": "",
+        }
+    ],
     "stuck": 0,
     "severities": {"error": 2, "warning": 0, "info": 4},
     "report": "/data/msmq/report.html",
@@ -48,7 +57,8 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
     assert shown["findings"].endswith("and 2 more")
     assert "tables" not in shown
     assert "tables" in for_people(_NIGHT | {"report": "/elsewhere.html"})
-    assert not {"books", "stuck", "lost", "decoded alone"} & shown.keys()
+    assert not {"books", "stuck", "lost", "lost by", "decoded alone"} & shown.keys()
+    assert shown["incidents"] == "1 lost; 2 lost from Branch 1 (0a1b) to DIRECT=OS:hq\\orders"
 
 
 def test_books_that_do_not_balance_stand_right_under_the_headline() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import made_nights
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.warehouse.chosen import ask, chosen_warehouse
@@ -77,10 +78,22 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: 
     assert all(row["last_frame"] for row in refused)
 
 
+def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Path) -> None:
+    rows = DeltaTable(str(weeks / "outcomes")).to_pyarrow_table().to_pylist()
+    file = tmp_path / "names.csv"
+    originals = {row[name] for row in rows for name in ("source_queue_manager", "destination_queue")}
+    file.write_text("\n".join(["original,name", *(f"{original},the name" for original in originals)]))
+    widgets = Widgets(warehouse=str(weeks), names_file=str(file))
+    lost, incidents, *_ = shown_by("first_look", dbutils=SimpleNamespace(widgets=widgets))
+    assert {(row["sender_name"], row["queue_name"]) for row in lost} == {("the name", "the name")}
+    assert {row["source_queue_manager"] for row in lost} <= originals
+    assert "the name" in {row["sender_name"] for row in incidents}
+
+
 def test_widgets_choose_folder_and_period(weeks: Path) -> None:
     widgets = Widgets(warehouse=str(weeks), since="2026-03-17T00:00")
     lost, incidents, *_ = shown_by("first_look", dbutils=SimpleNamespace(widgets=widgets))
-    assert set(widgets.asked) == {"catalog", "schema", "warehouse", "since"}
+    assert set(widgets.asked) == {"catalog", "schema", "warehouse", "since", "names_file"}
     assert 0 < len(lost) < 17
     assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
     assert len(incidents) > 0

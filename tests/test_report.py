@@ -82,8 +82,10 @@ def one_session(spark: SparkSession, nights: Path) -> Path:
     """The report of one stuck session of the first night."""
     found = DeltaTable(str(nights / FINDINGS.name)).to_pyarrow_table().to_pylist()
     first = min((row for row in found if row["kind"] == "stuck_sequence"), key=lambda row: row["found_at"])
-    file = nights / "one" / "session.html"
-    report.run(spark, config(nights, out=str(file), session=[first["session_id"]], since="all"))
+    file, names = nights / "one" / "session.html", nights / "names.toml"
+    sender, receiver = first["session_id"].split("->")
+    names.write_text(f'[queue_managers]\n"{sender}" = "Branch <1>"\n"{receiver}" = "HQ"\n')
+    report.run(spark, config(nights, out=str(file), session=[first["session_id"]], since="all", names_file=str(names)))
     return file
 
 
@@ -204,6 +206,20 @@ def test_one_session_can_be_asked_for_by_name_in_any_period(one_session: Path) -
     assert "and 0 bytes missing from the captures" in page
     assert page.count('<details class="session"') == 1
     assert [path.name for path in one_session.parent.iterdir()] == ["session.html"]
+
+
+def test_names_stand_beside_the_originals(one_session: Path, limited: Path) -> None:
+    page, (sender, receiver) = one_session.read_text(), session_of(one_session)
+    assert f"<code>{sender}</code> (Branch &lt;1&gt;)" in page
+    assert f"<code>{receiver}</code> (HQ)" in page
+    assert page.count("Branch &lt;1&gt; → HQ") > 3
+    assert "Branch" not in limited.read_text()
+
+
+def session_of(page: Path) -> list[str]:
+    """Sender and receiver of the only session of a report."""
+    (session,) = set(re.findall(r'data-copy="([^"]+->[^"]+)"', unescape(page.read_text())))
+    return str(session).split("->")
 
 
 def test_an_empty_warehouse_has_a_report_that_is_made_again_only_for_other_rows_or_options(

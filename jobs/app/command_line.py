@@ -8,10 +8,10 @@ from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG
 _TABLES = ("warehouse", "catalog_schema")
 _WITHOUT_TABLES = ("simulate", "dissector")
 _SHOWN: Mapping[str, Sequence[str]] = {
-    "nightly": ("captures", "out", "fail_on", "ingest", "decode", "replay", "report"),
+    "nightly": ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
     "ingest": ("captures", "ingest"),
     "decode": ("decode", "claim_seconds"),
-    "replay": ("fail_on", "replay", "claim_seconds"),
+    "replay": ("fail_on", "replay", "claim_seconds", "names_file"),
     "report": ("out", "report"),
     "status": ("captures",),
     "repair": ("captures", "ingest", "decode", "replay"),

@@ -90,6 +90,12 @@ class Config:
         choices=FAIL_ON,
         metavar="LIST",
     )
+    names_skeleton: str = _option(
+        "",
+        "nightly: write a names file here with all GUIDs, addresses and queues seen, to be filled in; names that it or "
+        "--names-file has are kept",
+        metavar="FILE",
+    )
 
     bodies: str = _option(
         Bodies.DROP.value, "whether packets.raw holds message bodies", "ingest", choices=tuple(map(str, Bodies))
@@ -183,6 +189,14 @@ class Config:
         "report",
         metavar="TIME",
         reason="last begins with the earliest capture of the last run that brought any.",
+    )
+    names_file: str = _option(
+        "",
+        "TOML or CSV file of what people call queue managers and queues; shown beside the originals",
+        "report",
+        metavar="FILE",
+        reason="TOML has the tables queue_managers (GUID or address) and queues (format name), CSV the columns "
+        "original and name.",
     )
     session: tuple[str, ...] = _option((), "report only these session_ids", "report", metavar="ID")
     listed_messages: int = _option(50, "messages in each list: lost, pending, unknown and so on; worst first", "report")

@@ -10,7 +10,17 @@ _COLUMN = 22
 _MOST_NAMED = 6
 _FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
-_IN_OTHERS = {"lost", "stuck", "transactional_messages", "acks", "severities", "decoded_alone", "books", "seconds"}
+_IN_OTHERS = {
+    "lost",
+    "lost_by",
+    "stuck",
+    "transactional_messages",
+    "acks",
+    "severities",
+    "decoded_alone",
+    "books",
+    "seconds",
+}
 """Figures that the headline or another line holds."""
 
 
@@ -82,7 +92,19 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 
 
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    return _plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)
+    """Returns incidents by outcome, and who lost most messages to which queue, by their names where they have some."""
+
+    def called(row: Mapping[str, Any], name: str, original: str) -> str:
+        text = printable(row[original] or "not named")
+        return f"{printable(row[name])} ({text})" if row.get(name) else text
+
+    lost = [
+        f"{row['lost']:,} lost from {called(row, 'sender_name', 'source_queue_manager')} "
+        f"to {called(row, 'queue_name', 'destination_queue')}"
+        for row in summary.get("lost_by", ())[:1]
+    ]
+    worst_first = {name.value: outcomes.get(name, 0) for name in IncidentOutcome}
+    return "; ".join([_plain(worst_first, summary), *lost])
 
 
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {

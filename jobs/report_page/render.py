@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from jobs.app.names import Names
 from jobs.report_page.arrange import short_id
 
 _PAGE = resources.files("jobs.report_page")
@@ -72,12 +73,21 @@ def _hash(text: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
-def render(found: Mapping[str, Any], mark: str = "") -> str:
-    """Returns the page for the values of `arrange.page`, with the mark in its head; equal input makes equal text."""
+def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None) -> str:
+    """Returns the page for the values of `arrange.page`, with the mark in its head; equal input makes equal text.
+
+    `names` stand beside the originals.
+    """
+    names = names or Names()
     library, library_style, licence, script, style, template = files()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
     environment.filters["short_id"] = short_id
+    environment.filters |= {
+        "queue_manager_name": names.queue_manager,
+        "queue_name": names.queue,
+        "session_names": names.session,
+    }
     environment.globals |= {"share": share, "in_wireshark": in_wireshark}
     policy = (
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "

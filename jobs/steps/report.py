@@ -16,6 +16,7 @@ from jobs.app.command import Summary
 from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, warn
+from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
@@ -73,13 +74,14 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
         return
-    write(place, render(found(warehouse, config), made_from))
+    write(place, render(found(warehouse, config), made_from, Names.read(config.names_file)))
     progress(f"report: wrote {place}")
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
-    """Returns a hash of a report's inputs: table versions, options, and the page's template, style and scripts."""
+    """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
     options = [{name: getattr(config, name) for name in _OPTIONS}, arrange.changed_options(config), VERSION]
+    options.append(list(Names.read(config.names_file).rows()))
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -127,6 +129,12 @@ def head(uri: str) -> str:
     except (OSError, ValueError) as error:
         raise JobError(f"The report cannot be written to {uri}: {error}") from error
     return data.decode(errors="replace")
+
+
+def exists(uri: str) -> bool:
+    """Returns whether there is a file."""
+    filesystem, path = locate(uri)
+    return bool(filesystem.get_file_info(path).type is fs.FileType.File)
 
 
 def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.app.names import Names
 from jobs.steps.headline import headline, headline_figures
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -23,6 +24,8 @@ _DECODED = (
 _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"))
 _OUTCOMES = tuple(map(count_column, Outcome))
 _CAPTURES = _INGESTED[:1]
+_LOST_BY = 3
+"""Senders and queues that a summary names."""
 
 Counts = dict[str, dict[str, int]]
 """Row counts by table (or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
@@ -63,16 +66,27 @@ def summary(warehouse: Warehouse) -> dict[str, Any]:
 
 
 def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
-    """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`."""
+    """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
+
+    `lost_by` names the senders and queues with most lost messages.
+    """
     sessions = warehouse.read(SESSIONS).agg(
         *(F.sum(name).alias(name) for name in (*_OUTCOMES, "transactional", "passing_through", "missing_bytes")),
         F.sum(sum((F.col(verdict.value) for verdict in Verdict), F.lit(0))).alias("judged"),
     )
-    stuck = warehouse.read(OUTCOMES).agg(F.count_if("stuck").alias("stuck"))
+    by_queue = warehouse.read(OUTCOMES).groupBy("source_queue_manager", "destination_queue")
+    of_queue = by_queue.agg(
+        F.count_if("stuck").alias("stuck"), F.sum(F.when(F.col("lost"), F.col("numbers"))).alias("lost")
+    )
+    losers = F.collect_list(
+        F.when(F.col("lost") > 0, F.struct(-F.col("lost"), "source_queue_manager", "destination_queue"))
+    )
+    stuck = of_queue.agg(F.sum("stuck").alias("stuck"), F.slice(F.sort_array(losers), 1, _LOST_BY).alias("lost_by"))
     severities = warehouse.read(FINDINGS).agg(
         *(F.count_if(F.col("severity") == severity.value).alias(severity.value) for severity in Severity)
     )
     row = sessions.crossJoin(stuck).crossJoin(severities).collect()[0].asDict()
+    lost_by = row.pop("lost_by")
     row = {name: value or 0 for name, value in row.items()}
     outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}
     figures = headline_figures(
@@ -86,9 +100,23 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
         "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},
         "lost": figures.lost,
+        "lost_by": [
+            {"lost": -negative, "source_queue_manager": source, "destination_queue": queue}
+            for negative, source, queue in lost_by
+        ],
         "stuck": row["stuck"],
         "severities": {severity.value: row[severity.value] for severity in Severity if row[severity.value]},
     }
+
+
+def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Returns the summary with the names of queue managers and queues beside the originals in `lost_by`."""
+    for row in summary.get("lost_by", ()):
+        row |= {
+            "sender_name": names.queue_manager(row["source_queue_manager"]),
+            "queue_name": names.queue(row["destination_queue"]),
+        }
+    return summary
 
 
 def _decoded(counts: Counts) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
+from jobs.app.names import Names
 from jobs.steps import report
 from jobs.warehouse import log, provenance
 from jobs.warehouse.store import Warehouse, located
@@ -37,6 +38,8 @@ def recall(config: Config) -> Summary | None:
     files_now = stamps(capture_files(config.captures))
     try:
         night = json.loads(_read(located(config.warehouse, _NAME)) or "{}")
+        if config.names_skeleton and not report.exists(config.names_skeleton):
+            return None
         if night.get("of") != _of(config, files_now) or not night["report"] or night["report"] not in _report(config):
             return None
         if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):
@@ -64,12 +67,13 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
-    """Returns a hash of the options, the captures and the program."""
+    """Returns a hash of the options, the names, the captures and the program."""
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _NO_EFFECT}
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     if config.continue_from:
         options["previous"] = [_version(config.continue_from, table.name) for table in (STATES, ENDS)]
-    text = json.dumps([options, sorted(files.items()), code_version.program_hash()], sort_keys=True)
+    names = list(Names.read(config.names_file).rows())
+    text = json.dumps([options, names, sorted(files.items()), code_version.program_hash()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

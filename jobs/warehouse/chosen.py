@@ -3,17 +3,27 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.app.names import Names
 from jobs.warehouse.store import Warehouse
 
-_DEFAULTS: Mapping[str, str] = {"catalog": "", "schema": "", "warehouse": "out/warehouse", "session": "", "since": ""}
+_DEFAULTS: Mapping[str, str] = {
+    "catalog": "",
+    "schema": "",
+    "warehouse": "out/warehouse",
+    "session": "",
+    "since": "",
+    "names_file": "",
+}
 _LABELS: Mapping[str, str] = {
     "catalog": "Catalog",
     "schema": "Schema",
     "warehouse": "or folder of the tables",
     "session": "session_id; empty: the worst",
     "since": "Since (UTC); empty: all",
+    "names_file": "TOML or CSV file of names; empty: none",
 }
 
 
@@ -38,3 +48,16 @@ def chosen_warehouse(spark: SparkSession, chosen: Mapping[str, str]) -> Warehous
         parts = [part for part in (chosen["catalog"], chosen["schema"]) if part]
         return Warehouse(spark, catalog_schema=".".join(parts))
     return Warehouse(spark, folder=chosen["warehouse"])
+
+
+def with_names(rows: DataFrame, chosen: Mapping[str, str]) -> DataFrame:
+    """Adds what people call queue managers and queues, from the chosen `names_file`; nothing without one."""
+    names = Names.read(chosen["names_file"])
+    for column, added, known in (
+        ("source_queue_manager", "sender_name", names.queue_managers),
+        ("destination_queue", "queue_name", names.queues),
+    ):
+        if known and column in rows.columns:
+            by_original = F.create_map(*(F.lit(text) for pair in known.items() for text in pair))
+            rows = rows.withColumn(added, by_original[F.lower(column)])
+    return rows

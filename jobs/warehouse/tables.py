@@ -87,8 +87,12 @@ class Tables:
     def name(self, table: Table) -> str:
         """Returns the table's name in SQL."""
         if self.catalog_schema:
-            return ".".join(identifier(part) for part in (*self.catalog_schema.split("."), table.name))
+            return self.registered(table.name)
         return f"delta.{identifier(self.location(table.name))}"
+
+    def registered(self, name: str) -> str:
+        """Returns the SQL name of what is registered under the name in the catalog's schema."""
+        return ".".join(identifier(part) for part in (*self.catalog_schema.split("."), name))
 
     def location(self, name: str) -> str:
         """Returns the path of a name in the folder."""

@@ -1,0 +1,112 @@
+"""Applies names of queue managers and queues, and writes the skeleton of a file of them."""
+
+import re
+from collections import defaultdict
+from ipaddress import ip_address
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.app.config import Config
+from jobs.app.logs import progress
+from jobs.app.names import Names, skeleton
+from jobs.steps.report import exists, write
+from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import quoted
+from schemas.messages import MESSAGES
+from schemas.replay import ENDS
+
+_DIRECT = re.compile(r"DIRECT=(?:OS|TCP|HTTPS?|SPX):/*([^\\/:]+)[\\/](?:.*[\\/])?([^\\/]+)$", re.IGNORECASE)
+_NULL = "00000000-0000-0000-0000-000000000000"
+
+
+def step(warehouse: Warehouse, config: Config, names: Names) -> None:
+    """Writes the skeleton if it is asked for, and in a catalog the view `names` if there are names."""
+    if config.names_skeleton:
+        kept = Names.read(config.names_skeleton) if exists(config.names_skeleton) else Names()
+        write(config.names_skeleton, skeleton(_seen(warehouse, kept.over(names))))
+        progress(f"names: wrote {config.names_skeleton}")
+    if names and warehouse.catalog_schema:
+        create_view(warehouse, names)
+
+
+def create_view(warehouse: Warehouse, names: Names) -> None:
+    """Creates the view `names` (what, original, name): beside the tables of a catalog, else in the Spark session."""
+    kind, name = "TEMP VIEW", "names"
+    if warehouse.catalog_schema:
+        kind, name = "VIEW", warehouse.registered("names")
+    rows = ", ".join(f"({', '.join(map(quoted, row))})" for row in names.rows()) or "('', '', '')"
+    where = "" if names else " WHERE false"
+    warehouse.spark.sql(
+        f"CREATE OR REPLACE {kind} {name} (what, original, name) AS "  # noqa: S608 - each value is quoted
+        f"SELECT * FROM VALUES {rows} AS t(what, original, name){where}"
+    )
+
+
+def _seen(warehouse: Warehouse, names: Names) -> list[tuple[bool, str, str, str]]:
+    """Returns what `skeleton` takes: all GUIDs, addresses and queues of the tables.
+
+    A direct format name tells the machine and the queue. A response or an admin queue is the sender's own; a
+    destination queue is the receiver's, unless the message names another queue manager.
+    """
+    ends = warehouse.read(ENDS)
+    connections = ends.select("sender_guid", "address").distinct().collect()
+    queues = _queues(warehouse.read(MESSAGES), ends).collect()
+    hosts: dict[str, set[str]] = defaultdict(set)
+    addresses: dict[str, set[str]] = defaultdict(set)
+    guids: dict[str, set[str]] = defaultdict(set)
+    for row in connections:
+        guids[row.address] |= {row.sender_guid} - {None}
+        if row.sender_guid:
+            addresses[row.sender_guid].add(row.address)
+    named: dict[str, str] = {}
+    for row in queues:
+        addresses[row.source_queue_manager] |= set()
+        final = row.queue_manager_address in (None, _NULL, row.receiver_guid)
+        for owner, queue in (
+            (row.source_queue_manager, row.admin_queue),
+            (row.source_queue_manager, row.response_queue),
+            (row.receiver_guid if final else None, row.destination_queue),
+        ):
+            if queue:
+                host, named[queue] = _direct(queue)
+                hosts[owner or ""] |= {host} - {""}
+
+    def only(owner: str) -> str:
+        return next(iter(hosts[owner])) if len(hosts[owner]) == 1 else ""
+
+    return [
+        *(
+            (False, guid, names.queue_manager(guid) or only(guid), " ".join(["at", *sorted(places)]) if places else "")
+            for guid, places in addresses.items()
+        ),
+        *(
+            (False, address, names.queue_manager(address), " ".join(["queue manager", *sorted(of)]) if of else "")
+            for address, of in guids.items()
+        ),
+        *((True, queue, names.queue(queue) or name, "") for queue, name in named.items()),
+    ]
+
+
+def _queues(messages: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns the distinct queues of messages, with their senders and receivers."""
+    receivers = ends.select("stream_id", F.coalesce("receiver_guid", "receiver_by_address").alias("receiver_guid"))
+    queues = ("destination_queue", "admin_queue", "response_queue")
+    return (
+        messages.join(F.broadcast(receivers), "stream_id")
+        .select("source_queue_manager", "queue_manager_address", "receiver_guid", *queues)
+        .distinct()
+    )
+
+
+def _direct(queue: str) -> tuple[str, str]:
+    """Returns the machine and the queue that a direct format name tells; empty texts for what it does not."""
+    found = _DIRECT.match(queue)
+    if found is None:
+        return "", ""
+    host, name = found.groups()
+    try:
+        ip_address(host)
+    except ValueError:
+        return host, name
+    return "", name

@@ -1,0 +1,121 @@
+"""Names of queue managers and queues: the file, its skeleton, and where the names are shown."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from warehouses import config
+
+from jobs.app.errors import UsageError
+from jobs.app.names import Names, skeleton
+from jobs.steps import names as names_step
+from jobs.steps.summary import with_names
+from jobs.warehouse.store import Warehouse
+
+GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
+QUEUE = "DIRECT=OS:hq\\private$\\Orders"
+TOML = f"""
+[queue_managers]
+"{{{GUID.upper()}}}" = "NYC-01"
+"10.0.0.7" = "HQ"
+"10.0.0.8" = ""
+[queues]
+'{QUEUE}' = "Orders of the day"
+"""
+CSV = f"original,name,remark\n{GUID},NYC-01,\n10.0.0.7,HQ,x\n10.0.0.8,,\n{QUEUE},Orders of the day,\n"
+
+
+def read(folder: Path, name: str, text: str) -> Names:
+    """The names in a file."""
+    (folder / name).write_text(text)
+    return Names.read(str(folder / name))
+
+
+@pytest.mark.parametrize(("name", "text"), [("names.toml", TOML), ("NAMES.CSV", CSV), ("names.csv", "\ufeff" + CSV)])
+def test_both_forms_of_the_file_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    names = read(tmp_path, name, text)
+    assert [names.queue_manager(one) for one in (GUID, "10.0.0.7", "10.0.0.8", None)] == ["NYC-01", "HQ", "", ""]
+    assert [names.queue(one) for one in (QUEUE, QUEUE.upper(), None)] == ["Orders of the day"] * 2 + [""]
+    assert names.session(f"{GUID}->10.0.0.7") == "NYC-01 → HQ"
+    assert names.session(f"{GUID}->0f0f0f0f-1111") == "NYC-01 → 0f0f0f0f"
+    assert names.session("10.0.0.8->10.0.0.9") == names.session(None) == ""
+    assert len(list(names.rows())) == 3
+
+
+def test_without_a_file_nothing_has_a_name() -> None:
+    assert not Names.read("")
+    assert Names().queue_manager(GUID) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("names.toml", "[machines]\na = 'b'", "it has machines, not only queue_managers and queues"),
+        ("names.toml", "queues = 7", "queues is no table"),
+        ("names.toml", "[queues]\na = 7", "the name of 'a' is no text"),
+        ("names.toml", "[queue_managers]\nnyc = 'x'", "'nyc' is neither a GUID nor an address"),
+        ("names.toml", "[queues", "Expected"),
+        ("names.csv", "guid,name\n", "its first line does not name the columns original and name"),
+    ],
+)
+def test_what_cannot_be_read_is_wrong_use(tmp_path: Path, name: str, text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=f"The names file .* cannot be read: .*{why}"):
+        read(tmp_path, name, text)
+
+
+def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        Names.read(str(tmp_path / "names.toml"))
+
+
+def test_a_skeleton_is_a_names_file(tmp_path: Path) -> None:
+    hostile = 'DIRECT=OS:"x"\\\u007f\n[queues]\u2028'
+    seen = [(True, hostile, "", "line\n[queues]"), (False, GUID, "NYC-01", "at 10.0.0.7"), (True, QUEUE, "Orders", "")]
+    text = skeleton(seen)
+    assert tomllib.loads(text) == {"queue_managers": {GUID: "NYC-01"}, "queues": {hostile: "", QUEUE: "Orders"}}
+    assert f'"{GUID}" = "NYC-01"  # at 10.0.0.7' in text
+    assert list(read(tmp_path, "names.toml", text).rows()) == [
+        ("queue_manager", GUID, "NYC-01"),
+        ("queue", QUEUE.casefold(), "Orders"),
+    ]
+
+
+def test_a_summary_has_names_beside_the_originals() -> None:
+    row = {"lost": 2, "source_queue_manager": GUID, "destination_queue": QUEUE}
+    named: dict[str, Any] = with_names({"lost_by": [dict(row)]}, Names({GUID: "NYC-01"}))
+    assert named["lost_by"] == [row | {"sender_name": "NYC-01", "queue_name": ""}]
+
+
+def test_a_night_writes_a_skeleton_with_all_it_saw(
+    spark: SparkSession, orders: tuple[Path, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "names.toml"
+    messages = DeltaTable(str(orders[0] / "messages")).to_pyarrow_table().to_pylist()
+    sender = messages[0]["source_queue_manager"]
+    file.write_text(f'[queue_managers]\n"{sender}" = "Branch 1"\n')
+    given = config(orders[0], names_skeleton=str(file))
+    names_step.step(Warehouse.of(spark, given), given, Names())
+    found = tomllib.loads(file.read_text())
+    ends = DeltaTable(str(orders[0] / "ends")).to_pyarrow_table().to_pylist()
+    wanted = {row[name] for row in ends for name in ("sender_guid", "address")} - {None}
+    assert found["queue_managers"].keys() == wanted | {row["source_queue_manager"] for row in messages}
+    assert found["queue_managers"][sender] == "Branch 1"
+    queues = {row[f"{kind}_queue"] for row in messages for kind in ("destination", "admin", "response")} - {None}
+    assert found["queues"].keys() == queues
+    assert all(
+        name == queue.rpartition("\\")[2] for queue, name in found["queues"].items() if queue.startswith("DIRECT=OS:")
+    )
+
+
+def test_names_can_be_joined_in_a_view(spark: SparkSession) -> None:
+    names_step.create_view(Warehouse(spark, "unused"), Names({GUID: "O'Neill \\ Sons"}, {QUEUE.casefold(): "Orders"}))
+    rows = spark.sql("SELECT what, original, name FROM names ORDER BY what").collect()
+    assert [tuple(row) for row in rows] == [
+        ("queue", QUEUE.casefold(), "Orders"),
+        ("queue_manager", GUID, "O'Neill \\ Sons"),
+    ]
+    names_step.create_view(Warehouse(spark, "unused"), Names())
+    assert spark.sql("SELECT * FROM names").collect() == []
