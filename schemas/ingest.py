@@ -118,6 +118,15 @@ _STREAM_OFFSET = Column(
     nullable=False,
 )
 
+
+class Attempt(StrEnum):
+    """Lists how a connection went on which neither side sent a byte."""
+
+    NO_ANSWER = "no_answer"
+    REFUSED = "refused"
+    SILENT = "silent"
+
+
 CAPTURES = Table(
     "captures",
     "One row per distinct capture file content.",
@@ -153,7 +162,7 @@ CAPTURES = Table(
 
 STREAMS = Table(
     "streams",
-    "One row per direction of a TCP connection that carried bytes.",
+    "One row per direction of a TCP connection that carried bytes, and one per attempt to connect that carried none.",
     ("stream_id",),
     (
         _STREAM_ID,
@@ -180,8 +189,15 @@ STREAMS = Table(
         Column("closed", BOOL, "Its connection ended: by FIN on both sides, or by RST.", nullable=False),
         Column("conflict", BOOL, "Overlapping segments held different data.", nullable=False),
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
-        Column("first_captured_at", TIMESTAMP, "Time of the first segment with data, UTC."),
-        Column("last_captured_at", TIMESTAMP, "Time of the last segment with data, UTC."),
+        Column("first_captured_at", TIMESTAMP, "Time of the first segment with data, or of an attempt, UTC."),
+        Column("last_captured_at", TIMESTAMP, "Time of the last segment with data, or of an attempt, UTC."),
+        Column(
+            "attempt",
+            STRING,
+            "Of a connection that carried no byte, the direction from its initiator: no_answer to its SYN, refused by "
+            "RST, or silent, which means that it opened and carried nothing. Null for a stream with bytes.",
+            values=tuple(Attempt),
+        ),
         Column(
             "copy_of",
             STRING,

@@ -96,6 +96,7 @@ class FindingKind(StrEnum):
     CAPTURED_TWICE = "captured_twice"
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
+    CANNOT_CONNECT = "cannot_connect"
 
 
 class Severity(StrEnum):

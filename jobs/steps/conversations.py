@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.app.logs import progress
 from jobs.transforms.findings.captures import captured_twice, clock_stepped
+from jobs.transforms.findings.connections import cannot_connect
 from jobs.transforms.replay.clocks import find_steps
 from jobs.transforms.replay.conversations import Conversations, measure_skews, place_copies, unread_by_all
 from jobs.transforms.replay.copies import (
@@ -24,19 +25,25 @@ from jobs.transforms.replay.copies import (
 )
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import STREAMS
+from schemas.ingest import CAPTURES, STREAMS
+from schemas.messages import HANDSHAKES, MESSAGES
+from schemas.pings import PINGS
 
 
 def unite(
     tables: Conversations, captures: DataFrame | None = None, *, materialize: Materialize = materialize
 ) -> Conversations:
     """Returns the tables with every conversation once, by clocks that never step back."""
+    every = tables.streams
+    if "attempt" in every.columns:
+        tables = tables._replace(streams=every.where("attempt is null").drop("attempt"))
     connections = known_connections(tables.streams, tables.handshakes)
-    suspected = suspect_copies(connections).crossJoin(tables.streams.agg(_any("copy_of", tables.streams)))
+    suspected = suspect_copies(connections).crossJoin(every.agg(_any("copy_of", every), _any("attempt", every)))
     if captures is not None:
         suspected = suspected.crossJoin(captures.agg(_any("clock_steps", captures)))
     (found,) = (row.asDict() for row in suspected.collect())
     tables = tables._replace(streams=tables.streams.drop("copy_of"), had_copies=found["copy_of"])
+    tables = tables._replace(failing=found["attempt"] or found["failing"])
     if captures is not None and found["clock_steps"]:
         tables = tables.without_steps(materialize(find_steps(captures)))
     if not found["same_beginning"] and not found["vague"]:
@@ -67,12 +74,15 @@ def _any(column: str, rows: DataFrame) -> Column:
     return F.coalesce(has_value, F.lit(False)).alias(column)
 
 
-def findings_of_captures(
-    tables: Conversations, ends: DataFrame, messages: DataFrame, captures: DataFrame
-) -> list[DataFrame]:
-    """Returns the findings that tell how the traffic was captured; none where `unite` had nothing to do."""
+def findings_of_captures(tables: Conversations, ends: DataFrame, warehouse: Warehouse) -> list[DataFrame]:
+    """Returns the findings on captures, and on who could not connect; none where all is well."""
+    captures = warehouse.read(CAPTURES)
     findings = [] if tables.copies is None else [captured_twice(ends)]
-    return findings if tables.steps is None else [*findings, clock_stepped(captures, messages)]
+    findings += [] if tables.steps is None else [clock_stepped(captures, warehouse.read(MESSAGES))]
+    pings = None if warehouse.is_new(PINGS) else warehouse.read(PINGS)
+    if tables.failing or pings is not None:
+        findings.append(cannot_connect(warehouse.read(STREAMS), warehouse.read(HANDSHAKES), captures, pings))
+    return findings
 
 
 def _find_copies(

@@ -69,6 +69,7 @@ from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
+from schemas.pings import PINGS
 from schemas.replay import (
     ENDS,
     FINDINGS,
@@ -82,7 +83,7 @@ from schemas.replay import (
     Scope,
 )
 
-SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES)
+SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PINGS)
 _MOST_CHAINS = 1_000_000  # to broadcast: messages are wide, and ten to twenty times as many
 TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
@@ -218,7 +219,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
-        _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES)
+        _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES[:-1])
         states, ends = previous_warehouse.tables(warehouse.spark, config)
         keep = warehouse.materialize
         once = unite(
@@ -261,7 +262,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         watched = watched_sessions(every_end, inputs.unread, paired)
         concerned = keep(concerned_messages(verdicts, watched, fates))
-        of_captures = findings_of_captures(once, every_end, messages, captures)
+        of_captures = findings_of_captures(once, every_end, warehouse)
         findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures))
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))

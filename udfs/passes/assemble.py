@@ -19,7 +19,7 @@ from udfs.network.endpoints import unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
-from udfs.tcp.overlap import Piece, acked_bytes, deliver, missing_at_end
+from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_at_end
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
@@ -147,8 +147,10 @@ class _Pair:
     def _close(self) -> None:
         """Adds the rows of the streams, of segments in no connection, and of the state for the next run."""
         for connection in self._connections.found:
+            tried_from_b = connection.opened_by_b if find_attempt(connection) else None
             for from_b, side in zip((False, True), connection.sides, strict=True):
-                if side.done or side.rejected or missing_at_end(side) or (connection.instance, from_b) in self._streams:
+                has_bytes = side.done or side.rejected or missing_at_end(side)
+                if has_bytes or from_b is tried_from_b or (connection.instance, from_b) in self._streams:
                     self._stream(connection, from_b=from_b).close()
         for segment in self._connections.outside:
             self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
@@ -226,6 +228,10 @@ class _Stream:
             self._add_gap(side.done, at_end)
         for segment, reason in side.rejected:
             self._out.reject(self._endpoints, self.stream_id, segment, reason)
+        first_ns, last_ns = self._first_ns, self._last_ns
+        attempt = find_attempt(self._connection)
+        if attempt:
+            first_ns = last_ns = self._connection.last_ns
         self._out.add(
             "stream",
             self._endpoints,
@@ -240,8 +246,9 @@ class _Stream:
                 "closed": self._connection.closed,
                 "conflict": side.conflict,
                 "mid_stream": side.isn is None,
-                "first_ns": None if self._last_ns == NO_TIME else self._first_ns,
-                "last_ns": None if self._last_ns == NO_TIME else self._last_ns,
+                "first_ns": None if last_ns == NO_TIME else first_ns,
+                "last_ns": None if last_ns == NO_TIME else last_ns,
+                "attempt": attempt,
             },
         )
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schemas.ingest import TcpReason
-from udfs.tcp.connections import Direction, NeedsPayload, Segment
+from schemas.ingest import Attempt, TcpReason
+from udfs.tcp.connections import Connection, Direction, NeedsPayload, Segment
 
 FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
 """Where a capture holds the bytes of a framed run: from each offset in the run on, at which byte of the file."""
@@ -283,3 +283,15 @@ def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
                         raise NeedsPayload
                     conflict = True
     return conflict
+
+
+def find_attempt(connection: Connection) -> Attempt | None:
+    """Returns how a connection went of which the SYN was captured and on which neither side sent a byte, else None."""
+    if connection.opened_by_b is None or any(
+        side.first is not None or side.done or missing_at_end(side) for side in connection.sides
+    ):
+        return None
+    answer = connection.sides[not connection.opened_by_b]
+    if answer.isn is None and answer.low is None:
+        return Attempt.REFUSED if connection.closed else Attempt.NO_ANSWER
+    return Attempt.SILENT

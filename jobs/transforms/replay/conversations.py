@@ -39,6 +39,8 @@ class Conversations(NamedTuple):
     """What `place_copies` returns."""
     skews: DataFrame | None = None
     """What `measure_skews` returns; None where no skew was measured."""
+    failing: bool = False
+    """Some connections failed: STREAMS and HANDSHAKES tell which."""
     had_copies: bool = False
     """STREAMS names copies, maybe of an earlier replay."""
 

@@ -38,6 +38,7 @@ def suspect_copies(connections: DataFrame) -> DataFrame:
     """Returns one row: `same_beginning`, two connections begin alike, and `vague`, a beginning was not captured.
 
     Where both are false, nothing was captured twice. This is the only query that captures without copies cost.
+    `failing`: a connection was refused in its handshake, or closed without an answer.
     """
     known = reduce(Column.__and__, (F.col(name).isNotNull() for name in _BEGINNING))
     return (
@@ -46,8 +47,10 @@ def suspect_copies(connections: DataFrame) -> DataFrame:
             F.count(F.lit(1)).alias("connections"),
             F.min("addresses").alias("least"),
             F.max("addresses").alias("most"),
+            F.max("failing").alias("failing"),
         )
         .agg(
+            F.coalesce(F.max("failing"), F.lit(False)).alias("failing"),
             F.max(known & (F.col("connections") > 1)).alias("same_beginning"),
             (F.max(~known) & (F.min("least") < F.max("most"))).alias("vague"),
         )
@@ -70,19 +73,28 @@ def _connections(streams: DataFrame) -> DataFrame:
             F.max("mid_stream").alias("mid_stream"),
             F.sum("missing_bytes").alias("missing"),
             F.sum("recovered_bytes").alias("recovered"),
+            F.max(F.col("closed") if "closed" in streams.columns else F.lit(False)).alias("closed"),
         )
     )
 
 
 def _with_handshake(connections: DataFrame, streams: DataFrame, handshakes: DataFrame) -> DataFrame:
     """Adds `client` and `booted_ms`, the ClientGuid and TimeStamp of the EstablishConnection; null without one."""
+    refused = F.col("connection_refused") if "connection_refused" in handshakes.columns else F.lit(False)
     established = (
         handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
         .join(streams.select("stream_id", "connection_id"), "stream_id")
         .groupBy("connection_id")
-        .agg(F.max("client_guid").alias("client"), F.max("time_stamp_ms").alias("booted_ms"))
+        .agg(
+            F.max("client_guid").alias("client"),
+            F.max("time_stamp_ms").alias("booted_ms"),
+            F.max(refused).alias("refused"),
+        )
     )
-    return connections.join(established, "connection_id", "left")
+    failing = F.coalesce("refused", F.lit(False)) | (F.col(_BACK).isNull() & F.col("closed"))
+    return (
+        connections.join(established, "connection_id", "left").withColumn("failing", failing).drop("refused", "closed")
+    )
 
 
 def _sides(connections: DataFrame, prefix: str) -> DataFrame:

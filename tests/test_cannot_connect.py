@@ -1,0 +1,152 @@
+"""Attempts to connect that fail: what STREAMS says of them, and the finding, from captures made frame by frame."""
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pipeline import ingest
+from pyspark.sql import SparkSession
+from warehouses import config, rows
+from wiretap import (
+    ACK,
+    BILLION,
+    FIN,
+    NEW_YEAR,
+    RST,
+    SYN,
+    Record,
+    Sent,
+    ethernet,
+    goodbye,
+    handshake,
+    ipv4,
+    pcap,
+    udp,
+)
+
+from jobs.simulator import build
+from jobs.steps import nightly
+from udfs.passes.options import IngestOptions
+
+CLIENT, SERVER = (UUID(int=number) for number in (1, 2))
+REQUEST = build.establish_connection(CLIENT)
+ANSWER = build.establish_connection(CLIENT, SERVER)
+REFUSAL = build.establish_connection(CLIENT, SERVER, refused=True)
+UNANSWERED = [Sent(False, 1000, 0, SYN)] * 3
+RESET = [Sent(False, 1000, 0, SYN), Sent(True, 0, 1001, RST | ACK)]
+SILENT = [*handshake(1000, 5000), *goodbye(1001, 5001)]
+OPEN = handshake(1000, 5000)
+
+
+def exchange(request: bytes, answer: bytes) -> list[Sent]:
+    """A connection with a handshake of the protocol."""
+    asked, said = 1001 + len(request), 5001 + len(answer)
+    sent = [*OPEN, Sent(False, 1001, 5001, ACK, request), Sent(True, 5001, asked, ACK, answer)]
+    return [*sent, Sent(True, said, asked, FIN | ACK), Sent(False, asked, said + 1, FIN | ACK)]
+
+
+WORKS = exchange(REQUEST, ANSWER)
+SCENES: dict[str, tuple[list[tuple[int, list[Sent]]], str | None, str]] = {
+    "10.1.0.1": ([(0, UNANSWERED), (60, UNANSWERED)], "warning", "2 connections had no answer"),
+    "10.1.0.2": ([(0, RESET), (60, WORKS)], "info", "1 was refused by a reset"),
+    "10.1.0.3": ([(0, WORKS), (60, SILENT)], "warning", "1 opened and carried nothing"),
+    "10.1.0.4": ([(0, WORKS), (60, WORKS)], None, ""),
+    "10.1.0.5": ([(990, UNANSWERED)], None, ""),
+    "10.1.0.6": ([(990, RESET)], "warning", "1 was refused by a reset"),
+    "10.1.0.7": ([(0, exchange(REQUEST, b""))], "warning", "1 was closed without an answer to the handshake"),
+    "10.1.0.8": ([(0, exchange(REQUEST, REFUSAL))], "warning", "1 was refused in the handshake"),
+    "10.1.0.9": ([(0, [one for one in WORKS if not one.by_server])], None, ""),
+}
+"""What goes from an address to the hub, and when; the severity and words of the finding, None for none."""
+PINGS: dict[str, tuple[list[tuple[bool, int]], bool, str | None]] = {
+    "10.2.0.1": ([(False, 0)], False, "1 ping had no answer"),
+    "10.2.0.2": ([(False, 0), (True, 0)], False, None),
+    "10.2.0.3": ([(False, 0), (True, 2)], False, "1 ping was answered with a refusal"),
+    "10.2.0.4": ([(False, 0)], True, None),
+}
+"""Pings and answers of an address with their flags, whether it connects later, and the words of the finding."""
+HUB = "10.9.0.1"
+
+
+def record(second: float, frame: bytes) -> Record:
+    return Record(frame, NEW_YEAR * BILLION + int(second * BILLION))
+
+
+def capture() -> bytes:
+    """A capture of 1,000 s with all scenes."""
+    found = []
+    for address, (tries, *_) in SCENES.items():
+        for number, (begin, sent) in enumerate(tries):
+            found += [
+                record(begin + at / 10, one.frame(client=(address, 50_000 + number), server=(HUB, 1801)))
+                for at, one in enumerate(sent)
+            ]
+    for number, (address, (sent_pings, connects, _)) in enumerate(PINGS.items()):
+        for is_answer, flags in sent_pings:
+            hosts, ports = ((HUB, address), (3527, 4000)) if is_answer else ((address, HUB), (4000, 3527))
+            ping = bytes([flags, 0, 0x48, 0x55]) + number.to_bytes(4, "little") + CLIENT.bytes_le
+            found.append(record(10 + is_answer, ethernet(ipv4(udp(ping, ports=ports), hosts=hosts, protocol=17))))
+        if connects:
+            found += [
+                record(20 + at / 10, one.frame(client=(address, 50_000), server=(HUB, 1801)))
+                for at, one in enumerate(WORKS)
+            ]
+    found.append(record(1000, ethernet(ipv4(udp(b"the end", ports=(1, 2)), protocol=17))))
+    return pcap(sorted(found, key=lambda one: one.time_ns))
+
+
+@pytest.mark.parametrize(
+    ("sent", "attempts"),
+    [
+        (UNANSWERED, ["no_answer"]),
+        (RESET, ["refused"]),
+        (SILENT, ["silent"]),
+        (OPEN, ["silent"]),
+        ([*OPEN, Sent(True, 5001, 1001, RST | ACK)], ["silent"]),
+        (WORKS, [None, None]),
+        (exchange(REQUEST, b""), [None]),
+        ([Sent(False, 1001, 5001, ACK)], []),  # no SYN: it may have carried bytes before
+        ([*OPEN, Sent(True, 5001, 3001, ACK)], [None]),  # bytes were acknowledged that no capture has
+        ([Sent(True, 5000, 1001, SYN | ACK)], ["silent"]),
+    ],
+)
+def test_a_connection_without_bytes_has_one_row(tmp_path: Path, sent: list[Sent], attempts: list[str | None]) -> None:
+    (tmp_path / "one.pcap").write_bytes(pcap([record(at, one.frame()) for at, one in enumerate(sent)]))
+    streams = ingest([tmp_path / "one.pcap"], IngestOptions()).streams
+    assert [row["attempt"] for row in streams] == attempts
+    for row in streams:
+        if row["attempt"]:
+            assert (row["src_ip"], row["from_initiator"], row["recovered_bytes"]) == ("10.0.0.1", True, 0)
+            assert row["last_ns"] == NEW_YEAR * BILLION + (len(sent) - 1) * BILLION
+
+
+@pytest.fixture(scope="module")
+def findings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The findings of a night by the address that could not connect."""
+    folder = tmp_path_factory.mktemp("attempts")
+    (folder / "attempts.pcap").write_bytes(capture())
+    nightly.run(spark, config(folder / "warehouse", folder / "attempts.pcap"))
+    found = [row for row in rows(folder / "warehouse", "findings") if row["kind"] == "cannot_connect"]
+    assert not [row for row in rows(folder / "warehouse", "ends") if row["address"] == "10.1.0.1"]
+    return {row["explanation"].split()[0]: row for row in found}
+
+
+@pytest.mark.parametrize("address", SCENES)
+def test_a_finding_says_who_could_not_connect(findings: dict[str, dict[str, Any]], address: str) -> None:
+    tries, severity, words = SCENES[address]
+    row = findings.get(address)
+    assert (row and row["severity"]) == severity
+    if row:
+        assert f"could not connect to {HUB}: {words}, from 2024-01-01 00:" in row["explanation"]
+        works = any(sent is WORKS for _, sent in tries)
+        assert ("The captures show no connection that worked." in row["explanation"]) is not works
+        assert row["witness"] == [f"{address}:50000>{HUB}:1801#0@0"] or works
+
+
+@pytest.mark.parametrize("address", PINGS)
+def test_a_ping_counts_where_nothing_connects_afterwards(findings: dict[str, dict[str, Any]], address: str) -> None:
+    words = PINGS[address][2]
+    assert (address in findings) is bool(words)
+    if words:
+        assert words in findings[address]["explanation"]
