@@ -11,7 +11,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
     "nightly": ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
     "ingest": ("captures", "ingest"),
     "decode": ("decode", "claim_seconds"),
-    "replay": ("fail_on", "replay", "claim_seconds", "names_file"),
+    "replay": ("fail_on", "replay", "claim_seconds", "names_file", "muted_file"),
     "report": ("out", "report"),
     "status": ("captures",),
     "repair": ("captures", "ingest", "decode", "replay"),

@@ -198,6 +198,13 @@ class Config:
         reason="TOML has the tables queue_managers (GUID or address) and queues (format name), CSV the columns "
         "original and name.",
     )
+    muted_file: str = _option(
+        "",
+        "TOML file of findings that people know of: they are counted, but not listed, and --fail-on leaves them out",
+        "report",
+        metavar="FILE",
+        reason="Each [[muted]] has kind, until (a day), why and, to narrow it down, queue.",
+    )
     session: tuple[str, ...] = _option((), "report only these session_ids", "report", metavar="ID")
     listed_messages: int = _option(50, "messages in each list: lost, pending, unknown and so on; worst first", "report")
     listed_incidents: int = _option(100, "incidents that are listed, the worst first", "report")

@@ -11,6 +11,7 @@ _MOST_NAMED = 6
 _FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
 _IN_OTHERS = {
+    "muted",
     "lost",
     "lost_by",
     "stuck",
@@ -88,7 +89,9 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     severities = [
         f"{counts[name]:,} {one if counts[name] == 1 else many}" for name, one, many in named if counts.get(name)
     ]
-    return f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
+    muted = sum(count for name, count in summary.get("muted", {}).items() if name in kinds)
+    found = f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
+    return f"{found}; {muted:,} muted" if muted else found
 
 
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:

@@ -9,11 +9,12 @@ from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import STARTING, Summary
 from jobs.app.config import Config
 from jobs.app.logs import step
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.spark_session import open_session
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
-from jobs.steps.summary import summary, with_names
+from jobs.steps.summary import summary, with_muted, with_names
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 
@@ -23,6 +24,7 @@ _STEPS = 5  # with the start of Spark
 def run(spark: SparkSession, config: Config) -> Summary:
     """Runs one night under the publish lock; returns its summary."""
     files, names = capture_files(config.captures), Names.read(config.names_file)
+    muted = read_muted(config.muted_file)
     warehouse = Warehouse.of(spark, config)
     with (
         publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
@@ -38,7 +40,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
             replay.step(held, config)
             reconcile.step(held)
         with step("report", 5, _STEPS):
-            found = with_names(summary(held), names)
+            found = with_muted(with_names(summary(held), names), held, muted)
             report.step(held, config)
             names_step.step(held, config, names)
         place = report.destination(held, config)

@@ -14,11 +14,12 @@ from jobs.app import code_version
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
-from jobs.steps.summary import replay_summary, with_names
+from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
@@ -98,7 +99,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     ):
         step(held, config)
         reconcile.step(held)
-        return with_names(replay_summary(held), Names.read(config.names_file))
+        found = with_names(replay_summary(held), Names.read(config.names_file))
+        return with_muted(found, held, read_muted(config.muted_file))
 
 
 def derive_outcomes(

@@ -16,6 +16,7 @@ from jobs.app.command import Summary
 from jobs.app.config import ALL, LAST, Config, parse_time
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, warn
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.report_page import arrange
@@ -81,7 +82,10 @@ def step(warehouse: Warehouse, config: Config) -> None:
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
     options = [{name: getattr(config, name) for name in _OPTIONS}, arrange.changed_options(config), VERSION]
-    options.append(list(Names.read(config.names_file).rows()))
+    options += [
+        list(Names.read(config.names_file).rows()),
+        [list(map(str, one)) for one in read_muted(config.muted_file)],
+    ]
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -152,7 +156,10 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     all_sessions, all_verdicts, all_findings = (
         report_lists.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
     )
-    all_findings = report.shown_findings(all_findings)
+    muted = read_muted(config.muted_file)
+    known = report_lists.is_muted([(one.kind, one.queue) for one in muted])
+    muted_findings = report.shown_findings(all_findings).where(known) if muted else None
+    all_findings = report.shown_findings(all_findings).where(~known) if muted else report.shown_findings(all_findings)
     rows = _collected(extent=report.extent(all_sessions, since), busy_hours=report.busy_hours(tables["captures"]))
     extent = rows["extent"][0]
     since = since if extent["cut"] else None
@@ -176,6 +183,8 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         listed_messages=report_lists.listed_messages(outcomes, config.listed_messages)
         if config.listed_messages
         else None,
+        muted=muted_findings
+        and report.findings_by_kind(report.findings_of_period(muted_findings, tables["sequences"], since)),
         unjudged=report_lists.unjudged_messages(sessions),
         kinds=report.findings_by_kind(findings),
         every_finding=all_findings.groupBy().count() if since else None,
@@ -215,6 +224,8 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     )
     numbers = arrange.numbers(rows, only=bool(only))
     return arrange.page(rows, extent, config, warehouse.place, since) | {
+        "muted": [one._asdict() for one in muted],
+        "muted_findings": rows["muted"],
         "numbers": numbers,
         "headline": headline_figures(
             {outcome: numbers[count_column(outcome)] for outcome in Outcome},

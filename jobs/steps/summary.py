@@ -1,13 +1,16 @@
 """Counts what a run found, from the tables."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.steps.headline import headline, headline_figures
+from jobs.transforms.report_lists import is_muted
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
@@ -107,6 +110,19 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
         "stuck": row["stuck"],
         "severities": {severity.value: row[severity.value] for severity in Severity if row[severity.value]},
     }
+
+
+def with_muted(summary: dict[str, Any], warehouse: Warehouse, muted: Sequence[Muted]) -> dict[str, Any]:
+    """Returns the summary with the findings by kind and by severity that are `muted`; as it is where nothing is."""
+    if not muted:
+        return summary
+    known = is_muted([(one.kind, one.queue) for one in muted])
+    rows = warehouse.read(FINDINGS).where(known).groupBy("kind", "severity").count().collect()
+    counts: dict[str, int] = {}
+    for row in rows:
+        for name in (row["kind"], row["severity"]):
+            counts[name] = counts.get(name, 0) + row["count"]
+    return summary | {"muted": counts}
 
 
 def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.steps import report
 from jobs.warehouse import log, provenance
@@ -73,7 +74,8 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     if config.continue_from:
         options["previous"] = [_version(config.continue_from, table.name) for table in (STATES, ENDS)]
     names = list(Names.read(config.names_file).rows())
-    text = json.dumps([options, names, sorted(files.items()), code_version.program_hash()], sort_keys=True)
+    muted = [list(map(str, one)) for one in read_muted(config.muted_file)]
+    text = json.dumps([options, names, muted, sorted(files.items()), code_version.program_hash()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

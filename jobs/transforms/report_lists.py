@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import nanoseconds, tx_sequence
@@ -28,6 +29,16 @@ LISTS: Mapping[str, tuple[Outcome, ...]] = {
 def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
     """Returns the rows from `since` on, and the rows without a time, which may be as late."""
     return rows if since is None else rows.where(F.coalesce(F.col(column) >= F.lit(since), F.lit(True)))
+
+
+def is_muted(known: Sequence[tuple[str, str]]) -> Column:
+    """Returns whether a finding is one of these kinds and queues; an empty queue stands for all."""
+    conditions = (
+        (F.col("kind") == kind)
+        & (F.lit(not queue) | F.coalesce(F.lower("destination_queue") == queue.lower(), F.lit(False)))
+        for kind, queue in known
+    )
+    return reduce(Column.__or__, conditions, F.lit(False))
 
 
 def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
