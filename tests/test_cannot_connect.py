@@ -129,6 +129,7 @@ def findings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     nightly.run(spark, config(folder / "warehouse", folder / "attempts.pcap"))
     found = [row for row in rows(folder / "warehouse", "findings") if row["kind"] == "cannot_connect"]
     assert not [row for row in rows(folder / "warehouse", "ends") if row["address"] == "10.1.0.1"]
+    assert all(row["session_id"] == f"{row['explanation'].split()[0]}->{HUB}" for row in found)
     return {row["explanation"].split()[0]: row for row in found}
 
 

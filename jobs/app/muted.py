@@ -54,7 +54,7 @@ def _entry(given: object) -> Muted:
     if kind not in set(map(str, FindingKind)):
         raise ValueError(f"{kind!r} is no kind of findings")
     if not isinstance(until, date) or isinstance(until, datetime):
-        raise ValueError(f"of {kind}, until is no day such as 2026-12-31")
+        raise ValueError(f"of {kind}, until is no day such as 2026-12-31")  # noqa: TRY004 - the file is wrong
     if not isinstance(why, str) or not why.strip() or not isinstance(queue, str):
         raise ValueError(f"of {kind}, why is missing, or queue or why is no text")
     return Muted(kind, queue, until, why)

@@ -65,7 +65,8 @@ def cannot_connect(
         F.lit(FindingKind.CANNOT_CONNECT.value).alias("kind"),
         F.when(F.col("lately") > 0, Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
         "found_at",
-        *(null("string").alias(name) for name in ("session_id", "scope_key", "destination_queue")),
+        F.concat_ws("->", "client", "server").alias("session_id"),
+        *(null("string").alias(name) for name in ("scope_key", "destination_queue")),
         null("decimal(20,0)").alias("tx_sequence_id"),
         "messages",
         sentence(
