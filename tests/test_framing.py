@@ -288,6 +288,24 @@ def test_fault_56_bad_signature(signature: bytes) -> None:
     assert faults([(0, A + bad + C)]) == ([(0, 40), (104, 48)], [(40, 64, Why.BAD_SIGNATURE)])
 
 
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", Why.LOOKS_ENCRYPTED),  # the ClientHello of TLS
+        (b"\x17\x03\x03\x48\x00", Why.LOOKS_ENCRYPTED),
+        (b"\x17\x03\x03\x48\x01", Why.BAD_SIGNATURE),  # longer than a record may be
+        (b"\x17\x03\x03\x00\x00", Why.BAD_SIGNATURE),
+        (b"\x18\x03\x03\x00\x10", Why.BAD_SIGNATURE),
+        (b"\x16\x04\x01\x02\x00", Why.BAD_SIGNATURE),
+        (b"\x16\x03\x05\x02\x00", Why.BAD_SIGNATURE),
+    ],
+)
+def test_a_stream_of_tls_looks_encrypted(record: bytes, reason: Why) -> None:
+    encrypted = record + bytes(100)
+    assert faults([(0, encrypted)]) == ([], [(0, len(encrypted), reason)])
+    assert faults([(0, encrypted[:15])]) == ([], [(0, 15, Why.INCOMPLETE_FRAME)])
+
+
 @pytest.mark.parametrize("size", [0, 1, 15])
 def test_fault_57_packet_size_too_small(size: int) -> None:
     bad = base_header(size) + bytes(20)
