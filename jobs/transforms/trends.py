@@ -98,7 +98,8 @@ def latency_by_week(verdicts: DataFrame) -> DataFrame:
 def coverage_by_day(streams: DataFrame) -> DataFrame:
     """Returns one row per `day` on which streams began: `streams`, their recovered and missing bytes, `mid_stream`."""
     return (
-        streams.groupBy(F.to_date("first_captured_at").alias("day"))
+        streams.where("recovered_bytes + missing_bytes > 0")
+        .groupBy(F.to_date("first_captured_at").alias("day"))
         .agg(
             F.count(F.lit(1)).alias("streams"),
             F.sum("recovered_bytes").alias("recovered_bytes"),
