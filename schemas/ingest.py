@@ -109,6 +109,16 @@ class Stage(StrEnum):
     DECODE = "decode"
 
 
+class NotJudged(StrEnum):
+    """Lists traffic of MSMQ, or that may be of MSMQ, which is other than the binary protocol over TCP."""
+
+    HTTP = "http"
+    MULTICAST = "multicast"
+    RPC = "rpc"
+    IPSEC = "ipsec"
+
+
+NOT_JUDGED = ArrayType(StructType([StructField("what", STRING, False), StructField("records", LONG, False)]), False)
 CLOCK_STEPS = ArrayType(StructType([StructField("frame", LONG, False), StructField("step_ns", LONG, False)]), False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
@@ -157,6 +167,12 @@ CAPTURES = Table(
             "Where the capture's clock stepped back by more than 0.5 s: the first record after the step, and the step, "
             "which is negative, in ns. The replay undoes these steps; times in the tables are those of the records. "
             "Null without such a step, and with more than 1,000, which are several clocks.",
+        ),
+        Column(
+            "not_judged",
+            NOT_JUDGED,
+            "Records of other traffic that MSMQ may have sent: http (POST /msmq… to port 80, SRMP), multicast (PGM), "
+            "rpc (TCP ports 2101, 2103, 2105, 2107: remote reads), ipsec (ESP, whatever it holds). Null for none.",
         ),
     ),
 )

@@ -2,7 +2,16 @@
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from schemas.ingest import CAPTURES, CLOCK_STEPS, CONNECTION_STATES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import (
+    CAPTURES,
+    CLOCK_STEPS,
+    CONNECTION_STATES,
+    NOT_JUDGED,
+    PACKETS,
+    QUARANTINE,
+    STREAM_GAPS,
+    STREAMS,
+)
 from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
 
@@ -95,10 +104,11 @@ EXTRACTED = StructType(
         StructField("packets", BINARY),
         StructField("fragment", FRAGMENTS.spark),
         StructField("ping", _PING),
+        StructField("aside", NOT_JUDGED.elementType),
     ],
 )
 """The rows of a split: those of SEGMENTS; in `packets` the packets of a framed run (FRAMED_PACKETS as an Arrow stream),
-which are not shuffled; IP fragments; UDP pings."""
+which are not shuffled; IP fragments; UDP pings; counts of records that are `not_judged`."""
 
 
 def _row(table: Table, *more: str) -> StructType:

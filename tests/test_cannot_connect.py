@@ -92,6 +92,8 @@ def capture() -> bytes:
                 record(20 + at / 10, one.frame(client=(address, 50_000), server=(HUB, 1801)))
                 for at, one in enumerate(WORKS)
             ]
+    post = Sent(False, 1, 1, ACK, b"POST /msmq/private$/orders HTTP/1.1").frame(server=("10.9.0.2", 80))
+    found += [record(30, post), record(31, post), record(32, ethernet(ipv4(bytes(40), protocol=113)))]
     found.append(record(1000, ethernet(ipv4(udp(b"the end", ports=(1, 2)), protocol=17))))
     return pcap(sorted(found, key=lambda one: one.time_ns))
 
@@ -128,6 +130,10 @@ def findings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     (folder / "attempts.pcap").write_bytes(capture())
     nightly.run(spark, config(folder / "warehouse", folder / "attempts.pcap"))
     found = [row for row in rows(folder / "warehouse", "findings") if row["kind"] == "cannot_connect"]
+    (read,) = rows(folder / "warehouse", "captures")
+    assert read["not_judged"] == [{"what": "http", "records": 2}, {"what": "multicast", "records": 1}]
+    page = (folder / "warehouse" / "report.html").read_text()
+    assert '<tr><th scope="row">other traffic</th><td>http</td><td class="n">2</td>' in page
     assert not [row for row in rows(folder / "warehouse", "ends") if row["address"] == "10.1.0.1"]
     assert all(row["session_id"] == f"{row['explanation'].split()[0]}->{HUB}" for row in found)
     return {row["explanation"].split()[0]: row for row in found}

@@ -23,6 +23,7 @@ from wiretap import (
     ones_sum,
     option_header,
     tcp,
+    udp,
 )
 
 from schemas.ingest import FrameReason
@@ -441,3 +442,32 @@ def test_empty_block() -> None:
 def test_addresses() -> None:
     hosts = ("::ffff:1.2.3.4", "2001:db8::1")
     assert one(ethernet(ipv6(SEGMENT, hosts=hosts)))[1:3] == (("1.2.3.4", 50_000), ("2001:db8::1", 1801))
+
+
+POST = b"POST /msmq/private$/orders HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("frame", "what"),
+    [
+        (ethernet(ipv4(tcp(POST, ports=(50_000, 80)))), "http"),
+        (ethernet(ipv6(tcp(POST.replace(b"msmq", b"MSMQ"), ports=(50_000, 80)))), "http"),
+        (ethernet(ipv4(tcp(POST[:10], ports=(50_000, 80)))), "http"),
+        (ethernet(ipv4(tcp(POST[:9], ports=(50_000, 80)))), None),
+        (ethernet(ipv4(tcp(b"GET /msmq/private$/orders", ports=(50_000, 80)))), None),
+        (ethernet(ipv4(tcp(POST, ports=(50_000, 8080)))), None),
+        (ethernet(ipv4(tcp(POST))), None),  # to port 1801
+        (ethernet(ipv4(bytes(40), protocol=113)), "multicast"),
+        (ethernet(ipv4(bytes(40), protocol=2)), None),
+        (ethernet(ipv4(bytes(40), protocol=50)), "ipsec"),
+        (ethernet(ipv6(bytes(40), protocol=50)), "ipsec"),
+        (ethernet(ipv4(tcp(b"x", ports=(50_000, 2103)))), "rpc"),
+        (ethernet(ipv4(tcp(b"x", ports=(2105, 50_000)))), "rpc"),
+        (ethernet(ipv4(tcp(b"x", ports=(2105, 1801)))), None),
+        (ethernet(ipv4(udp(b"x", ports=(50_000, 2103)), protocol=17)), None),
+    ],
+)
+def test_other_traffic_of_msmq_is_counted(frame: bytes, what: str | None) -> None:
+    held = records([frame, ethernet(ipv4(tcp())), frame], [wiretap.ETHERNET] * 3)
+    _, rejected, _ = find_segments(held, (1801,))
+    assert {name: count for name, count in rejected.not_judged.items() if count} == ({what: 2} if what else {})

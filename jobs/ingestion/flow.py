@@ -164,7 +164,8 @@ def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled
         PINGS: engine.join(engine.pick(found.rows, "ping", "capture"), ids, ["capture"]),
     }
     counts = [engine.pick(found.rows, "others", "capture", "segments"), engine.select(found.defragmented, **_COUNT)]
-    captures = capture_rows(found.captures, engine.sum_counts(engine.union(*counts)))
+    aside = engine.collect(engine.pick(found.rows, "aside", "capture"))
+    captures = capture_rows(found.captures, engine.sum_counts(engine.union(*counts)), aside)
     return Changes(
         engine.keep(assembled.stale),
         engine.pick(planned, "overtaken"),

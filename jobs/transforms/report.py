@@ -341,6 +341,7 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
     """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
     files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
+    aside = captures.select(F.explode("not_judged").alias("aside")).groupBy("aside.what")
     unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")
     holed = F.col("missing_bytes") > 0
     counted = F.array(
@@ -356,6 +357,11 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
     return (
         files.agg(many, F.sum("size_bytes").alias("bytes"))
         .unionByName(unusable.agg(many, F.sum("length").alias("bytes")))
+        .unionByName(
+            aside.agg(F.sum("aside.records").alias("many")).select(
+                F.lit("other traffic").alias("what"), F.col("what").alias("reason"), "many", null("long").alias("bytes")
+            )
+        )
         .unionByName(
             streams.agg(counted.alias("counted"))
             .select(F.explode("counted").alias("counted"))

@@ -5,13 +5,14 @@ headers [RFC 8200], TCP [RFC 9293], UDP [RFC 768]. Arrays hold one element per f
 per frame. `udfs.passes.defragment` reassembles the fragments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.ingest import FrameReason
+from schemas.ingest import FrameReason, NotJudged
 from udfs.arrow.buffers import read_at
 from udfs.capture.records import Records
 from udfs.network.checksum import NO_SUM, header_sums
@@ -33,6 +34,9 @@ _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP = 6
 _UDP, _UDP_HEADER = 17, 8
+_ESP, _PGM = 50, 113
+_HTTP_PORT, _POST = 80, b"POST /msmq"
+_RPC_PORTS = (2101, 2103, 2105, 2107)
 _CHECK_SEQUENCE = 4  # bytes at the end of an Ethernet frame, where they are captured
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
 _FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram
@@ -100,6 +104,8 @@ class Rejected(NamedTuple):
     start: Ints
     captured: Ints
     reason: list[FrameReason]
+    not_judged: Mapping[NotJudged, int] = MappingProxyType({})
+    """Records of other traffic that MSMQ may have sent."""
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
@@ -146,7 +152,24 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     why = [next(reason for reason, where in reasons.items() if where[i]) for i in bad.tolist()]
     part = np.flatnonzero((protocol == _FRAGMENT) & ~bad_ip)
     fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part])
-    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why), fragments
+    other_tcp = is_tcp & ~bad_tcp & ~wanted
+    is_post = _is_post(data, np.flatnonzero(other_tcp & (target == _HTTP_PORT)), transport + header, end)
+    aside = {
+        NotJudged.HTTP: is_post,
+        NotJudged.MULTICAST: (protocol == _PGM) & ~bad_ip,
+        NotJudged.RPC: other_tcp & (np.isin(source, _RPC_PORTS) | np.isin(target, _RPC_PORTS)),
+        NotJudged.IPSEC: (protocol == _ESP) & ~bad_ip,
+    }
+    counts = {what: int(np.count_nonzero(where)) for what, where in aside.items()}
+    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts), fragments
+
+
+def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> Bools:
+    """Returns for each of these rows whether its payload begins with a request of SRMP, in any case of letters."""
+    whole = rows[payload[rows] + len(_POST) <= end[rows]]
+    text = data[payload[whole, None] + np.arange(len(_POST))] | 0x20
+    found: Bools = (text == np.frombuffer(_POST, np.uint8) | 0x20).all(axis=1)
+    return found
 
 
 def find_datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:

@@ -1,5 +1,6 @@
 """The second pass of ingest: extracts TCP segments from one byte range of a capture file, and frames those in order."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -57,6 +58,7 @@ class _Split:
     def rows(self) -> Batches:
         """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
         counts = {"segments": 0, "others": 0}
+        aside: Counter[str] = Counter()
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
             found, rejected, fragments = find_segments(block.records, self._options.ports)
             if self._only is not None:
@@ -67,6 +69,7 @@ class _Split:
             counts["segments"] += len(found.frame)
             frames = len(block.records.start)
             counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
+            aside.update(rejected.not_judged)
             base = block.after.offset - len(block.records.buffer) if self._unpacked else None
             yield from preframe(
                 block.records.buffer, found, self._capture, base, self._options, self._schema, self._packets
@@ -76,6 +79,7 @@ class _Split:
             yield from self._batch(_fault_rows(block, rejected, self._options.quarantine_raw_bytes))
         if self._only is None:
             yield from self._batch([{"frame": 0} | counts])
+            yield from self._batch({"aside": {"what": what, "records": n}} for what, n in aside.items() if n)
 
     def _fragments(self, block: Block, found: Fragments) -> Batches:
         count = len(found.frame)
