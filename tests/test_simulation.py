@@ -263,7 +263,7 @@ def test_every_verdict_comes_about(traffic: Traffic) -> None:
     messages = {(scope["source_queue_manager"], row["mid"]) for scope in truth for row in scope["rows"]}
     assert len(messages) > 0.95 * MESSAGES
     assert {row["verdict"] for row in rows} == set(Verdict)
-    assert {row["reason"] for row in rows} >= {None, *Reason} - {Reason.CAPTURE_GAP}
+    assert {row["reason"] for row in rows} >= {None, *Reason} - {Reason.CAPTURE_GAP, Reason.CLOCKS_DIFFER}
     assert any(int(row["id"]) >= 1 << 63 for row in rows)  # the high bit of TimeStamp
     assert any(int(row["id"]) & 1 << 31 for row in rows)  # and of Ordinal
     assert any(row["no"] == 0xFFFFFFFF for row in rows)
