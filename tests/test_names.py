@@ -12,6 +12,7 @@ from warehouses import config
 from jobs.app.errors import UsageError
 from jobs.app.names import Names, skeleton
 from jobs.steps import names as names_step
+from jobs.steps import unchanged_run
 from jobs.steps.summary import with_names
 from jobs.warehouse.store import Warehouse
 
@@ -119,3 +120,20 @@ def test_names_can_be_joined_in_a_view(spark: SparkSession) -> None:
     ]
     names_step.create_view(Warehouse(spark, "unused"), Names())
     assert spark.sql("SELECT * FROM names").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("option", "one", "other"),
+    [
+        ("names_file", f"[queue_managers]\n'{GUID}' = 'a'", f"[queue_managers]\n'{GUID}' = 'b'"),
+        ("muted_file", *(f"[[muted]]\nkind = 'duplicates'\nuntil = 9999-01-0{day}\nwhy = 'x'" for day in (1, 2))),
+    ],
+)
+def test_a_night_with_another_file_is_another_night(tmp_path: Path, option: str, one: str, other: str) -> None:
+    file = tmp_path / "file.toml"
+    given = config(tmp_path, **{option: str(file)})
+    file.write_text(one)
+    known = unchanged_run._of(given, {})
+    assert unchanged_run._of(given, {}) == known
+    file.write_text(other)
+    assert unchanged_run._of(given, {}) != known
