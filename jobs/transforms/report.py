@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
-from schemas.ingest import Stage
+from schemas.ingest import NOT_JUDGED, Stage
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, FindingKind, Verdict
 
@@ -341,7 +341,9 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
     """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
     files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
-    aside = captures.select(F.explode("not_judged").alias("aside")).groupBy("aside.what")
+    known = "not_judged" in captures.columns  # older releases lack it
+    not_judged = F.col("not_judged") if known else null(NOT_JUDGED.simpleString())
+    aside = captures.select(F.explode(not_judged).alias("aside")).groupBy("aside.what")
     unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")
     holed = F.col("missing_bytes") > 0
     counted = F.array(
