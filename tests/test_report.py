@@ -15,6 +15,7 @@ import made_nights
 import pytest
 from browser import CHROMIUM, Browser
 from deltalake import DeltaTable, write_deltalake
+from jinja2 import Environment
 from pyspark.sql import SparkSession
 
 from jobs.app.build_zip import write_archive
@@ -569,3 +570,7 @@ def test_a_figure_of_the_headline_leads_to_its_messages(browser: Browser, limite
     browser.run("new Promise(done => setTimeout(done, 300))")
     assert browser.run("document.querySelector('#expired_unseen > details').open")
     assert browser.run("document.querySelectorAll('#expired_unseen tbody tr').length") == 1
+
+
+def test_the_template_is_one() -> None:
+    Environment().parse(render.files()[-1])
