@@ -573,4 +573,4 @@ def test_a_figure_of_the_headline_leads_to_its_messages(browser: Browser, limite
 
 
 def test_the_template_is_one() -> None:
-    Environment().parse(render.files()[-1])
+    Environment(autoescape=True).parse(render.files()[-1])
