@@ -313,6 +313,7 @@ PACKETS = Table(
         BODY_CRC32,
     ),
     clustered_by=("stream_id", "captured_at"),
+    keeps_changes=True,
 )
 
 _REASONS = tuple(reason for kind in (CaptureReason, FrameReason, TcpReason, FramingReason, Fault) for reason in kind)

@@ -59,6 +59,8 @@ class Table:
     columns: tuple[Column, ...]
     clustered_by: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
+    keeps_changes: bool = False
+    """Delta records which rows each commit inserted and deleted."""
 
     def __iter__(self) -> Iterator[Column]:
         """Iterates over the columns in their order."""
@@ -77,7 +79,8 @@ class Table:
     @property
     def fingerprint(self) -> str:
         """Hash of this declaration, which is stored with the table that was created from it."""
-        declared = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
+        declared: tuple[object, ...] = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
+        declared += ("keeps changes",) if self.keeps_changes else ()
         return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
 
     @property

@@ -125,8 +125,10 @@ def test_captures_one_at_a_time_in_any_order_end_as_together(
     spark: SparkSession, branches: Path, tmp_path: Path
 ) -> None:
     for run, number in ((ingest.run, 2), (nightly.run, 0), (nightly.run, 1)):
-        run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz"))
+        run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0))
     assert all_rows(tmp_path) == all_rows(branches)
+    (written,) = DeltaTable(str(tmp_path / "messages")).history(1)
+    assert written["operationParameters"]["mode"] == "Append"
 
 
 INGESTED = [table for table in ingest._TABLES if table not in (CONNECTION_STATES, BOOKS)]

@@ -512,7 +512,7 @@ def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_colum
 
 
 @pytest.mark.slow
-def test_only_senders_of_whom_something_new_came_are_judged_again(
+def test_only_new_packets_are_decoded_and_only_senders_of_whom_something_new_came_are_judged_again(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And the tables are as if all were; which they are with other options, or where other hands wrote a table."""
@@ -526,8 +526,11 @@ def test_only_senders_of_whom_something_new_came_are_judged_again(
     captures = [orders]
     assert kept(nightly.run) == []
     senders = {row["source_queue_manager"] for row in rows(tmp_path, "verdicts")}
+    messages = len(rows(tmp_path, "messages"))
     captures = [orders, BRANCHES[0]]
     ((of, keep),) = kept(nightly.run)
+    (decoded,) = DeltaTable(str(tmp_path / "messages")).history(1)
+    assert int(decoded["operationMetrics"]["numOutputRows"]) == len(rows(tmp_path, "messages")) - messages
     assert int(keep) == len(senders) < int(of)
     some_kept = all_rows(tmp_path, derived)
     DeltaTable(str(tmp_path / "transactions")).delete("instance = 1")

@@ -1,6 +1,10 @@
-"""Decodes packets into messages, acks, handshakes and session_acks; packets that do not decode go to quarantine."""
+"""Decodes packets into messages, acks, handshakes and session_acks; packets that do not decode go to quarantine.
 
-from collections.abc import Sequence
+Only packets that are new or changed since the last run are decoded, unless the program or its options have changed. A
+small warehouse, which is held in memory, is decoded as a whole.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -17,7 +21,7 @@ from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import EXPLAINED, decode_rows, explain_rows, packet_types, quarantine_undecodable
 from jobs.warehouse import publish_lock
 from jobs.warehouse.local_tables import LocalTable
-from jobs.warehouse.provenance import derive
+from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
 from schemas.messages import DECODED_TABLES
@@ -29,6 +33,7 @@ from udfs.passes.options import Pass
 
 SOURCES = (PACKETS,)
 TABLES = DECODED_TABLES
+_UNDECODABLE = f"stage = '{Stage.DECODE}'"
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -50,14 +55,19 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write() -> None:
         if warehouse.local is None:
-            packets = warehouse.read(PACKETS)
-            explained = explain_rows(packets)
-            writes = [partial(warehouse.replace, table, decode_rows(packets, table, key)) for table in TABLES]
+            read = sources_read(warehouse, "decode", TABLES, **options)
+            changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
+            packets = changed.came if changed else warehouse.read(PACKETS)
+            rows = {table: decode_rows(packets, table, key) for table in TABLES}
+            undecodable = quarantine_undecodable(explain_rows(packets), config.quarantine_raw_bytes)
+            if changed:
+                _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
+            else:
+                _replace_all(warehouse, undecodable, [partial(warehouse.replace, *pair) for pair in rows.items()])
         else:
-            explained = _explain_in_memory(warehouse)
+            undecodable = quarantine_undecodable(_explain_in_memory(warehouse), config.quarantine_raw_bytes)
             writes = [partial(_decode_in_memory, warehouse, table, key) for table in TABLES]
-        undecodable = quarantine_undecodable(explained, config.quarantine_raw_bytes)
-        run_in_parallel([partial(warehouse.replace, QUARANTINE, undecodable, f"stage = '{Stage.DECODE}'"), *writes])
+            _replace_all(warehouse, undecodable, writes)
         progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
@@ -68,6 +78,20 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not is_new:
         progress("decode: nothing new")
     return is_new
+
+
+def _replace_all(warehouse: Warehouse, undecodable: DataFrame, writes: Sequence[Callable[[], None]]) -> None:
+    replace: Callable[[], None] = partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)
+    run_in_parallel([replace, *writes])
+
+
+def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFrame | None) -> None:
+    """Deletes the rows of the packets that went, then appends those of the packets that came."""
+    if went is not None:
+        same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
+        where = {table: f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same for table in rows}
+        run_in_parallel(partial(warehouse.delete, table, went, where[table]) for table in rows)
+    run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:

@@ -32,6 +32,8 @@ Action = dict[str, Any]
 _LOG = "_delta_log"
 _CLUSTERING = "delta.clustering"
 _FEATURES = ["appendOnly", "invariants", "checkConstraints", "domainMetadata", "clustering"]
+_KEEPS_CHANGES = "changeDataFeed"
+"""Asks for nothing here: if a commit only adds or removes whole files, readers see the changed rows in these."""
 _WITH_FEATURES = 7
 """Version of the protocol for writers from which on a table lists its features."""
 _WITH_CHECKS = 3
@@ -48,8 +50,9 @@ def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
     if folder.exists() and any(found.name != _LOG for found in folder.iterdir()):
         return
     protocol: Action = {"minReaderVersion": 1, "minWriterVersion": _WITH_CHECKS}
-    if table.clustered_by:
-        protocol |= {"minWriterVersion": _WITH_FEATURES, "writerFeatures": _FEATURES}
+    if table.clustered_by or table.keeps_changes:
+        features = [*_FEATURES, _KEEPS_CHANGES] if table.keeps_changes else _FEATURES
+        protocol |= {"minWriterVersion": _WITH_FEATURES, "writerFeatures": features}
     metadata = {
         "id": str(uuid4()),
         "description": table.comment,
@@ -207,7 +210,7 @@ def _actions(place: str, version: int) -> Iterator[Action]:
 def _is_known(protocol: Action) -> bool:
     features = {*protocol.get("writerFeatures", ()), *protocol.get("readerFeatures", ())}
     version = protocol["minWriterVersion"]
-    return features <= {*_FEATURES} and (version <= _WITH_CHECKS or version == _WITH_FEATURES)
+    return features <= {*_FEATURES, _KEEPS_CHANGES} and (version <= _WITH_CHECKS or version == _WITH_FEATURES)
 
 
 def _files(actions: list[Action]) -> dict[str, Action]:

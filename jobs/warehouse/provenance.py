@@ -52,6 +52,16 @@ def derive(
     return True
 
 
+def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **options: Any) -> Mapping[str, int]:
+    """Returns the versions of the sources from which the step derived the tables, by name.
+
+    Empty if the tables have changed since, or were derived with other options.
+    """
+    recorded = _held(warehouse).derived.get(step, {})
+    same = recorded.get("options") == _digest(options) and recorded["tables"] == warehouse.versions(tables)
+    return recorded["sources"] if same else {}
+
+
 def out_of_date(
     warehouse: Warehouse, derived: Derived, step: str, tables: Sequence[Table], sources: Sequence[Table]
 ) -> list[str]:

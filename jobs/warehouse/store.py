@@ -1,10 +1,11 @@
 """Reads and writes the rows of the Delta tables. Every read and write of a step goes through `Warehouse`."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,13 +21,25 @@ from jobs.warehouse.tables import CONFLICT, Tables, located
 from schemas.table import Table
 from udfs.on_spark import shape_of
 
-__all__ = ["Warehouse", "conform", "located"]
+__all__ = ["Changes", "Warehouse", "conform", "located"]
 
+_CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
+"""Columns that Delta's change data feed adds."""
+_CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 500
 """Commits of a table that Spark is asked for."""
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no query under way loses one."""
+
+
+class Changes(NamedTuple):
+    """Holds how a table's rows differ from those of an earlier version."""
+
+    came: DataFrame
+    """Rows that were inserted since, and are there."""
+    went: DataFrame | None
+    """Keys of rows that were deleted since, of which some may have come again; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +106,34 @@ class Warehouse(Tables):
             if CONFLICT.search(str(error)):
                 raise ConflictError(f"Something else wrote {table.name} at the same time.") from error
             raise
+
+    def append(self, table: Table, rows: DataFrame, step: str) -> None:
+        """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
+        rows = conform(rows, table)
+        self.commit(lambda: self._write(table, self._append_once(rows.write, table, step)))
+
+    def changes(self, table: Table, version: int) -> Changes | None:
+        """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
+
+        None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or the changes begin later.
+        """
+        reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
+        is_delete = F.col(_CHANGE_TYPE).isin("delete", "update_preimage")
+        try:
+            feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
+            kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
+        except Exception as error:
+            if not _CHANGES_GONE.search(str(error)):
+                raise
+            return None
+        came = feed.where("not is_delete")
+        if True not in kinds:
+            return Changes(came.select(*table.names), None)
+        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
+        deleted = checkpoint.materialize(deleted)
+        stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
+        came = came.join(deleted, list(table.key), "left").where(stays)
+        return Changes(came.select(*table.names), deleted.select(*table.key))
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
@@ -211,7 +252,7 @@ class Warehouse(Tables):
         place = self.log_place(table)
         return place is not None and local_writer.write(place, table, rows, self.check_lock, overwrite=overwrite)
 
-    def _append_once(self, writer: DataFrameWriter, table: Table) -> DataFrameWriter:
+    def _append_once(self, writer: DataFrameWriter, table: Table, step: str = "first") -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
 
         Delta then looks for the transaction in the whole log, which takes a query.
@@ -220,7 +261,7 @@ class Warehouse(Tables):
         if self.log_place(table) is not None:
             return writer
         run = "first" if self.lock is None else self.lock.run
-        return writer.option("txnAppId", f"{run} {table.name}").option("txnVersion", 0)
+        return writer.option("txnAppId", f"{run} {step} {table.name}").option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)

@@ -28,6 +28,7 @@ _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CHECK = "delta.constraints."
 _DECLARATION = "msmq.schema"
 _STATISTICS = "delta.dataSkippingStatsColumns"
+_CHANGES = "delta.enableChangeDataFeed"
 _ATTEMPTS = 5
 
 
@@ -254,7 +255,8 @@ class Tables:
 def _declared(table: Table) -> dict[str, str]:
     """Returns the table's properties except its CHECK constraints."""
     statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
-    return {_DECLARATION: table.fingerprint} | statistics
+    changes = {_CHANGES: "true"} if table.keeps_changes else {}
+    return {_DECLARATION: table.fingerprint} | statistics | changes
 
 
 def _properties(pairs: Mapping[str, str]) -> str:

@@ -1,0 +1,81 @@
+"""Of a table that keeps changes, those since any version lead from its rows to today's; what VACUUM took is missed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import STREAM_GAPS
+
+KEPT = replace(STREAM_GAPS, keeps_changes=True)
+Rows = dict[tuple[str, int], int]
+
+
+def test_changes_lead_from_any_version_to_the_newest(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(KEPT)
+    states: dict[int, Rows] = {}
+
+    def stands() -> Rows:
+        return {(row["stream_id"], row["stream_offset"]): row["length"] for row in tables.read(KEPT).collect()}
+
+    def wrote() -> None:
+        states[next(iter(tables.commits(KEPT))).version] = stands()
+
+    def put(**lengths: int) -> None:
+        tables.merge(KEPT, spark.createDataFrame([(name, 0, n) for name, n in lengths.items()], KEPT.spark))
+        wrote()
+
+    def take(*names: str) -> None:
+        tables.delete(
+            KEPT, spark.createDataFrame([(name, 0) for name in names], "stream_id string, stream_offset long")
+        )
+        wrote()
+
+    put(a=1, b=1, c=1)
+    put(d=1)
+    take("a", "d")
+    before_restore = max(states)
+    put(a=2, e=1)
+    here = replace(tables, local={})  # writes without Spark
+    here.replace_local(KEPT, here.read_local(KEPT))
+    wrote()
+    tables.optimize(KEPT)
+    take("b", "e")
+    put(b=2, f=1)
+    tables.restore(KEPT, before_restore)
+    wrote()
+    tables.append(KEPT, spark.createDataFrame([("a", 0, 3), ("g", 0, 1)], KEPT.spark), "here")
+    wrote()
+    tables.replace(KEPT, spark.createDataFrame([("c", 0, 4)], KEPT.spark), "stream_id = 'c'")
+    wrote()
+    now = stands()
+    assert now == {("a", 0): 3, ("b", 0): 1, ("c", 0): 4, ("g", 0): 1}
+    for version, there in list(states.items())[:-1]:
+        changes = tables.changes(KEPT, version)
+        assert changes is not None
+        went = {tuple(row) for row in changes.went.collect()} if changes.went else set()
+        came = [tuple(row) for row in changes.came.collect()]
+        left = {key: length for key, length in there.items() if key not in went}
+        assert not left.keys() & {(stream, offset) for stream, offset, _ in came}
+        assert len(came) == len({(stream, offset) for stream, offset, _ in came})
+        assert left | {(stream, offset): length for stream, offset, length in came} == now
+    tables.optimize(KEPT)
+    tables.vacuum(KEPT, 0)
+    assert tables.changes(KEPT, min(states)) is None
+    assert stands() == now
+
+
+def test_a_table_that_kept_no_changes_is_told_apart(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(STREAM_GAPS)
+    tables.merge(STREAM_GAPS, spark.createDataFrame([("a", 0, 1)], STREAM_GAPS.spark))
+    tables.create(KEPT)
+    tables.append(KEPT, spark.createDataFrame([("b", 0, 1)], KEPT.spark), "here")
+    assert tables.changes(KEPT, 0) is None
+    enabled = next(commit.version for commit in tables.commits(KEPT) if "SET" in commit.operation)
+    changes = tables.changes(KEPT, enabled)
+    assert changes is not None
+    assert changes.went is None
+    assert [row["stream_id"] for row in changes.came.collect()] == ["b"]
