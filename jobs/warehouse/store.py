@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.errors import ConflictError, JobError
+from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_writer, log
 from jobs.warehouse.local_tables import LocalTable, nullable
@@ -26,6 +27,7 @@ __all__ = ["Changes", "Warehouse", "conform", "located"]
 _CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
 """Columns that Delta's change data feed adds."""
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
+"""Errors of the feed that PySpark has no class for."""
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 500
 """Commits of a table that Spark is asked for."""
@@ -115,7 +117,8 @@ class Warehouse(Tables):
     def changes(self, table: Table, version: int) -> Changes | None:
         """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
 
-        None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or the changes begin later.
+        None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or the changes begin later,
+        or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
         is_delete = F.col(_CHANGE_TYPE).isin("delete", "update_preimage")
@@ -123,8 +126,9 @@ class Warehouse(Tables):
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
         except Exception as error:
-            if not _CHANGES_GONE.search(str(error)):
+            if not isinstance(error, PySparkException) and not _CHANGES_GONE.search(str(error)):
                 raise
+            progress(f"{table.name}: cannot tell which rows are new: {str(error).partition(chr(10))[0]}")
             return None
         came = feed.where("not is_delete")
         if True not in kinds:
