@@ -111,6 +111,12 @@ def test_a_night_writes_a_skeleton_with_all_it_saw(
     )
 
 
+def test_a_skeleton_says_briefly_what_a_name_is_for() -> None:
+    assert names_step._about("at", set()) == ""
+    assert names_step._about("at", {"c", "a", "b"}) == "at a b c"
+    assert names_step._about("at", set("abcde")) == "at a b c and 2 more"
+
+
 def test_names_can_be_joined_in_a_view(spark: SparkSession) -> None:
     names_step.create_view(Warehouse(spark, "unused"), Names({GUID: "O'Neill \\ Sons"}, {QUEUE.casefold(): "Orders"}))
     rows = spark.sql("SELECT what, original, name FROM names ORDER BY what").collect()

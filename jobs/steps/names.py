@@ -17,6 +17,7 @@ from schemas.messages import MESSAGES
 from schemas.replay import ENDS
 
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP|HTTPS?|SPX):/*([^\\/:]+)[\\/](?:.*[\\/])?([^\\/]+)$", re.IGNORECASE)
+_SHOWN = 3
 _NULL = "00000000-0000-0000-0000-000000000000"
 
 
@@ -77,15 +78,18 @@ def _seen(warehouse: Warehouse, names: Names) -> list[tuple[bool, str, str, str]
 
     return [
         *(
-            (False, guid, names.queue_manager(guid) or only(guid), " ".join(["at", *sorted(places)]) if places else "")
+            (False, guid, names.queue_manager(guid) or only(guid), _about("at", places))
             for guid, places in addresses.items()
         ),
-        *(
-            (False, address, names.queue_manager(address), " ".join(["queue manager", *sorted(of)]) if of else "")
-            for address, of in guids.items()
-        ),
+        *((False, address, names.queue_manager(address), _about("queue manager", of)) for address, of in guids.items()),
         *((True, queue, names.queue(queue) or name, "") for queue, name in named.items()),
     ]
+
+
+def _about(word: str, known: set[str]) -> str:
+    """Returns the word and up to three of what is known; an empty text where nothing is."""
+    shown, more = sorted(known)[:_SHOWN], len(known) - _SHOWN
+    return " ".join([word, *shown, *([f"and {more} more"] if more > 0 else [])]) if known else ""
 
 
 def _queues(messages: DataFrame, ends: DataFrame) -> DataFrame:
