@@ -21,7 +21,7 @@ from replay_tables import T0, TABLES
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -209,10 +209,10 @@ class Bench:
         rows.write.parquet(path)
         return self.spark.read.parquet(path)
 
-    def materialize(self, rows: DataFrame) -> DataFrame:
+    def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
         """Materializes rows as the job does, and counts the operators of their plan."""
         self.counted(rows)
-        return checkpoint.materialize(rows)
+        return checkpoint.materialize(rows, most)
 
     def counted(self, rows: DataFrame) -> None:
         """Counts the operators of the plan."""
@@ -261,7 +261,8 @@ class Bench:
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
             watched = watched_sessions(ends, unread, acks)
-            concerned = self.materialize(concerned_messages(verdicts, watched, fates[0]))
+            neighbours = self.materialize(with_neighbours(verdicts, watched, derived[0].unusual))
+            concerned = self.materialize(concerned_messages(verdicts, neighbours, fates[0]))
             return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
 
         lines = [

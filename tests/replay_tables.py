@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from jobs.steps.conversations import unite
 from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.conversations import Conversations
@@ -193,7 +193,9 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
         materialize(summarize_sequences(result, outcomes)),
         materialize(assemble_transactions(result, fates)),
     )
-    concerned = materialize(concerned_messages(result, watched_sessions(inputs["ends"], unread, acks), fates))
+    watched = watched_sessions(inputs["ends"], unread, acks)
+    neighbours = materialize(with_neighbours(result, watched, outcomes.unusual))
+    concerned = materialize(concerned_messages(result, neighbours, fates))
     return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned)
 
 

@@ -20,7 +20,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
 from jobs.steps.summary import replay_summary, with_muted, with_names
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions
+from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
 from jobs.transforms.outcomes.numbers import first_due, number_outcomes
@@ -63,7 +63,7 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse import publish_lock
-from jobs.warehouse.checkpoint import Materialize, broadcast_if_small, materialize
+from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -85,7 +85,10 @@ from schemas.replay import (
 )
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PINGS)
-_MOST_CHAINS = 1_000_000  # to broadcast: messages are wide, and ten to twenty times as many
+_MOST_CHAINS = 300_000
+"""Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
+_MOST_SLOTS = 1_000_000
+"""Numbers of slots to broadcast, of eight bytes each."""
 TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
 
@@ -117,7 +120,7 @@ def derive_outcomes(
     if not_arrived is None:
         not_arrived = verdicts.where("false").select("stream_id", "stream_offset")
     twice = materialize(accepted_twice(verdicts))
-    slots = materialize(unusual_slots(verdicts, twice, not_arrived))
+    slots = materialize(unusual_slots(verdicts, twice, not_arrived), _MOST_SLOTS)
     arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived, reading=reading))
     states = materialize(scope_states(verdicts, reading=reading))
     seen = materialize(spans(arrivals, states))
@@ -126,7 +129,8 @@ def derive_outcomes(
     rows = materialize(all_outcomes(messages, number_outcomes(seen, states, due)))
     plain = materialize(plain_arrivals(verdicts, arrivals))
     counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due, reading=reading)
-    return Outcomes(rows, materialize(counts), materialize(due_slots))
+    unusual = None if reading is Reading.LITERAL else slots
+    return Outcomes(rows, materialize(counts), materialize(due_slots), unusual)
 
 
 def read_inputs(
@@ -184,7 +188,7 @@ def judge_messages(
         judged = with_verdict(with_literal_state(timeline)).join(conformant, ["scope_no", "replay_order"])
     proven = with_end_of_doubt(with_evidence(judged, inputs.acks, streams, reading, chained=chained))
     blocks = blocks_of(proven)
-    blocks = broadcast_if_small(materialize(blocks), _MOST_CHAINS) if chained else blocks
+    blocks = materialize(blocks, _MOST_CHAINS) if chained else blocks
     verdicts = verdict_rows(blocks, inputs.messages, streams)
     return verdicts if inputs.disputed is None else with_disputes(verdicts, inputs.disputed)
 
@@ -263,7 +267,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         watched = watched_sessions(every_end, inputs.unread, paired)
-        concerned = keep(concerned_messages(verdicts, watched, fates))
+        neighbours = keep(with_neighbours(verdicts, watched, outcomes.unusual))
+        concerned = keep(concerned_messages(verdicts, neighbours, fates))
         of_captures = findings_of_captures(once, every_end, warehouse)
         findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures))
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))

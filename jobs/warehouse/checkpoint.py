@@ -1,7 +1,7 @@
 """Checkpoints DataFrames on the executors' disks, so that later queries are planned without what computed the rows."""
 
 import re
-from collections.abc import Callable
+from typing import Protocol
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -10,11 +10,16 @@ from pyspark.sql.functions import broadcast
 
 from jobs.warehouse.local_tables import LocalTable
 
-Materialize = Callable[[DataFrame], DataFrame]
-"""Computes rows that several queries read: as one plan, they would be planned and computed for each reader."""
-
 _REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
-_MOST_ROWS = 100_000  # of some hundred bytes each
+MOST_ROWS = 100_000
+"""Rows of some hundred bytes that a broadcast join may send to each task."""
+
+
+class Materialize(Protocol):
+    """Computes rows that several queries read: as one plan, they would be planned and computed for each reader."""
+
+    def __call__(self, rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
+        """Returns the rows. A join sends at most so many to each task, so that its other side is not shuffled."""
 
 
 def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
@@ -30,11 +35,11 @@ def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
         return LocalTable.collect(rows).rows
 
 
-def broadcast_if_small(rows: DataFrame, most: int = _MOST_ROWS) -> DataFrame:
+def broadcast_if_small(rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
     """Marks at most so many checkpointed rows for a broadcast join, so that the other side is not shuffled."""
     return rows if rows.limit(most + 1).count() > most else broadcast(rows)
 
 
-def materialize(rows: DataFrame) -> DataFrame:
+def materialize(rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
     """Checkpoints rows that several queries read."""
-    return broadcast_if_small(checkpoint(rows))
+    return broadcast_if_small(checkpoint(rows), most)

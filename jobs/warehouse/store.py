@@ -63,9 +63,9 @@ class Warehouse(Tables):
         """Returns the rows of a table of a warehouse that is held in memory."""
         return self._local(table).arrow
 
-    def materialize(self, rows: DataFrame) -> DataFrame:
-        """Computes rows that several queries read."""
-        return checkpoint.materialize(rows) if self.local is None else LocalTable.collect(rows).rows
+    def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
+        """Computes rows that several queries read; of at most so many, a join with others shuffles none."""
+        return checkpoint.materialize(rows, most) if self.local is None else LocalTable.collect(rows).rows
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""

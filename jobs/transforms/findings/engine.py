@@ -1,7 +1,9 @@
 """Finds messages that a rule of `message_rules` concerns, and assembles all findings.
 
 A rule looks at one verdict and its neighbours in the scope, so that one pass of windows serves all rules. The windows
-hold numbers only; the rows that sentences and witnesses need are joined afterwards, for the few messages shown.
+hold numbers only, and only of arrivals that a rule may concern: of plain ones in between, `replay_order` and the next
+arrival's state say enough. The rows that sentences and witnesses need are joined afterwards, for the few messages
+shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,13 +12,29 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import ALL, BEFORE, columns_of, name_hashes, null, row_key, signed, tx_sequence
+from jobs.transforms.expressions import (
+    ALL,
+    BEFORE,
+    columns_of,
+    name_hashes,
+    nanoseconds,
+    null,
+    row_key,
+    signed,
+    tx_sequence,
+)
 from jobs.transforms.findings.acks import not_received_by_application, repeated_order_acks
-from jobs.transforms.findings.message_rules import message_rules
+from jobs.transforms.findings.message_rules import (
+    late_acknowledgment,
+    may_have_regressed,
+    message_rules,
+    not_acknowledged,
+)
 from jobs.transforms.findings.model import NS, MessageRule, choose, sentence
 from jobs.transforms.findings.senders import expired_on_arrival, ordinal_regressed, two_addresses
 from jobs.transforms.findings.transactions import broken_transactions
 from jobs.transforms.outcomes.rows import message_no, with_fate
+from jobs.transforms.outcomes.slots import slot_no
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
 
@@ -27,6 +45,7 @@ _RESEND_TOLERANCE = 0.1  # of the interval
 _SCOPE = ("scope_no", "scope_check")
 _SEQUENCE = (*_SCOPE, "sequence")
 _NUMBER = (*_SEQUENCE, "tx_sequence_number")
+_PLACE = "struct<sequence: bigint, tx_sequence_number: bigint>"
 _ROLES = ("first", "setter", "original", "previous_arrival")
 _SEVERITIES = [severity.value for severity in Severity]
 _MARKS = (
@@ -112,14 +131,17 @@ def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataF
     )
 
 
-def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
+def with_neighbours(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame | None) -> DataFrame:
     """Returns verdicts, without names, with the neighbours that rules compare them with, each by its `replay_order`.
 
-    `setter`: the message that set the state it met. `highest`, `highest_sent`: the highest number accepted before, and
-    the latest (SentTime, ordinal). `original`: the arrival that the receiver accepted under the number, whatever its
-    content. `previous_arrival`: the last arrival of the same message, and `arrivals` their number so far.
-    `interval_s`: the time since the previous arrival on the same stream, where no OrderAck covered it in between.
-    `first_gap`: the first message of the sequence accepted over skipped numbers.
+    `setter`: the message that set the state it met. `highest`: the highest number accepted before. `original`: the
+    arrival that the receiver accepted under the number, whatever its content. `previous_arrival`: the last arrival of
+    the same message, and `arrivals` their number so far. `interval_s`: the time since the previous arrival on the same
+    stream, where no OrderAck covered it in between. `first_gap`: the first message of the sequence accepted over
+    skipped numbers.
+
+    Verdicts are those in `unusual` slots, all of their arrivals, and those with a late or missing acknowledgment; or
+    all without `unusual`. The others are plain, so each of them sets the state that the next one meets.
     """
     in_scope = Window.partitionBy(*_SCOPE).orderBy("replay_order")
     # These share one sort.
@@ -127,60 +149,90 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame) -> DataFrame:
     of_number = Window.partitionBy(*_NUMBER).orderBy("content_hash", "replay_order").rowsBetween(*ALL)
     of_message = Window.partitionBy(*_NUMBER, "content_hash").orderBy("replay_order")
     order, accepted, place = F.col("replay_order"), F.col("accepted"), F.struct("sequence", "tx_sequence_number")
-    moved = F.coalesce("accepted", F.lit(True))
-    before, previous = in_scope.rowsBetween(*BEFORE), F.col("previous_arrival")
-    uncovered = F.coalesce(previous["acknowledged_ns"] >= F.col("captured_ns"), F.lit(True))
+    moved, before, previous = F.coalesce("accepted", F.lit(True)), in_scope.rowsBetween(*BEFORE), "previous_arrival"
+    uncovered = F.coalesce(F.col(f"{previous}.acknowledged_ns") >= F.col("captured_ns"), F.lit(True))
     resend = F.when(F.col("interval_s").isNotNull(), F.struct("replay_order", "tx_sequence_number", "content_hash"))
+    behind_plain = order - F.coalesce(F.lag(order).over(in_scope), F.lit(0)) > 1
+    state = F.struct(signed(F.col("incoming_tx_sequence_id")), "incoming_tx_sequence_number").cast(_PLACE)
+    plain_setter, plain_highest = F.when(F.col("behind_plain"), order - 1), F.when(F.col("behind_plain"), F.col("met"))
+    chosen = verdicts.withColumn("acknowledged_ns", nanoseconds("acknowledged_at")).join(
+        F.broadcast(watched), ["session_id", "source_queue_manager"], "left"
+    )
+    if unusual is not None:
+        is_unusual = F.col("unusual").isNotNull() | F.coalesce(not_acknowledged() | late_acknowledgment(), F.lit(False))
+        marks = unusual.withColumn("unusual", F.lit(True))
+        chosen = chosen.withColumn("slot_no", slot_no()).join(marks, "slot_no", "left").where(is_unusual)
     return (
-        verdicts.join(F.broadcast(watched), ["session_id", "source_queue_manager"], "left")
-        .select(
+        chosen.select(
             *name_hashes("scope_key", prefix="scope"),
             F.xxhash64("stream_id").alias("stream_no"),
             message_no().alias("message_no"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
-            F.col("acknowledged_at").isNotNull().alias("acknowledged"),
-            (F.unix_micros("acknowledged_at") * 1000).alias("acknowledged_ns"),
-            _sent().alias("sent"),
+            "acknowledged_ns",
+            sent_as().alias("sent"),
+            state.alias("met"),
             *_MARKS,
         )
+        .select("*", behind_plain.alias("behind_plain"))
         .select(
             "*",
-            F.max(F.when(moved, order)).over(before).alias("setter"),
-            F.max(F.when(accepted, place)).over(before).alias("highest"),
-            F.max(F.when(accepted, F.col("sent"))).over(before).alias("highest_sent"),
+            F.max(F.greatest(F.when(moved, order), plain_setter)).over(before).alias("setter"),
+            F.max(F.greatest(F.when(accepted, place), plain_highest)).over(before).alias("highest"),
             F.min(F.when(F.col("gap_size") > 0, F.struct("replay_order", "tx_sequence_number", "gap_size")))
             .over(of_sequence.rowsBetween(*ALL))
             .alias("first_gap"),
             F.min(F.when(accepted, F.struct("replay_order", "content_hash"))).over(of_number).alias("original"),
             F.lag(F.struct("replay_order", "stream_no", "captured_ns", "acknowledged_ns"))
             .over(of_message)
-            .alias("previous_arrival"),
+            .alias(previous),
             F.row_number().over(of_message).alias("arrivals"),
         )
+        .withColumn("setter", F.greatest("setter", plain_setter))
+        .withColumn("highest", F.greatest("highest", plain_highest))
         .withColumn(
             "interval_s",
             F.when(
-                (previous["stream_no"] == F.col("stream_no")) & uncovered,
-                (F.col("captured_ns") - previous["captured_ns"]) / NS,
+                (F.col(f"{previous}.stream_no") == F.col("stream_no")) & uncovered,
+                (F.col("captured_ns") - F.col(f"{previous}.captured_ns")) / NS,
             ),
         )
         .withColumn("first_resend", F.min(resend).over(of_sequence.rowsBetween(*ALL)))
         .withColumn("resent", F.struct("first_resend.tx_sequence_number", "first_resend.content_hash"))
+        .drop("met", "behind_plain")
     )
 
 
-def _sent() -> Column:
+def highest_sent(verdicts: DataFrame, neighbours: DataFrame) -> DataFrame:
+    """Returns per scope and `replay_order` the latest (SentTime, ordinal) accepted before, where a rule asks for it."""
+    asking = neighbours.where(may_have_regressed()).select(*_SCOPE, "replay_order")
+    scopes = asking.groupBy(*_SCOPE).agg(F.max("replay_order").alias("until"))
+    before = Window.partitionBy(*_SCOPE).orderBy("replay_order").rowsBetween(*BEFORE)
+    highest = F.max("sent").over(before).alias("highest_sent")
+    return (
+        verdicts.where("accepted")
+        .select(*name_hashes("scope_key", prefix="scope"), "replay_order", sent_as().alias("sent"))
+        .join(F.broadcast(scopes), list(_SCOPE))
+        .where("replay_order < until")
+        .unionByName(asking, allowMissingColumns=True)
+        .select(*_SCOPE, "replay_order", highest, "until")
+        .where("until is null")
+        .drop("until")
+    )
+
+
+def sent_as() -> Column:
     """Returns when, and in which order, the sender sent a message; null without a SentTime."""
     ordinal = F.substring_index("message_id", "\\", -1).cast("long")
     return F.when(F.col("sent_at").isNotNull(), F.struct(F.unix_seconds("sent_at").alias("s"), ordinal.alias("n")))
 
 
-def concerned_messages(verdicts: DataFrame, watched: DataFrame, fates: DataFrame) -> DataFrame:
+def concerned_messages(verdicts: DataFrame, neighbours: DataFrame, fates: DataFrame) -> DataFrame:
     """Returns the messages that findings show: one row per scope, sequence, kind, `replay_order` and `role`.
 
     The `first` message stands for all; the other roles are its neighbours, and `attempt`: refused messages whose
     numbers the sender skipped afterwards. Beside them stand the figures of the finding: `messages`, `severity`,
-    `repaired`, `lost`, `intervals`. `watched` is that of `watched_sessions`, `fates` that of `message_fates`.
+    `repaired`, `lost`, `intervals`. `neighbours` are the rows of `with_neighbours`, best checkpointed, and `fates`
+    those of `message_fates`.
     """
     number, gap, order = F.col("tx_sequence_number"), F.col("first_gap"), F.col("replay_order")
     attempt = (
@@ -208,7 +260,8 @@ def concerned_messages(verdicts: DataFrame, watched: DataFrame, fates: DataFrame
     def shown(role: str, place: Column) -> Column:
         return F.struct(F.lit(role).alias("role"), place.alias("replay_order"))
 
-    perhaps = with_neighbours(verdicts, watched).withColumn("fate", F.lit("pending")).where(any_found).drop("fate")
+    complete = neighbours.join(highest_sent(verdicts, neighbours), [*_SCOPE, "replay_order"], "left")
+    perhaps = complete.withColumn("fate", F.lit("pending")).where(any_found).drop("fate")
     return (
         with_fate(perhaps, fates)
         .withColumn("found", F.explode(F.array_compact(F.array(*found))))

@@ -43,6 +43,29 @@ def _first_arrival() -> Column:
     return F.col("previous_arrival").isNull()
 
 
+def may_have_regressed() -> Column:
+    """Returns whether a new message was refused though the receiver had accepted higher ones."""
+    return _refused() & _first_arrival() & (F.col("highest") > F.struct("sequence", NUMBER))
+
+
+def _waited_ms() -> Column:
+    return (F.col("session_watched_ns") - F.col("captured_ns")) / 1e6
+
+
+def _answered() -> Column:
+    return F.col("accepted") & F.coalesce("answers_whole", F.lit(False))
+
+
+def not_acknowledged() -> Column:
+    """Returns whether no OrderAck covers an accepted message, though the captures would show it."""
+    return _answered() & F.col("acknowledged_ns").isNull() & (_waited_ms() > LATEST_ORDER_ACK_MS)
+
+
+def late_acknowledgment() -> Column:
+    """Returns whether an accepted message was acknowledged later than the timers allow."""
+    return _answered() & (F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
+
+
 def _messages(one: str, many: str) -> Column:
     return counted("messages", one, many)
 
@@ -137,10 +160,7 @@ def _refusals() -> list[MessageRule]:
         MessageRule(
             FindingKind.SEQUENCE_REGRESSED,
             Severity.ERROR,
-            _refused()
-            & _first_arrival()
-            & (F.col("highest") > F.struct("sequence", NUMBER))
-            & (old_sequence | sent_later),
+            may_have_regressed() & (old_sequence | sent_later),
             sentence(
                 "{} of {} {} below what the receiver had accepted: {}. The first is number {}; the receiver stood at: "
                 "{}.",
@@ -182,7 +202,7 @@ def _fates() -> Column:
 
 def _gaps() -> list[MessageRule]:
     gap, key, setter = F.col("reason") == Reason.CAPTURE_GAP.value, F.col("key"), F.col("setter")
-    acknowledged, size = F.col("acknowledged"), F.col("gap_size")
+    acknowledged, size = F.col("acknowledged_ns").isNotNull(), F.col("gap_size")
     return [
         MessageRule(
             FindingKind.GAP_EXPIRED,
@@ -337,20 +357,18 @@ def _final_acks() -> list[MessageRule]:
 
 
 def _acknowledgments() -> list[MessageRule]:
-    answered = F.col("accepted") & F.coalesce("answers_whole", F.lit(False))
-    waited_ms = (F.col("session_watched_ns") - F.col("captured_ns")) / 1e6
     return [
         MessageRule(
             FindingKind.UNACKNOWLEDGED,
             Severity.WARNING,
-            answered & ~_contradicted() & ~F.col("acknowledged") & (waited_ms > LATEST_ORDER_ACK_MS),
+            not_acknowledged() & ~_contradicted(),
             sentence(
                 "{} of {} accepted, but the captures hold no OrderAck for {}, although they show the session for {} s "
                 "after the first of them, number {}.",
                 _messages("message", "messages"),
                 F.concat(sequence_name(), one_or_many("messages", " was", " were")),
                 one_or_many("messages", "it", "them"),
-                F.round(waited_ms / 1e3, 1),
+                F.round(_waited_ms() / 1e3, 1),
                 NUMBER,
             ),
             (F.col("key"),),
@@ -358,7 +376,7 @@ def _acknowledgments() -> list[MessageRule]:
         MessageRule(
             FindingKind.SLOW_ACKNOWLEDGMENT,
             Severity.WARNING,
-            answered & (F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS),
+            late_acknowledgment(),
             sentence(
                 "{} of {} acknowledged after more than the {} ms that the timers allow. The first is number {}: after "
                 "{} ms.",

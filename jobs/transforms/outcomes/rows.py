@@ -49,6 +49,8 @@ class Outcomes:
     """`count_outcomes`."""
     slots: DataFrame
     """`count_slots`."""
+    unusual: DataFrame | None
+    """`unusual_slots`; None for the literal reading, where any slot may be."""
 
 
 def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:

@@ -31,6 +31,26 @@ def _rests_on_assumption(previous: str) -> Column:
     return F.col("accepted").isNull() | (F.col("assumed") & ~from_zero)
 
 
+def slot_no() -> Column:
+    """Returns a hash of an arrival's slot. If two slots have the same, both are looked at, which does no harm."""
+    return F.xxhash64(*SLOT)
+
+
+def is_plain() -> Column:
+    """Returns whether an arrival is plain, as far as its own row tells: it may still have come twice."""
+    number, previous = F.col("tx_sequence_number"), F.col("previous_tx_sequence_number")
+    final = F.coalesce("final_ack_class", F.lit(QUEUED))
+    return (
+        (F.col("verdict") == Verdict.IN_ORDER.value)
+        & (F.col("replay_order") > 1)
+        & (previous > 0)
+        & (previous == number - 1)
+        & ~F.col("assumed")
+        & (F.col("evidence") != Evidence.CONTRADICTED.value)
+        & (final.bitwiseAND(NEGATIVE | QUEUED) == QUEUED)
+    )
+
+
 def unarrived(streams: DataFrame, packets: DataFrame) -> DataFrame:
     """Returns the keys of packets with bytes that their receiver's TCP never acknowledged, on closed connections.
 
@@ -70,20 +90,10 @@ def accepted_twice(verdicts: DataFrame) -> DataFrame:
 
 
 def unusual_slots(verdicts: DataFrame, twice: DataFrame, not_arrived: DataFrame) -> DataFrame:
-    """Returns the SLOTs with an arrival that is not plain or is `unarrived`, or with a message `accepted_twice`."""
-    number, previous = F.col("tx_sequence_number"), F.col("previous_tx_sequence_number")
-    plain = (
-        (F.col("verdict") == Verdict.IN_ORDER.value)
-        & (F.col("replay_order") > 1)
-        & (previous > 0)
-        & (previous == number - 1)
-        & ~F.col("assumed")
-        & (F.col("evidence") != Evidence.CONTRADICTED.value)
-        & (F.coalesce("final_ack_class", F.lit(0)).bitwiseAND(NEGATIVE) == 0)
-    )
+    """Returns `slot_no` of the SLOTs with an arrival that is not plain or is `unarrived`, or `accepted_twice`."""
     repeated = verdicts.join(twice, list(MESSAGE), "left_semi")
     cut = verdicts.join(not_arrived, ["stream_id", "stream_offset"], "left_semi")
-    chosen = (rows.select(*SLOT) for rows in (verdicts.where(~plain), repeated, cut))
+    chosen = (rows.select(slot_no().alias("slot_no")) for rows in (verdicts.where(~is_plain()), repeated, cut))
     return reduce(DataFrame.unionByName, chosen).distinct()
 
 
@@ -98,8 +108,10 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
         F.col("incoming_tx_sequence_number").alias("number"),
     )
     own = F.struct(signed(F.col("tx_sequence_id")).alias("sequence"), F.col("tx_sequence_number").alias("number"))
-    marked = verdicts.join(slots, list(SLOT), "left_semi").join(
-        not_arrived.withColumn("cut", F.lit(True)), ["stream_id", "stream_offset"], "left"
+    marked = (
+        verdicts.withColumn("slot_no", slot_no())
+        .join(slots, "slot_no", "left_semi")
+        .join(not_arrived.withColumn("cut", F.lit(True)), ["stream_id", "stream_offset"], "left")
     )
     return marked.select(
         "scope_key",
@@ -125,44 +137,29 @@ def rests_on_assumption() -> Column:
     previous number of 0 set it since. An OrderAck that covers what it rests on ends the doubt: the arrival, or of a
     state that was left, any message since.
     """
-    order, covered = F.col("replay_order"), F.col("covered_at").isNotNull()
+    order, is_covered = F.col("replay_order"), F.col("covered_at").isNotNull()
     from_zero = F.max(F.when(F.col("accepted") & (F.col("previous_tx_sequence_number") == 0), order))
-    unknown = F.max(F.when(F.col("accepted").isNull(), F.struct(order, covered.alias("is_covered"))))
-    since = F.coalesce(from_zero, F.lit(0))
-    of_unknown = (unknown["replay_order"] > since) & ~unknown["is_covered"]
-    last = F.max_by(F.struct("assumed", covered.alias("is_covered")), order)
-    of_left = from_zero.isNull() & last["assumed"] & ~last["is_covered"]
+    unknown = F.max(F.when(F.col("accepted").isNull(), order * 2 + is_covered.cast("int")))  # not a struct: see below
+    of_unknown = (F.shiftright(unknown, 1) > F.coalesce(from_zero, F.lit(0))) & (unknown.bitwiseAND(F.lit(1)) == 0)
+    of_left = from_zero.isNull() & F.max_by(F.col("assumed") & ~is_covered, order)
     return F.when(unknown.isNotNull(), of_unknown).otherwise(F.coalesce(of_left, F.lit(False))).alias("state_assumed")
 
 
 def scope_states(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
-    """Returns per `scope_key` where its receiver stood: before the first arrival (`opening`), and after the last.
+    """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
 
-    `state` is that after the last arrival; `state_assumed` is that of `rests_on_assumption`.
+    `state_…` is that after the last arrival; `state_assumed` is that of `rests_on_assumption`. Each value has an
+    aggregate of its own, because Spark sorts all rows to aggregate structs.
     """
     moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
-    own, before = (
-        F.struct(sequence.alias("sequence"), number.alias("number"))
-        for sequence, number in (
-            (F.col("tx_sequence_id"), F.col("tx_sequence_number")),
-            (F.col("incoming_tx_sequence_id"), F.col("incoming_tx_sequence_number")),
-        )
-    )
-    return (
-        verdicts.groupBy("scope_key")
-        .agg(
-            F.max_by(F.when(moves, own).otherwise(before), "replay_order").alias("state"),
-            F.min_by(before, "replay_order").alias("opening"),
-            rests_on_assumption(),
-        )
-        .select(
-            "scope_key",
-            signed(F.col("state.sequence")).alias("state_sequence"),
-            F.col("state.number").alias("state_number"),
-            "state_assumed",
-            signed(F.col("opening.sequence")).alias("opening_sequence"),
-            F.col("opening.number").alias("opening_number"),
-        )
+    number, number_before = F.col("tx_sequence_number"), F.col("incoming_tx_sequence_number")
+    sequence, sequence_before = (signed(F.col(name)) for name in ("tx_sequence_id", "incoming_tx_sequence_id"))
+    return verdicts.groupBy("scope_key").agg(
+        F.max_by(F.when(moves, sequence).otherwise(sequence_before), "replay_order").alias("state_sequence"),
+        F.max_by(F.when(moves, number).otherwise(number_before), "replay_order").alias("state_number"),
+        rests_on_assumption(),
+        F.min_by(sequence_before, "replay_order").alias("opening_sequence"),
+        F.min_by(number_before, "replay_order").alias("opening_number"),
     )
 
 
