@@ -24,6 +24,7 @@ from test_agreement import night
 
 from jobs.app.spark_session import open_session
 from jobs.steps.replay import derive_outcomes
+from jobs.transforms.findings.engine import with_neighbours
 from jobs.transforms.outcomes.rows import Outcomes
 from jobs.transforms.outcomes.slots import unarrived
 from schemas.outcomes import LOST, Outcome, count_column
@@ -292,6 +293,18 @@ def test_two_computations_agree(spark: SparkSession, verdicts: DataFrame) -> Non
     assert list(law_broken(rows, found))[:3] == []
     given = Counter(on_spark(found)[0].values()) + Counter(run[2] for run in on_spark(found)[1])
     assert set(given) == set(Outcome)
+
+
+def test_unusual_arrivals_have_the_same_neighbours_as_among_all(spark: SparkSession, verdicts: DataFrame) -> None:
+    watched = spark.createDataFrame(
+        [], "session_id string, source_queue_manager string, session_watched_ns bigint, answers_whole boolean"
+    )
+    few, every = (
+        {(row["scope_no"], row["replay_order"]): row for row in with_neighbours(verdicts, watched, unusual).collect()}
+        for unusual in (derive_outcomes(verdicts).unusual, None)
+    )
+    assert 0 < len(few) < len(every) == verdicts.count()
+    assert [(row, every[place]) for place, row in few.items() if row != every[place]][:3] == []
 
 
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
