@@ -145,7 +145,7 @@ def test_a_list_of_messages_says_what_it_leaves_out(limited: Path) -> None:
 def test_a_list_of_messages_takes_each_outcome_in_turn_and_the_missing_one_first(limited: Path) -> None:
     part = text_of(limited).partition('<section id="pending"')[2].partition("</section>")[0]
     assert re.findall(r'<th scope="row">(\w+)', part) == ["awaited", "pending", "pending"]
-    assert re.search(r"from 10000000 at 10\.\d+\.\d+\.\d+<", part)
+    assert re.search(r"from [0-9a-f]{8} at 10\.\d+\.\d+\.\d+<", part)
 
 
 def test_what_is_left_out_is_said_with_how_to_ask_for_it(limited: Path) -> None:
