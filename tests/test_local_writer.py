@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_writer, log
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import STREAM_GAPS
+from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -185,6 +185,15 @@ def test_what_it_does_not_know_is_left_to_delta(tmp_path: Path) -> None:
     commit.write_text(commit.read_text().replace('"appendOnly"', '"deletionVectors"'))
     assert local_writer.read(other, shape_of(VERDICTS).arrow) is None
     assert not local_writer.write(other, VERDICTS, any_rows(Random(6), VERDICTS, 1), held)
+
+
+def test_a_property_that_needs_a_feature_in_the_protocol_is_left_to_delta(tmp_path: Path) -> None:
+    place = created(None, tmp_path, STREAM_GAPS)
+    assert not STREAM_GAPS.keeps_changes
+    assert not local_writer.set_properties(place, {"delta.enableChangeDataFeed": "true"})
+    assert local_writer.set_properties(place, {"a": "b"})
+    keeping = created(None, tmp_path, PACKETS)
+    assert local_writer.set_properties(keeping, {"delta.enableChangeDataFeed": "true", "a": "b"})
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _CLUSTERING = "delta.clustering"
 _FEATURES = ["appendOnly", "invariants", "checkConstraints", "domainMetadata", "clustering"]
 _KEEPS_CHANGES = "changeDataFeed"
 """Asks for nothing here: if a commit only adds or removes whole files, readers see the changed rows in these."""
+_ENABLES = "delta.enable"
+"""Begins properties that need a feature in the table's protocol: Delta adds it when it sets one of them."""
 _WITH_FEATURES = 7
 """Version of the protocol for writers from which on a table lists its features."""
 _WITH_CHECKS = 3
@@ -143,7 +145,10 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
     if actions is None:
         return False
     metadata = _metadata(actions)
-    metadata["configuration"] = metadata["configuration"] | pairs
+    before = metadata["configuration"]
+    if any(before.get(key) != value for key, value in pairs.items() if key.startswith(_ENABLES)):
+        return False
+    metadata["configuration"] = before | pairs
     parameters = {"properties": json.dumps(dict(pairs))}
     try:
         _commit(place, actions[-1]["version"] + 1, log.SET_PROPERTIES, parameters, [{"metaData": metadata}])
