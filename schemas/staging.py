@@ -1,4 +1,9 @@
-"""Declares the rows between the passes of ingest, which exist only during a run."""
+"""Declares the rows between the passes of ingest, which exist only during a run.
+
+Where rows of several kinds come from one pass, each kind is a struct; a row has one of them, and the others are null.
+"""
+
+from enum import StrEnum
 
 from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -39,20 +44,20 @@ INDEX = Table(
 
 SEGMENTS = Table(
     "segments",
-    "One row per TCP segment or framed run; also one per fault and rejected frame, and one count per split.",
+    "One row per TCP segment or framed run.",
     ("connection", "capture", "frame"),
     (
-        Column("connection", BINARY, "Both endpoints, the lower one first; null when the row is no segment."),
-        Column("capture", LONG, "Rank of the capture in the order of capture times; -1 for a state."),
-        Column("frame", LONG, "Record number; 0 for a row that belongs to no record."),
+        Column("connection", BINARY, "Both endpoints, the lower one first.", nullable=False),
+        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
+        Column("frame", LONG, "Record number.", nullable=False),
         Column("time_ns", LONG, "Time of the record."),
         Column("last_ns", LONG, "Of a framed run: time of its last record."),
-        Column("from_b", BOOL, "Sent by the higher endpoint."),
-        Column("seq", LONG, "Sequence number; null when the row is no segment."),
-        Column("ack", LONG, "Acknowledgment number."),
-        Column("flags", U16, "TCP flags."),
-        Column("length", LONG, "Payload bytes on the wire, or bytes of a fault."),
-        Column("payload", BINARY, "Payload bytes captured, or the first bytes of a fault."),
+        Column("from_b", BOOL, "Sent by the higher endpoint.", nullable=False),
+        Column("seq", LONG, "Sequence number.", nullable=False),
+        Column("ack", LONG, "Acknowledgment number.", nullable=False),
+        Column("flags", U16, "TCP flags.", nullable=False),
+        Column("length", LONG, "Payload bytes on the wire.", nullable=False),
+        Column("payload", BINARY, "Payload bytes captured.", nullable=False),
         Column(
             "header_sum",
             U16,
@@ -64,15 +69,14 @@ SEGMENTS = Table(
             BINARY,
             "Of a framed run: where the capture holds its bytes (`udfs.tcp.overlap.FILE_OFFSETS`).",
         ),
-        Column("state", STRING, "The connection's state after an earlier run (`udfs.tcp.resume`)."),
-        Column("stage", STRING, "Of a fault: the stage that found it."),
-        Column("reason", STRING, "Of a fault: its code."),
-        Column("detail", STRING, "Of a fault: its sentence."),
-        Column("offset", LONG, "Of a fault: byte of the file."),
-        Column("segments", LONG, "Of a count: records that are segments from or to an MSMQ port."),
-        Column("others", LONG, "Of a count: records of other traffic."),
     ),
 )
+
+STATE_ROW = StructType(
+    [*(StructField(f.name, f.dataType) for f in SEGMENTS.spark if f.name in SEGMENTS.key), StructField("state", STRING)]
+)
+"""The state (`udfs.tcp.resume`) from which a connection resumes. Its capture is -1, so that it comes before the
+connection's rows of SEGMENTS, among which it is sorted."""
 
 FRAGMENTS = Table(
     "fragments",
@@ -95,41 +99,63 @@ FRAGMENTS = Table(
     ),
 )
 
-_DERIVED = ("captured_at", "first_captured_at", "last_captured_at")
-_PING = StructType([f for f in PINGS.spark if f.name not in ("capture_id", *_DERIVED)])
+TIMES = {
+    "captured_at": "captured_ns",
+    "first_captured_at": "first_ns",
+    "last_captured_at": "last_ns",
+    "ingested_at": "ingested_ns",
+}
+"""Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
+
+
+def _row(table: Table, *left_out: str) -> StructType:
+    """Returns the table's row as a worker makes it, with times in ns only."""
+    names = [name for name in table.names if name not in left_out]
+    types = {f.name: f.dataType for f in table.spark} | dict.fromkeys(TIMES.values(), LONG)
+    return StructType([StructField(name, types[name]) for name in dict.fromkeys(TIMES.get(n, n) for n in names)])
+
+
+class Counted(StrEnum):
+    """Lists what records are counted as, beside `NotJudged`."""
+
+    SEGMENT = "segment"
+    OTHER = "other"
+
+
+def _of_capture(table: Table) -> StructType:
+    return StructType([f for f in table.spark if f.name != "capture"])
+
 
 EXTRACTED = StructType(
     [
-        *SEGMENTS.spark,
-        StructField("packets", BINARY),
-        StructField("fragment", FRAGMENTS.spark),
-        StructField("ping", _PING),
-        StructField("aside", NOT_JUDGED.elementType),
-    ],
+        StructField("capture", LONG),
+        StructField("segment", _of_capture(SEGMENTS)),
+        StructField("run_packets", StructType([StructField("frame", LONG), StructField("packets", BINARY)])),
+        StructField("fragment", _of_capture(FRAGMENTS)),
+        StructField("ping", _row(PINGS, "capture_id")),
+        StructField("fault", _row(QUARANTINE, "capture_id", "stream_id")),
+        StructField("count", NOT_JUDGED.elementType),
+    ]
 )
-"""The rows of a split: those of SEGMENTS; in `packets` the packets of a framed run (FRAMED_PACKETS as an Arrow stream),
-which are not shuffled; IP fragments; UDP pings; counts of records that are `not_judged`."""
+"""The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
-
-def _row(table: Table, *more: str) -> StructType:
-    """Returns the table's row as a worker makes it: with times in ns only."""
-    fields = [StructField(f.name, f.dataType) for f in table.spark if f.name not in _DERIVED]
-    return StructType(fields + [StructField(name, LONG) for name in more])
-
+`run_packets`: the packets of a framed run (FRAMED_PACKETS as an Arrow stream), which are not shuffled; it stands beside
+the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments, other
+traffic, or traffic that is `not_judged`.
+"""
 
 _STATE = ("packed", "first_instance", "tails", "state")
 
 PACKET = _row(PACKETS)
 """A row of `packets` as a worker makes it."""
 
-_PLACED = ("stream_id", "stream_offset", "capture_id")
-FRAMED_PACKETS = StructType([StructField("offset", LONG), *(f for f in PACKET if f.name not in _PLACED)])
+FRAMED_PACKETS = StructType([StructField("offset", LONG), *_row(PACKETS, "stream_id", "stream_offset", "capture_id")])
 """Packets by their offset in a framed run."""
 
 ASSEMBLED = StructType(
     [
         StructField("endpoints", STRING),
-        StructField("stream", _row(STREAMS, "first_ns", "last_ns")),
+        StructField("stream", _row(STREAMS)),
         StructField("gap", _row(STREAM_GAPS)),
         StructField("packet", PACKET),
         StructField("quarantine", _row(QUARANTINE)),
@@ -155,7 +181,7 @@ needs its payload; the other columns are null. `needs_payload`: the connection h
 bytes or, with `rewind`, from an earlier state; its other rows do not count."""
 
 _LONG = {name: StructField(name, LONG) for name in ("capture", "frame", "first_ns", "last_ns", "from_offset")}
-_TEXT = {name: StructField(name, STRING) for name in ("capture_id", "uri", "endpoints", "stream_id", "state")}
+_TEXT = {name: StructField(name, STRING) for name in ("capture_id", "uri", "endpoints", "stream_id")}
 _PACKED, _REWIND = StructField("packed", BINARY), StructField("rewind", BOOL)
 _PLACE = [_LONG["first_ns"], _LONG["last_ns"], _TEXT["capture_id"]]
 
@@ -176,11 +202,8 @@ SPLIT = StructType(
 )
 """A byte range of a capture."""
 
-COUNTED = StructType(
-    [f for f in CAPTURES.spark if f.name not in (*_DERIVED, "ingested_at")]
-    + [StructField(name, LONG) for name in ("first_ns", "last_ns", "ingested_ns")]
-)
-"""A row of `captures` before it is written: times in ns."""
+CAPTURE = _row(CAPTURES)
+"""A row of `captures` before it is written."""
 
 HISTORY = StructType(
     [
@@ -205,7 +228,7 @@ PLANNED = StructType(
         StructField("late", StructType([_PACKED, _REWIND])),
         StructField("lost", StructType([_PACKED])),
         StructField("read", StructType([_PACKED, _TEXT["capture_id"]])),
-        StructField("state", StructType([f for f in SEGMENTS.spark if f.name in (*SEGMENTS.key, "state")])),
+        StructField("state", STATE_ROW),
         StructField("stale", StructType([_PACKED, _TEXT["stream_id"], _LONG["from_offset"]])),
     ]
 )
@@ -213,5 +236,5 @@ PLANNED = StructType(
 
 `last`: place of its last capture. `held`: place of a capture of this run that holds segments of it. `overtaken`: key of
 a state that lacks one of these. `late`: one of these comes before captures that were read already, so that it is
-assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: what it
-resumes from, as a row of SEGMENTS that comes before all its others. `stale`: rows of a stream that are replaced."""
+assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: the state
+from which it resumes. `stale`: rows of a stream that are replaced."""

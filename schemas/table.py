@@ -1,13 +1,16 @@
 """Declares a table: its columns with types, comments and allowed values.
 
-The Spark schema, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
+The Spark and Arrow schemas, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -32,6 +35,35 @@ U8 = ShortType()  # the smallest Spark type that holds every unsigned value of t
 U16 = IntegerType()
 U32 = LongType()
 U64 = DecimalType(20, 0)
+RowType = StructType
+_ARROW: dict[DataType, pa.DataType] = {
+    BINARY: pa.binary(),
+    BOOL: pa.bool_(),
+    DOUBLE: pa.float64(),
+    LONG: pa.int64(),
+    STRING: pa.string(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    U8: pa.int16(),
+    U16: pa.int32(),
+    U64: pa.decimal128(20, 0),
+}
+
+
+def arrow_schema(spark: RowType) -> pa.Schema:
+    """Returns the Arrow schema of rows, as `mapInArrow` exchanges them."""
+    return pa.schema(_arrow_fields(spark))
+
+
+def _arrow_fields(spark: RowType) -> list[pa.Field]:
+    return [pa.field(field.name, _arrow_type(field.dataType), nullable=field.nullable) for field in spark]
+
+
+def _arrow_type(spark: DataType) -> pa.DataType:
+    if isinstance(spark, StructType):
+        return pa.struct(_arrow_fields(spark))
+    if isinstance(spark, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(spark.elementType), nullable=spark.containsNull))
+    return _ARROW[spark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +77,7 @@ class Column:
     values: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """A Delta table: `<warehouse>/<name>`, one row per `key`, with liquid clustering by `clustered_by`.
 
@@ -71,10 +103,18 @@ class Table:
         """Names of the columns, in their order."""
         return [column.name for column in self.columns]
 
-    @property
-    def spark(self) -> StructType:
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def spark(self) -> RowType:
         """Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
         return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the same rows."""
+        return arrow_schema(self.spark)
 
     @property
     def fingerprint(self) -> str:

@@ -17,7 +17,6 @@ from deltalake import write_deltalake
 from schemas.outcomes import Outcome, count_column
 from schemas.table import Table
 from schemas.tables import TABLES
-from udfs.on_spark import arrow_schema
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FATES = ("stuck", "repeated", "expired", "holed")
@@ -38,7 +37,7 @@ def make(warehouse: Path, sessions: int, *, messages: int = 30, nights: int = 1,
 
 def write(warehouse: Path, table: Table, rows: list[Row]) -> None:
     """Write the rows, whose missing columns are null, 0 or false, as a Delta table."""
-    schema = arrow_schema(table.spark)
+    schema = table.arrow
     empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
     filled = [
         {field.name: row.get(field.name, None if field.nullable else empty.get(field.type)) for field in schema}

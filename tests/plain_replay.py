@@ -31,7 +31,6 @@ from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
-from udfs.on_spark import arrow_schema
 from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
@@ -39,7 +38,7 @@ Truth = dict[tuple[str, str | None], list[Row]]
 _BATCH = 50
 """Nights that are replayed at once on Spark."""
 _APART = {"stream_id", "connection_id", "src_ip", "dst_ip"}
-_PACKETS = arrow_schema(PACKETS.spark)
+_PACKETS = PACKETS.arrow
 
 
 def packets(found: Ingested) -> pa.RecordBatch:
@@ -63,7 +62,7 @@ class Night:
         ]
 
         def rows(table: Table) -> list[Row]:
-            found: list[Row] = decoded.rows(table, arrow_schema(table.spark)).to_pylist()
+            found: list[Row] = decoded.rows(table).to_pylist()
             for row in found:
                 if row.get("tx_sequence_id") is not None:
                     row["tx_sequence_id"] = int(row["tx_sequence_id"])

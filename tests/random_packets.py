@@ -13,7 +13,6 @@ from schemas.wire import QueueType
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.layout import PACKET_TYPES
 from udfs.msmq.reference import ParsedPacket
-from udfs.on_spark import arrow_schema
 
 Stored = tuple[bytes, bytes | None, int]
 GUIDS = [UUID(int=random.Random(seed).getrandbits(128)) for seed in range(6)]
@@ -207,7 +206,7 @@ def tables(packets: Sequence[Stored], both: DecodedBatch | None = None) -> list[
     for row in both.undecodable().to_pylist():
         found[row["first_frame"]] = row["reason"], row["detail"]
     for table in DECODED_TABLES:
-        rows = both.rows(table, arrow_schema(table.spark))
+        rows = both.rows(table)
         rows.validate(full=True)
         for row in rows.to_pylist():
             index = row["first_frame"]

@@ -24,9 +24,8 @@ from jobs.warehouse.checkpoint import materialize
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.replay import Reading, Scope
-from schemas.table import Table
+from schemas.table import Table, arrow_schema
 from schemas.wire import UNLIMITED
-from udfs.on_spark import arrow_schema
 
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000

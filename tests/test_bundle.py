@@ -25,7 +25,6 @@ from jobs.app.command_line import command_parser
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES
 from schemas.tables import TABLES
-from udfs.on_spark import arrow_schema
 
 ROOT = Path(__file__).parents[1]
 BUNDLE: dict[str, Any] = yaml.safe_load((ROOT / "databricks.yml").read_text())
@@ -88,7 +87,7 @@ def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: b
     connection = duckdb.connect()
     for table, at in ((OUTCOMES, {"last_seen_at": seen}), (SEQUENCES, {"last_captured_at": seen})):
         row = {"scope_key": "a", "tx_sequence_id": 1, "lost": lost, "stuck": stuck, "numbers": 3} | at
-        schema = arrow_schema(table.spark)
+        schema = table.arrow
         columns = {
             name: pa.array([value], schema.field(name).type) for name, value in row.items() if name in schema.names
         }
@@ -103,7 +102,7 @@ def empty() -> duckdb.DuckDBPyConnection:
     """DuckDB with every table, without rows."""
     connection = duckdb.connect()
     for table in TABLES:
-        connection.register(table.name, arrow_schema(table.spark).empty_table())
+        connection.register(table.name, table.arrow.empty_table())
     return connection
 
 

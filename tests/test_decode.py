@@ -35,7 +35,6 @@ from udfs.msmq.reference import DecodeError
 from udfs.msmq.reference_rows import decode_packet
 from udfs.msmq.texts import guid_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
-from udfs.on_spark import arrow_schema
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
 
@@ -67,7 +66,7 @@ def resized(packet: bytes) -> bytes:
 
 
 def rows_of(table: Table, decoded: DecodedBatch) -> pa.RecordBatch:
-    return decoded.rows(table, arrow_schema(table.spark))
+    return decoded.rows(table)
 
 
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
@@ -725,7 +724,7 @@ def test_batches_have_the_schema_of_their_table(count: int) -> None:
     both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()] * count))
     for table in DECODED_TABLES:
         rows = rows_of(table, both)
-        assert rows.schema == arrow_schema(table.spark)
+        assert rows.schema == table.arrow
         assert rows.num_rows == count * {"messages": 4, "acks": 2, "handshakes": 2, "session_acks": 1}[table.name]
         rows.validate(full=True)
     assert both.undecodable().num_rows == 0

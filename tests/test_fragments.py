@@ -13,23 +13,22 @@ import pytest
 import wiretap
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
-from schemas import staging
+from jobs.ingestion.in_process import InProcess
+from schemas.staging import Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
-from udfs.network.segment_rows import fragment_rows, segment_rows
-from udfs.on_spark import arrow_schema
+from udfs.network.segment_rows import EXTRACTED, fragment_rows, segment_rows
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
-SEGMENTS, FRAGMENTS = (arrow_schema(table.spark) for table in (staging.SEGMENTS, staging.FRAGMENTS))
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
 OPTIONS = IngestOptions(quarantine_raw_bytes=10)
 Row = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """What became of fragments: rows of segments and of faults; counted records (segments, others) by capture."""
+    """What became of fragments: segments and faults; by capture, fragments of segments and of other traffic."""
 
     segments: list[Row]
     faults: list[Row]
@@ -41,7 +40,7 @@ class Found(NamedTuple):
 
     def lost(self) -> list[int]:
         """The records in quarantine."""
-        return sorted(row["frame"] for row in self.faults)
+        return sorted(row["frame_number"] for row in self.faults)
 
 
 def records(frames: Sequence[bytes], *, step_ns: int | None = 1) -> Records:
@@ -59,21 +58,28 @@ def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
         held = records([ethernet(packet) for packet in packets], step_ns=step_ns)
         taken, rejected, found = find_segments(held, OPTIONS.ports)
         assert (len(taken.frame), rejected.reason) == (0, [])
-        batches.append(fragment_rows(held.buffer, found, np.full(len(found.frame), rank), FRAGMENTS))
-    return pa.Table.from_batches(batches, FRAGMENTS)
+        batches.append(fragment_rows(held.buffer, found, rank))
+    return pick(pa.Table.from_batches(batches, EXTRACTED), "fragment")
+
+
+def pick(rows: pa.Table, kind: str) -> pa.Table:
+    """The rows of one kind, as a pass gets them."""
+    return InProcess().pick(rows, kind, "capture")
 
 
 def run(rows: pa.Table, options: IngestOptions = OPTIONS, *, batch: int = 1000) -> Found:
     """All rows that come out, each fragment being in one of them or counted once."""
     ordered = rows.sort_by(KEYS).combine_chunks().to_batches(max_chunksize=batch)
-    out = pa.Table.from_batches(defragment(options, SEGMENTS)(iter(ordered)), SEGMENTS).to_pylist()
-    found = [row for row in out if row["seq"] is not None]
-    faults = [row for row in out if row["reason"] is not None]
-    counts = {row["capture"]: (row["segments"], row["others"]) for row in out if row["others"] is not None}
-    assert len(out) == len(found) + len(faults) + len(counts)
+    out = pa.Table.from_batches(defragment(options)(iter(ordered)), EXTRACTED)
+    found, faults, counted = (pick(out, kind).to_pylist() for kind in ("segment", "fault", "count"))
+    assert out.num_rows == len(found) + len(faults) + len(counted)
     assert all((row["stage"], row["reason"]) == ("frame", "ip_fragment") for row in faults)
-    assert all(row["time_ns"] is None and row["frame"] == 0 for row in out if row["others"] is not None)
-    by_capture = Counter(row["capture"] for row in found + faults)
+    each = {(row["capture"], row["what"]): row["records"] for row in counted}
+    counts = {
+        row["capture"]: (each.get((row["capture"], Counted.SEGMENT), 0), each.get((row["capture"], Counted.OTHER), 0))
+        for row in counted
+    }
+    by_capture = Counter(row["capture"] for row in faults)
     by_capture.update({capture: sum(both) for capture, both in counts.items()})
     assert by_capture == Counter(rows.column("capture").to_pylist())
     return Found(found, faults, counts)
@@ -93,7 +99,7 @@ def whole(packet: bytes) -> Row:
     """The row of a segment in a datagram that was not fragmented."""
     held = records([ethernet(packet)])
     found, _, _ = find_segments(held, OPTIONS.ports)
-    (row,) = segment_rows(held.buffer, found, np.zeros(1, np.int64), SEGMENTS).to_pylist()
+    (row,) = pick(pa.Table.from_batches([segment_rows(held.buffer, found, 0)]), "segment").to_pylist()
     return dict(row)
 
 
@@ -105,13 +111,13 @@ FIRST, MIDDLE, LAST = fragments4(SEGMENT, [48, 88])
 def test_fault_21_in_order() -> None:
     found = look([FIRST, MIDDLE, LAST])
     assert found.segments == [whole(ipv4(SEGMENT)) | {"frame": 3, "time_ns": 2}]
-    assert (found.faults, found.counts) == ([], {0: (2, 0)})
+    assert (found.faults, found.counts) == ([], {0: (3, 0)})
 
 
 def test_fault_21_reversed() -> None:
     found = look([LAST, MIDDLE, FIRST])
     assert found.segments == [whole(ipv4(SEGMENT)) | {"frame": 3, "time_ns": 2}]
-    assert (found.faults, found.counts) == ([], {0: (2, 0)})
+    assert (found.faults, found.counts) == ([], {0: (3, 0)})
 
 
 def test_fault_21_ipv6() -> None:
@@ -142,11 +148,11 @@ def test_fault_21_one_missing(missing: int) -> None:
     del parts[missing], sizes[missing]
     found = look(parts)
     assert (found.segments, found.counts) == ([], {})
-    assert [(row["frame"], row["capture"], row["length"]) for row in found.faults] == [
+    assert [(row["frame_number"], row["capture"], row["length"]) for row in found.faults] == [
         (1, 0, sizes[0]),
         (2, 0, sizes[1]),
     ]
-    assert [row["payload"] for row in found.faults] == [part[20:30] for part in parts]
+    assert [row["raw"] for row in found.faults] == [part[20:30] for part in parts]
     assert {row["detail"] for row in found.faults} == {
         f"Record {frame} is a fragment of an IP datagram that could not be reassembled." for frame in (1, 2)
     }
@@ -160,7 +166,7 @@ def test_fault_21_interleaved_datagrams() -> None:
     frames = [parts[i][j] for j in range(3) for i in range(4)]
     found = look(frames)
     assert sorted(found.payloads()) == [(9, bodies[0]), (10, bodies[1]), (11, bodies[2])]
-    assert (found.lost(), found.counts) == ([4, 12], {0: (6, 0)})
+    assert (found.lost(), found.counts) == ([4, 12], {0: (9, 0)})
 
 
 def test_fault_21_identification_used_again() -> None:
@@ -189,7 +195,7 @@ def test_fault_21_identification_used_again_after_a_loss() -> None:
 def test_fault_21_duplicates_of_the_whole() -> None:
     """Another segment of the same content: the stream takes it once."""
     found = look([FIRST, MIDDLE, LAST] * 2)
-    assert (found.payloads(), found.counts) == ([(3, BODY), (6, BODY)], {0: (4, 0)})
+    assert (found.payloads(), found.counts) == ([(3, BODY), (6, BODY)], {0: (6, 0)})
 
 
 @pytest.mark.parametrize("order", [[FIRST, MIDDLE, LAST], [LAST, MIDDLE, FIRST]])
@@ -200,17 +206,17 @@ def test_fault_21_duplicates_of_each(order: list[bytes]) -> None:
         second.reverse()
     found = look([part for part in [*order, *second] for _ in range(2)])
     assert (found.payloads(), found.lost()) == ([(5, BODY), (11, BODY[::-1])], [])
-    assert found.counts == {0: (10, 0)}
+    assert found.counts == {0: (12, 0)}
 
 
 def test_fault_21_duplicates_in_another_capture() -> None:
     """Each capture misses another fragment."""
     found = look([FIRST, LAST], [FIRST, MIDDLE])
     assert [(row["capture"], row["frame"], row["payload"]) for row in found.segments] == [(1, 2, BODY)]
-    assert found.counts == {0: (2, 0), 1: (1, 0)}
+    assert found.counts == {0: (2, 0), 1: (2, 0)}
     found = look([FIRST, MIDDLE, LAST], [FIRST, LAST])
     assert found.payloads() == [(3, BODY)]
-    assert (found.faults, found.counts) == ([], {0: (2, 0), 1: (2, 0)})
+    assert (found.faults, found.counts) == ([], {0: (3, 0), 1: (2, 0)})
 
 
 def test_fault_21_duplicates_of_what_is_lost() -> None:
@@ -229,7 +235,7 @@ def test_fault_21_overlapping() -> None:
     found = look([other, FIRST, LAST])
     assert found.payloads() == [(3, BODY[:4] + b"\xee" * 56 + BODY[60:])]
     twice = look([MIDDLE, ipv4(b"\xee" * 40, fragment=6 | 0x2000), LAST, FIRST])
-    assert (twice.payloads(), twice.counts) == ([(4, BODY)], {0: (3, 0)})
+    assert (twice.payloads(), twice.counts) == ([(4, BODY)], {0: (4, 0)})
 
 
 def test_fault_21_overlapping_last_fragments() -> None:
@@ -284,7 +290,7 @@ def test_fault_21_fragments_without_end() -> None:
     """No more of them are waited with than a datagram may have."""
     many = [ipv4(bytes(8), fragment=1 + i | 0x2000) for i in range(2000)]
     found = look([*many, FIRST, MIDDLE, LAST])
-    assert (found.payloads(), found.counts) == ([(2003, BODY)], {0: (2, 0)})
+    assert (found.payloads(), found.counts) == ([(2003, BODY)], {0: (3, 0)})
     assert found.lost() == list(range(1, 2001))
     noise = [ipv4(bytes([i + 1]) * 1400, fragment=6 | 0x2000) for i in range(94)]
     found = look([*noise, FIRST, LAST])
@@ -295,12 +301,12 @@ def test_fault_21_fragments_without_end() -> None:
 def test_fault_21_duplicates_take_no_room() -> None:
     first, last = fragments4(tcp(bytes(2000)), [1400])
     found = look([*[first] * 100, last])
-    assert (found.payloads(), found.counts) == ([(101, bytes(2000))], {0: (100, 0)})
+    assert (found.payloads(), found.counts) == ([(101, bytes(2000))], {0: (101, 0)})
 
 
 def test_fault_21_nothing() -> None:
     assert look([]) == Found([], [], {})
-    assert list(defragment(OPTIONS, SEGMENTS)(iter([]))) == []
+    assert list(defragment(OPTIONS)(iter([]))) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -438,11 +444,10 @@ def test_fault_21_any_fragments_against_a_plain_loop(seed: int) -> None:
         if isinstance(expected, dict)
     ]
     lost += [i for i, number in owner.items() if fates[number] is False]
-    assert sorted((row["capture"], row["frame"]) for row in found.faults) == sorted(place[i] for i in lost)
-    completing = {index for index, _, _ in done}
-    counted = Counter(rank[i] for i, n in owner.items() if isinstance(fates[n], dict) and i not in completing)
+    assert sorted((row["capture"], row["frame_number"]) for row in found.faults) == sorted(place[i] for i in lost)
+    counted = Counter(rank[i] for i, n in owner.items() if isinstance(fates[n], dict))
     others = Counter(rank[i] for i, n in owner.items() if fates[n] is None)
-    assert {c: both for c, both in found.counts.items() if both != (0, 0)} == {
+    assert found.counts == {
         capture: (counted[capture], others[capture]) for capture in sorted(counted.keys() | others.keys())
     }
 

@@ -16,7 +16,6 @@ from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
 from schemas.table import Table
-from udfs.on_spark import arrow_schema
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -199,7 +198,7 @@ def derived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         play(story)
 
     def table(table: Table) -> DataFrame:
-        schema = arrow_schema(table.spark)
+        schema = table.arrow
         empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
         rows = [
             {f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in schema}

@@ -20,7 +20,6 @@ from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from schemas.tables import TABLES
-from udfs.on_spark import shape_of
 
 
 def held() -> None:
@@ -54,7 +53,7 @@ def any_value(draw: Random, of: pa.DataType) -> Any:
 
 def any_rows(draw: Random, table: Table, many: int) -> pa.Table:
     """Draws rows that the table's constraints allow."""
-    schema = shape_of(table).arrow
+    schema = table.arrow
     columns = []
     for column, field in zip(table, schema, strict=True):
         values = [
@@ -76,7 +75,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     """By this reader and by delta-rs, after a create, an append and an overwrite."""
     draw = Random(table.name)
     place = created(None, tmp_path, table)
-    schema = shape_of(table).arrow
+    schema = table.arrow
     first, more, other = (any_rows(draw, table, many) for many in (5, 3, 4))
     for rows, overwrite, expected in ((first, False, [first]), (more, False, [first, more]), (other, True, [other])):
         assert local_writer.write(place, table, rows, held, overwrite=overwrite)
@@ -123,7 +122,7 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
     properties = local_writer.read_properties(place)
     assert properties is not None
     assert properties["msmq.fence"] == "other"
-    assert local_writer.read(place, shape_of(STREAM_GAPS).arrow) == rows
+    assert local_writer.read(place, STREAM_GAPS.arrow) == rows
 
 
 def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
@@ -138,12 +137,12 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     for check in (lost, fenced()):
         with pytest.raises(ConflictError, match="took this one for dead"):
             local_writer.write(place, STREAM_GAPS, rows, check)
-    assert local_writer.read(place, shape_of(STREAM_GAPS).arrow) == rows.slice(0, 0)
+    assert local_writer.read(place, STREAM_GAPS.arrow) == rows.slice(0, 0)
 
 
 def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
     """Where their files are still there; and a later look at the log finds the version that they are of."""
-    place, schema = created(None, tmp_path, STREAM_GAPS), shape_of(STREAM_GAPS).arrow
+    place, schema = created(None, tmp_path, STREAM_GAPS), STREAM_GAPS.arrow
     first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
     for rows, overwrite in ((first, False), (more, False), (other, True)):
         local_writer.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
@@ -179,11 +178,11 @@ def test_what_it_does_not_know_is_left_to_delta(tmp_path: Path) -> None:
     assert not local_writer.write(place, STREAM_GAPS, rows, held)
     assert not local_writer.set_properties(place, {"a": "b"})
     Path(place, "_delta_log", f"{0:020d}.json").unlink()
-    assert local_writer.read(place, shape_of(STREAM_GAPS).arrow) is None
+    assert local_writer.read(place, STREAM_GAPS.arrow) is None
     other = created(None, tmp_path / "other", VERDICTS)
     commit = Path(other, "_delta_log", f"{0:020d}.json")
     commit.write_text(commit.read_text().replace('"appendOnly"', '"deletionVectors"'))
-    assert local_writer.read(other, shape_of(VERDICTS).arrow) is None
+    assert local_writer.read(other, VERDICTS.arrow) is None
     assert not local_writer.write(other, VERDICTS, any_rows(Random(6), VERDICTS, 1), held)
 
 
@@ -226,7 +225,7 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql(f"UPDATE {name} SET verdict = 'perhaps'")  # noqa: S608 - a name of this test's
     tables.merge(VERDICTS, spark.createDataFrame(more, VERDICTS.spark))
-    together = local_writer.read(place, shape_of(VERDICTS).arrow)
+    together = local_writer.read(place, VERDICTS.arrow)
     assert together is not None
     assert together.num_rows == 10
     assert local_writer.write(place, VERDICTS, more, held, overwrite=True)

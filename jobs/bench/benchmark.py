@@ -36,7 +36,7 @@ from schemas.ingest import PACKETS, PacketType
 from schemas.messages import DECODED_TABLES, MESSAGES
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.reference_rows import decode_packet
-from udfs.on_spark import arrow_schema, map_arrow
+from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches, Pass
 
 _APPLICATION = "msmq-replay benchmark"
@@ -252,13 +252,12 @@ def decoding(warehouse: Warehouse) -> list[str]:
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
     """Returns messages per core-second, in batches of so many rows and one by one."""
-    schema = arrow_schema(MESSAGES.spark)
     batches = stored.combine_chunks().to_batches(rows)
     alone = [
         (row["raw"], row["trailer"], row["size"])
         for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
     ]
-    together_s = _cpu(lambda: [DecodedBatch(batch).rows(MESSAGES, schema) for batch in batches])
+    together_s = _cpu(lambda: [DecodedBatch(batch).rows(MESSAGES) for batch in batches])
     alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
     return len(stored) / together_s, len(alone) / alone_s
 
@@ -266,12 +265,12 @@ def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
 def decoding_in_spark(warehouse: Warehouse) -> list[str]:
     """Returns Markdown on the CPU time of a message: read, handed to Python, decoded there, and returned."""
     packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
-    count, schema = packets.count(), arrow_schema(MESSAGES.spark)
+    count = packets.count()
     ways = {
         "read": packets,
         "read, handed to Python": map_arrow(packets, _ending_here(lambda batch: batch), packets.schema),
         "read, handed to Python, decoded": map_arrow(
-            packets, _ending_here(lambda batch: DecodedBatch(batch).rows(MESSAGES, schema)), packets.schema
+            packets, _ending_here(lambda batch: DecodedBatch(batch).rows(MESSAGES)), packets.schema
         ),
         "read, handed to Python and back": map_arrow(packets, lambda batches: batches, packets.schema),
         "read, handed to Python, decoded, and back": decode_rows(packets, MESSAGES),

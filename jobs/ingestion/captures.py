@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, Self
 
 from schemas.ingest import CaptureStatus, Stage
+from schemas.staging import Counted
 
 Row = dict[str, Any]
 
@@ -58,20 +59,16 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
             yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row], aside: Iterable[Row]) -> list[Row]:
-    """Returns rows of CAPTURES, given the (capture, segments, others) counted in them; times in ns.
-
-    `aside` are the counts (capture, what, records) of each split that are not judged.
-    """
-    counted = {row["capture"]: row for row in counts}
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
+    """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits."""
     sums: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in aside:
+    for row in counts:
         sums[row["capture"]][row["what"]] += row["records"]
     now = time.time_ns()
     return [
         row
-        | {"segment_count": counted.get(row["capture"], {}).get("segments") or 0}
-        | {"other_count": counted.get(row["capture"], {}).get("others") or 0}
+        | {"segment_count": sums[row["capture"]].pop(Counted.SEGMENT, 0)}
+        | {"other_count": sums[row["capture"]].pop(Counted.OTHER, 0)}
         | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
         | {"ingested_ns": now}
         for row in captures

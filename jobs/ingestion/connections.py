@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from jobs.ingestion.captures import Place, Row
+from schemas.staging import PLANNED
+from schemas.table import arrow_schema
 from udfs.passes.options import Batches, Pass
 
 _RECENT_BYTES = 1 << 17
 _ROWS = 1000
+_PLANNED = arrow_schema(PLANNED)
 
 
 class Connection(NamedTuple):
@@ -32,7 +35,7 @@ class Connection(NamedTuple):
     """None at first. When it is assembled again: whether segments came that belong before its latest state."""
 
 
-def plan_connections(places: Mapping[int, Place], schema: pa.Schema, gone: Collection[str] = ()) -> Pass:
+def plan_connections(places: Mapping[int, Place], gone: Collection[str] = ()) -> Pass:
     """Returns the pass from rows of HISTORY, sorted by `packed`, to rows of PLANNED.
 
     `places`: of this run's captures by rank. `gone`: earlier captures that cannot be read again.
@@ -45,9 +48,9 @@ def plan_connections(places: Mapping[int, Place], schema: pa.Schema, gone: Colle
             connection = collect_history(packed, history, places)
             planned += _plan_first(connection) if connection.rewind is None else _plan_again(connection, gone)
             if len(planned) >= _ROWS:
-                yield pa.RecordBatch.from_pylist(planned, schema)
+                yield pa.RecordBatch.from_pylist(planned, _PLANNED)
                 planned = []
-        yield pa.RecordBatch.from_pylist(planned, schema)
+        yield pa.RecordBatch.from_pylist(planned, _PLANNED)
 
     return run
 

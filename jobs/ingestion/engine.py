@@ -3,21 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from schemas.table import Table
-from udfs.on_spark import Shape
+from schemas.table import RowType, Table
 from udfs.passes.options import Pass
 
 Row = dict[str, Any]
 T = TypeVar("T")
 """Rows as the engine holds them: a DataFrame or an Arrow table."""
-
-TIMES = {
-    "captured_at": "captured_ns",
-    "first_captured_at": "first_ns",
-    "last_captured_at": "last_ns",
-    "ingested_at": "ingested_ns",
-}
-"""Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
 
 
 class Engine(Protocol[T]):
@@ -32,10 +23,10 @@ class Engine(Protocol[T]):
     def streams_between(self, connections: T) -> T:
         """Returns (packed, stream_id, instance) of all streams of the connections (endpoints, packed)."""
 
-    def table(self, rows: Sequence[Row], shape: Shape) -> T:
+    def table(self, rows: Sequence[Row], schema: RowType) -> T:
         """Returns a few rows as the engine's."""
 
-    def run(self, rows: T, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> T:
+    def run(self, rows: T, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> T:
         """Runs a pass.
 
         With `order`, rows alike in its first column come to the same task, sorted; with `parts`, that many rows are
@@ -66,9 +57,6 @@ class Engine(Protocol[T]):
     def collect_lists(self, rows: T, by: str, column: str) -> T:
         """Returns one row per value of `by`, with the list of the values in `column`."""
 
-    def sum_counts(self, rows: T) -> list[Row]:
-        """Sums (capture, seq, segments, others) by capture; a row with `seq` counts as one more segment."""
-
     def count(self, rows: T) -> int:
         """Counts rows."""
 
@@ -76,7 +64,10 @@ class Engine(Protocol[T]):
         """Returns rows that are as few as capture files."""
 
     def write(self, table: Table, rows: T, *, update: bool = False) -> None:
-        """Adds rows whose key is not in the table and, with `update`, replaces those whose key is; see `TIMES`."""
+        """Adds rows whose key is not in the table and, with `update`, replaces those whose key is.
+
+        Rows have nanoseconds in place of timestamps (`schemas.staging.TIMES`).
+        """
 
     def delete(self, table: Table, keys: T) -> None:
         """Deletes rows by key."""

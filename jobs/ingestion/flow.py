@@ -25,7 +25,6 @@ from schemas.ingest import (
 )
 from schemas.pings import PINGS
 from schemas.table import Table
-from udfs.on_spark import Shape, shape_of
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
@@ -33,23 +32,15 @@ from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 from udfs.passes.preframe import unpack
 
-_FILE, _SPLIT, _IDS = map(Shape.of, (staging.FILE, staging.SPLIT, staging.CAPTURE_ID))
-_HISTORY, _PLANNED, _COUNTED = map(Shape.of, (staging.HISTORY, staging.PLANNED, staging.COUNTED))
-_EXTRACTED, _ASSEMBLED = map(Shape.of, (staging.EXTRACTED, staging.ASSEMBLED))
-_PACKET, _FRAMED = map(Shape.of, (staging.PACKET, staging.FRAMED_PACKETS))
-_INDEX, _SEGMENTS = shape_of(staging.INDEX), shape_of(staging.SEGMENTS)
-_FAULT = ("stage", "reason", "detail", "capture", "frame", "offset", "length", "payload")
-_COUNT = {name: name for name in ("capture", "seq", "segments", "others")}
-
 
 @dataclass(frozen=True, slots=True)
 class Extracted(Generic[T]):
-    """Holds rows of EXTRACTED of ranked captures, rows from their IP fragments, and the segments in both."""
+    """Holds rows of EXTRACTED of ranked captures."""
 
     captures: Sequence[Row]
     rows: T
-    defragmented: T
     segments: T
+    """Rows of SEGMENTS among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +71,8 @@ class Changes(Generic[T]):
 
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
-    listed = engine.table([{"uri": file} for file in files], _FILE)
-    return engine.collect(engine.run(listed, index_files(options, _INDEX.arrow), _INDEX, parts=len(files)))
+    listed = engine.table([{"uri": file} for file in files], staging.FILE)
+    return engine.collect(engine.run(listed, index_files(options), staging.INDEX.spark, parts=len(files)))
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
@@ -94,20 +85,16 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
     """Extracts segments from ranked captures: of all connections, or only of those (packed, capture_id) given."""
     parts = list(split(captures))
-    splits = engine.table(parts, _SPLIT)
+    splits = engine.table(parts, staging.SPLIT)
     if only is not None:
         lists = engine.collect_lists(only, "capture_id", "packed")
         splits = engine.join(splits, engine.select(lists, capture_id="capture_id", only="packed"), ["capture_id"])
-    rows = engine.keep(
-        engine.run(splits, extract_splits(options, _EXTRACTED.arrow, _FRAMED.arrow), _EXTRACTED, parts=len(parts))
-    )
-    fragments = engine.pick(rows, "fragment")
-    defragmented = engine.table([], _SEGMENTS)
+    rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
+    fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
-        work = defragment(options, _SEGMENTS.arrow)
-        defragmented = engine.keep(engine.run(fragments, work, _SEGMENTS, ("key", "capture", "frame")))
-    segments = [engine.pick(part, "seq", *_SEGMENTS.arrow.names) for part in (rows, defragmented)]
-    return Extracted(captures, rows, defragmented, engine.union(*segments))
+        order = ("key", "capture", "frame")
+        rows = engine.union(rows, engine.keep(engine.run(fragments, defragment(options), staging.EXTRACTED, order)))
+    return Extracted(captures, rows, engine.pick(rows, "segment", "capture"))
 
 
 def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> Assembled[T]:
@@ -139,40 +126,26 @@ def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> 
 def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
     """Returns the rows of the tables from what was assembled and extracted."""
     rows, planned = assembled.rows, assembled.planned
-    ids = engine.table(found.captures, _IDS)
+    ids = engine.table(found.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
     states = engine.keep(states)
     names = engine.select(states, packed="packed", endpoints="endpoints")
     confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
-    runs = engine.pick(found.rows, "packets", "capture", "frame")
+    runs = engine.pick(found.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
-    faults = engine.union(*(engine.pick(part, "stage", *_FAULT) for part in (found.rows, found.defragmented)))
-    faults = engine.select(
-        engine.join(faults, ids, ["capture"]),
-        **{name: name for name in ("stage", "reason", "detail", "capture_id", "length")},
-        frame_number="frame",
-        stream_offset="offset",
-        raw="payload",
-    )
-    unreadable = engine.table(unreadable_rows(found.captures), shape_of(QUARANTINE))
+    faults = engine.join(engine.pick(found.rows, "fault", "capture"), ids, ["capture"])
+    unreadable = engine.table(unreadable_rows(found.captures), QUARANTINE.spark)
     added = {
         CONNECTION_CAPTURES: engine.join(engine.pick(planned, "held"), names, ["packed"]),
         STREAMS: engine.pick(rows, "stream"),
         STREAM_GAPS: engine.pick(rows, "gap"),
-        PACKETS: engine.union(engine.run(framed, unpack(_PACKET.arrow), _PACKET), engine.pick(rows, "packet")),
+        PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
         PINGS: engine.join(engine.pick(found.rows, "ping", "capture"), ids, ["capture"]),
     }
-    counts = [engine.pick(found.rows, "others", "capture", "segments"), engine.select(found.defragmented, **_COUNT)]
-    aside = engine.collect(engine.pick(found.rows, "aside", "capture"))
-    captures = capture_rows(found.captures, engine.sum_counts(engine.union(*counts)), aside)
-    return Changes(
-        engine.keep(assembled.stale),
-        engine.pick(planned, "overtaken"),
-        states,
-        added,
-        engine.table(captures, _COUNTED),
-    )
+    captures = capture_rows(found.captures, engine.collect(engine.pick(found.rows, "count", "capture")))
+    overtaken = engine.pick(planned, "overtaken")
+    return Changes(engine.keep(assembled.stale), overtaken, states, added, engine.table(captures, staging.CAPTURE))
 
 
 def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
@@ -203,23 +176,22 @@ def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
         for table in (CONNECTION_CAPTURES, CONNECTION_STATES)
     )
     names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
-    every_column = engine.table([], _HISTORY)
+    every_column = engine.table([], staging.HISTORY)
     return engine.union(every_column, now, before, states, engine.streams_between(names))
 
 
 def _plan(engine: Engine[T], history: T, captures: Sequence[Row], gone: frozenset[str] = frozenset()) -> T:
     places = {row["capture"]: Place.of(row) for row in captures}
-    work = plan_connections(places, _PLANNED.arrow, gone)
-    return engine.keep(engine.run(history, work, _PLANNED, ("packed",)))
+    return engine.keep(engine.run(history, plan_connections(places, gone), staging.PLANNED, ("packed",)))
 
 
 def _run_assembly(
     engine: Engine[T], captures: Sequence[Row], segments: T, planned: T, options: IngestOptions, *, final: bool
 ) -> T:
     files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in captures}
-    work = assemble_connections(options, files, _ASSEMBLED.arrow, final=final)
+    work = assemble_connections(options, files, final=final)
     rows = engine.union(segments, engine.pick(planned, "state"))
-    return engine.keep(engine.run(rows, work, _ASSEMBLED, ("connection", "capture", "frame")))
+    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, staging.SEGMENTS.key))
 
 
 def _read_again(engine: Engine[T], found: Extracted[T], history: T, options: IngestOptions) -> tuple[T, Extracted[T]]:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ingestion.engine import TIMES, Row
+from jobs.ingestion.engine import Row
 from schemas.ingest import CAPTURES, STREAMS
-from schemas.table import Table
-from udfs.on_spark import Shape, shape_of
+from schemas.staging import TIMES
+from schemas.table import RowType, Table, arrow_schema
 from udfs.passes.options import Pass
 
 
@@ -23,7 +23,7 @@ class InProcess:
     """
 
     batch_rows: int = 10_000
-    load: Callable[[Table], pa.Table] = lambda table: shape_of(table).arrow.empty_table()
+    load: Callable[[Table], pa.Table] = lambda table: table.arrow.empty_table()
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
     loaded: dict[str, int] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class InProcess:
         named = streams.append_column("endpoints", pa.array(endpoints, pa.string()))
         return self.join(named, connections, ["endpoints"]).select(["packed", "stream_id", "instance"])
 
-    def table(self, rows: Sequence[Row], shape: Shape) -> pa.Table:
-        return pa.Table.from_pylist(list(rows), shape.arrow)
+    def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
+        return pa.Table.from_pylist(list(rows), arrow_schema(schema))
 
-    def run(self, rows: pa.Table, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> pa.Table:
+    def run(self, rows: pa.Table, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> pa.Table:
         del parts
         rows = rows.sort_by([(name, "ascending") for name in order]) if order else rows
         batches = rows.combine_chunks().to_batches(max_chunksize=self.batch_rows)
-        return pa.Table.from_batches(work(batches), shape.arrow)
+        return pa.Table.from_batches(work(batches), arrow_schema(schema))
 
     def keep(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -70,7 +70,7 @@ class InProcess:
         return pa.concat_tables(parts, promote_options="default")
 
     def pick(self, rows: pa.Table, column: str, *others: str) -> pa.Table:
-        found = rows.filter(rows[column].is_valid())
+        found = rows.select([column, *others]).filter(rows[column].is_valid())
         picked = {name: found[name] for name in others} | {column: found[column]}
         if pa.types.is_struct(found[column].type):
             whole = picked.pop(column)
@@ -99,16 +99,6 @@ class InProcess:
     def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
         lists = rows.group_by(by, use_threads=False).aggregate([(column, "list")])
         return pa.table({by: lists[by], column: lists[f"{column}_list"]})
-
-    def sum_counts(self, rows: pa.Table) -> list[Row]:
-        sums = rows.group_by("capture", use_threads=False).aggregate(
-            [("seq", "count"), ("segments", "sum"), ("others", "sum")]
-        )
-        return [
-            {"capture": row["capture"], "others": row["others_sum"]}
-            | {"segments": row["seq_count"] + (row["segments_sum"] or 0)}
-            for row in sums.to_pylist()
-        ]
 
     def count(self, rows: pa.Table) -> int:
         return int(rows.num_rows)
@@ -157,10 +147,10 @@ def _keys(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 def _conform(rows: pa.Table, table: Table) -> pa.Table:
     """Returns the table's columns, its timestamps from nanoseconds."""
     columns = []
-    for one in shape_of(table).arrow:
+    for one in table.arrow:
         if one.name in TIMES:
             times = rows[TIMES[one.name]].cast(pa.timestamp("ns", "UTC"))
             columns.append(pc.floor_temporal(times, unit="microsecond").cast(one.type))
         else:
             columns.append(rows[one.name].cast(one.type))
-    return pa.Table.from_arrays(columns, schema=shape_of(table).arrow)
+    return pa.Table.from_arrays(columns, schema=table.arrow)

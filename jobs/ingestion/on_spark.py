@@ -11,14 +11,15 @@ from pyspark.sql.types import StructType
 
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.ingestion.engine import TIMES, Row
+from jobs.ingestion.engine import Row
 from jobs.transforms.expressions import timestamp
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
-from schemas.table import Table
-from udfs.on_spark import Shape, map_arrow, tasks
+from schemas.staging import TIMES
+from schemas.table import RowType, Table
+from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
@@ -44,18 +45,18 @@ class OnSpark:
         streams = self.read(STREAMS).select("stream_id", "instance", endpoints)
         return streams.join(connections, "endpoints").select("packed", "stream_id", "instance")
 
-    def table(self, rows: Sequence[Row], shape: Shape) -> DataFrame:
-        values = [tuple(row.get(name) for name in shape.spark.names) for row in rows]
-        return F.broadcast(self.warehouse.spark.createDataFrame(values, shape.spark))
+    def table(self, rows: Sequence[Row], schema: RowType) -> DataFrame:
+        values = [tuple(row.get(name) for name in schema.names) for row in rows]
+        return F.broadcast(self.warehouse.spark.createDataFrame(values, schema))
 
-    def run(self, rows: DataFrame, work: Pass, shape: Shape, order: Sequence[str] = (), parts: int = 0) -> DataFrame:
+    def run(self, rows: DataFrame, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> DataFrame:
         if order:
             # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then
             # may coalesce the partitions of the two sides differently, so that a state and its segments part.
             rows = rows.repartition(F.xxhash64(order[0])).sortWithinPartitions(*order)
         if parts:
             rows = rows.repartition(tasks(parts))
-        return map_arrow(rows, work, shape.spark)
+        return map_arrow(rows, work, schema)
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)
@@ -83,10 +84,6 @@ class OnSpark:
 
     def collect_lists(self, rows: DataFrame, by: str, column: str) -> DataFrame:
         return rows.groupBy(by).agg(F.collect_list(column).alias(column))
-
-    def sum_counts(self, rows: DataFrame) -> list[Row]:
-        segments = F.count("seq") + F.coalesce(F.sum("segments"), F.lit(0))
-        return self.collect(rows.groupBy("capture").agg(segments.alias("segments"), F.sum("others").alias("others")))
 
     def count(self, rows: DataFrame) -> int:
         return rows.count()

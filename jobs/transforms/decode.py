@@ -2,17 +2,15 @@
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from schemas.ingest import PACKETS, PacketType, Stage
 from schemas.messages import TABLE_OF
-from schemas.table import Table
-from udfs.on_spark import Shape, map_arrow, shape_of
+from schemas.table import STRING, Table
+from udfs.on_spark import map_arrow
 from udfs.passes.decode import decode_packets, explain_undecodable
 
-EXPLAINED = Shape.of(
-    StructType([*PACKETS.spark, StructField("reason", StringType()), StructField("detail", StringType())])
-)
+EXPLAINED = StructType([*PACKETS.spark, StructField("reason", STRING), StructField("detail", STRING)])
 """Rows of PACKETS with the reason why each cannot be decoded."""
 
 
@@ -23,16 +21,14 @@ def packet_types(table: Table) -> list[str]:
 
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
     """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
-    shape = shape_of(table)
     chosen = packets.where(F.col("packet_type").isin(packet_types(table)))
-    return map_arrow(chosen, decode_packets(table, shape.arrow, key), shape.spark)
+    return map_arrow(chosen, decode_packets(table, key), table.spark)
 
 
 def explain_rows(packets: DataFrame) -> DataFrame:
     """Returns the rows of `packets` that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
-    return map_arrow(
-        packets.where(F.col("packet_type") == PacketType.UNKNOWN.value), explain_undecodable(), EXPLAINED.spark
-    )
+    chosen = packets.where(F.col("packet_type") == PacketType.UNKNOWN.value)
+    return map_arrow(chosen, explain_undecodable(), EXPLAINED)
 
 
 def quarantine_undecodable(explained: DataFrame, raw_kept: int) -> DataFrame:

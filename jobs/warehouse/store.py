@@ -20,7 +20,6 @@ from jobs.warehouse.local_tables import LocalTable, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables, located
 from schemas.table import Table
-from udfs.on_spark import shape_of
 
 __all__ = ["Changes", "Warehouse", "conform", "located"]
 
@@ -236,7 +235,7 @@ class Warehouse(Tables):
         """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
         if self.local is None:
             raise JobError("This warehouse is not held in memory.")
-        before, schema = self._local(table), shape_of(table).arrow
+        before, schema = self._local(table), table.arrow
         kept = before.arrow.slice(0, 0) if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
         self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
@@ -246,7 +245,7 @@ class Warehouse(Tables):
 
     def _read_here(self, table: Table) -> pa.Table | None:
         """Reads a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
-        place, schema = self.log_place(table), shape_of(table).arrow
+        place, schema = self.log_place(table), table.arrow
         if place is not None:
             return local_writer.read(place, schema)
         return schema.empty_table() if self.is_new(table) else None

@@ -41,6 +41,14 @@ def record_batch(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> p
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def struct_array(columns: Mapping[str, Any], kind: pa.StructType) -> pa.StructArray:
+    """Returns columns as one array of structs; a field without a column is null."""
+    fields = list(kind)
+    count = len(next(iter(columns.values())))
+    arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(count, f.type) for f in fields]
+    return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
 def read_at(buffer: NDArray[np.uint8] | memoryview, layout: str, places: NDArray[np.int64]) -> NDArray[Any]:
     """Returns the values of a numpy type at these places in the buffer; they may overlap."""
     dtype = np.dtype(layout)

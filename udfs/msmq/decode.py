@@ -73,9 +73,10 @@ class DecodedBatch:
         self.stored = PacketBatch.from_columns(packets["raw"], packets["trailer"], packets["size"])
         self.offsets, self.parsed, self.read = find_headers(self.stored)
 
-    def rows(self, table: Table, schema: pa.Schema) -> pa.RecordBatch:
-        """Returns the rows of one table, in the order of the packets and in the table's Arrow schema."""
+    def rows(self, table: Table) -> pa.RecordBatch:
+        """Returns the rows of one table, in the order of the packets."""
         table = _TABLES[table.name]  # a Python worker has a copy, and tables are compared by identity below
+        schema = table.arrow
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
         wanted = of_table[self.offsets["packet_type"]] & (self.offsets["fault"] == 0)
         fast = np.flatnonzero(wanted & ~self.offsets["decoded_alone"])

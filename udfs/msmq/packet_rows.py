@@ -84,11 +84,3 @@ def _checksums(buffer: NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:
     content = buffer.data
     bounds = zip(start.tolist(), end.tolist(), strict=True)
     return pa.array([zlib.crc32(content[low:high]) if low < high else None for low, high in bounds], pa.int64())
-
-
-def struct_array(columns: dict[str, Any], kind: pa.StructType) -> pa.StructArray:
-    """Returns columns as one array of structs; a field without a column is null."""
-    fields = list(kind)
-    count = len(next(iter(columns.values())))
-    arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(count, f.type) for f in fields]
-    return pa.StructArray.from_arrays(arrays, fields=fields)

@@ -1,14 +1,18 @@
-"""Makes rows of SEGMENTS and FRAGMENTS (`schemas.staging`) from the segments and fragments of a block."""
+"""Makes rows of `schemas.staging.EXTRACTED` from the segments and fragments of a block."""
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas import staging
 from schemas.ingest import FrameReason
-from udfs.arrow.buffers import fixed_binary, record_batch, slices
+from schemas.table import arrow_schema
+from udfs.arrow.buffers import fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.network.checksum import NO_SUM
-from udfs.network.dissect import Fragments, Segments, connection_keys
+from udfs.network.dissect import Fragments, Ints, Segments, connection_keys
 
 FRAME_DETAILS = {
     FrameReason.UNSUPPORTED_LINK_TYPE: "Record {frame} has link type {link_type}, which is not supported: convert "
@@ -18,16 +22,14 @@ FRAME_DETAILS = {
     FrameReason.IP_FRAGMENT: "Record {frame} is a fragment of an IP datagram that could not be reassembled.",
 }
 """The sentence for each reason why a frame could not be read."""
+EXTRACTED = arrow_schema(staging.EXTRACTED)
 
 
-def segment_rows(
-    buffer: NDArray[np.uint8], found: Segments, capture: NDArray[np.int64], schema: pa.Schema
-) -> pa.RecordBatch:
-    """Returns one row of SEGMENTS per segment; payloads are indices in `buffer`, `capture` has one rank per segment."""
+def segment_rows(buffer: NDArray[np.uint8], found: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
+    """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns that only framed runs have."""
     connection, from_b = connection_keys(found.endpoints)
     columns = {
         "connection": fixed_binary(connection),
-        "capture": pa.array(capture),
         "frame": pa.array(found.frame),
         "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
         "from_b": pa.array(from_b),
@@ -38,16 +40,13 @@ def segment_rows(
         "payload": slices(buffer, found.payload, found.captured),
         "header_sum": pa.array(found.header_sum.astype(np.int32), mask=found.header_sum == NO_SUM),
     }
-    return record_batch(columns, len(from_b), schema)
+    return _rows("segment", columns | of_run, capture)
 
 
-def fragment_rows(
-    buffer: NDArray[np.uint8], found: Fragments, capture: NDArray[np.int64], schema: pa.Schema
-) -> pa.RecordBatch:
-    """Returns one row of FRAGMENTS per fragment; arguments as for `segment_rows`."""
+def fragment_rows(buffer: NDArray[np.uint8], found: Fragments, capture: int) -> pa.RecordBatch:
+    """Returns one row per fragment; payloads are indices in `buffer`."""
     columns = {
         "key": fixed_binary(found.key),
-        "capture": pa.array(capture),
         "frame": pa.array(found.frame),
         "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
         "offset": pa.array(found.offset),
@@ -55,4 +54,10 @@ def fragment_rows(
         "length": pa.array(found.length),
         "payload": slices(buffer, found.payload, found.captured),
     }
-    return record_batch(columns, len(capture), schema)
+    return _rows("fragment", columns, capture)
+
+
+def _rows(kind: str, columns: dict[str, Any], capture: int | Ints) -> pa.RecordBatch:
+    rows = struct_array(columns, EXTRACTED.field(kind).type)
+    ranks = pa.array(np.broadcast_to(capture, len(rows)))
+    return record_batch({"capture": ranks, kind: rows}, len(rows), EXTRACTED)

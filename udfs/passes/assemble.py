@@ -10,11 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas import staging
 from schemas.ingest import Compression, FramingReason, Stage, TcpReason
+from schemas.table import arrow_schema
+from udfs.arrow.buffers import record_batch, struct_array
 from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
-from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns, struct_array
+from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
 from udfs.network.endpoints import unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
@@ -23,12 +26,11 @@ from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
+_ASSEMBLED = arrow_schema(staging.ASSEMBLED)
 
 
-def assemble_connections(
-    options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema, *, final: bool
-) -> Pass:
-    """Turns rows of SEGMENTS, sorted by connection, capture and frame, into rows of `schemas.staging.ASSEMBLED`.
+def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureFile], *, final: bool) -> Pass:
+    """Turns rows of SEGMENTS and STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
     no row is a framed run, and segments from before the resumed state are not asked for. Memory: the window of each
@@ -36,7 +38,7 @@ def assemble_connections(
     """
 
     def run(batches: Batches) -> Batches:
-        out = _Out(options, captures, schema)
+        out = _Out(options, captures)
         pair: _Pair | None = None
         for packed, rows in _by_connection(batches):
             if pair is None or pair.packed != packed:
@@ -324,10 +326,9 @@ class _Stream:
 class _Out:
     """Collects rows of each kind until there is a batch of them; `captures`: by rank."""
 
-    def __init__(self, options: IngestOptions, captures: Mapping[int, CaptureFile], schema: pa.Schema) -> None:
+    def __init__(self, options: IngestOptions, captures: Mapping[int, CaptureFile]) -> None:
         self.captures = captures
         self._options = options
-        self._schema = schema
         self._rows: dict[str, list[tuple[str, Any]]] = defaultdict(list)
         self._packets: list[tuple[str, str, FramedPackets, dict[str, Any]]] = []
         self._bytes = 0
@@ -372,7 +373,7 @@ class _Out:
         """Yields all rows that were added since the last batch."""
         for kind, rows in self._rows.items():
             if rows:
-                values = pa.array([row for _, row in rows], self._schema.field(kind).type)
+                values = pa.array([row for _, row in rows], _ASSEMBLED.field(kind).type)
                 yield self._batch(kind, pa.array([endpoints for endpoints, _ in rows]), values)
                 rows.clear()
         if self._packets:
@@ -383,9 +384,7 @@ class _Out:
         self._bytes = 0
 
     def _batch(self, kind: str, endpoints: pa.Array, rows: pa.Array) -> pa.RecordBatch:
-        columns = {"endpoints": endpoints, kind: rows}
-        arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return record_batch({"endpoints": endpoints, kind: rows}, len(rows), _ASSEMBLED)
 
     def _packet_rows(self, counts: list[int]) -> pa.StructArray:
         framed = [framed for _, _, framed, _ in self._packets]
@@ -397,7 +396,7 @@ class _Out:
         columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
         columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
         columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies)
-        return struct_array(columns, self._schema.field("packet").type)
+        return struct_array(columns, _ASSEMBLED.field("packet").type)
 
 
 _TCP_DETAILS = {

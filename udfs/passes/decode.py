@@ -11,11 +11,11 @@ from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.passes.options import Batches, Pass
 
 
-def decode_packets(table: Table, schema: pa.Schema, key: bytes | None = None) -> Pass:
+def decode_packets(table: Table, key: bytes | None = None) -> Pass:
     """Returns the pass from packets to rows of a decoded table; with a key, names are pseudonymized."""
 
     def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = DecodedBatch(batch).rows(table, schema)
+        found = DecodedBatch(batch).rows(table)
         return pseudonymize_columns(found, NAME_COLUMNS, key) if key else found
 
     return _each(rows)

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.ingest import FrameReason, Stage
+from schemas.staging import Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.dissect import find_segments
-from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
+from udfs.network.segment_rows import EXTRACTED, FRAME_DETAILS, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 _LARGEST = 0xFFFF
@@ -29,7 +30,6 @@ _PENDING_BYTES = 1 << 17
 _PATIENCE_NS = 60 * 1_000_000_000  # [RFC 8200] 4.5
 _ROWS = 10_000
 _RAW_IPV6 = 229
-_COUNTS = b"fragments"
 
 
 class _Content(NamedTuple):
@@ -57,6 +57,9 @@ class _Fate(Enum):
     SEGMENT = auto()
     OTHER = auto()
     LOST = auto()
+
+
+_COUNTED = {_Fate.SEGMENT: Counted.SEGMENT.value, _Fate.OTHER: Counted.OTHER.value}
 
 
 @dataclass(slots=True, eq=False)
@@ -123,13 +126,13 @@ class _Pending:
         return self.total is not None and content.offset >= self.total and content.length > 0
 
 
-def defragment(options: IngestOptions, schema: pa.Schema) -> Pass:
-    """Turns rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, into rows of SEGMENTS (`schema`).
+def defragment(options: IngestOptions) -> Pass:
+    """Turns rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, into rows of EXTRACTED.
 
-    One row per complete datagram that is a segment from or to one of the ports, with record and time of the fragment
-    that completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable
-    TCP segment, and per fragment that lies after its datagram's end. One count per capture: `segments` counts the other
-    fragments of segments, `others` those of datagrams to other ports. So every fragment is a row or is counted once.
+    One segment per complete datagram that is one from or to one of the ports, with record and time of the fragment that
+    completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable TCP
+    segment, and per fragment that lies after its datagram's end. Two counts per capture: of the fragments of segments,
+    and of those of datagrams to other ports. So every fragment is a fault or is counted, once.
 
     A datagram cut by the snap length has the bytes before the first missing one. A datagram is given up when fragments
     with its key are 60 s apart, or when more of them arrive than any datagram has. Exact copies of a complete
@@ -139,7 +142,7 @@ def defragment(options: IngestOptions, schema: pa.Schema) -> Pass:
     """
 
     def run(batches: Batches) -> Batches:
-        out = _Out(options, schema)
+        out = _Out(options)
         state = _Key(b"", out)
         for key, arrival in _arrivals(batches):
             if key != state.key:
@@ -177,7 +180,7 @@ class _Key:
         """Assigns the next fragment to its datagram."""
         content = arrival.content
         if content.offset + content.length > _LARGEST:
-            self._out.lose(self.key, [arrival])
+            self._out.lose([arrival])
             return
         copy = self._before is not None and content in self._before.contents
         only_copies = all(pending.copy for pending in self._pending.arrivals)
@@ -190,26 +193,25 @@ class _Key:
             behind = [other for other in self._pending.arrivals if self._pending.is_behind(other.content)]
             self._pending, self._before = _Pending(), datagram
             self._out.complete(datagram)
-            self._out.lose(self.key, behind)
+            self._out.lose(behind)
 
     def give_up(self) -> None:
         """Gives up the pending datagram."""
         arrivals, self._pending = self._pending.arrivals, _Pending()
         if self._before is not None:
             self._out.join(self._before, [arrival for arrival in arrivals if arrival.copy])
-        self._out.lose(self.key, [arrival for arrival in arrivals if not arrival.copy])
+        self._out.lose([arrival for arrival in arrivals if not arrival.copy])
 
 
 class _Out:
     """Collects rows until there is a batch of them."""
 
-    def __init__(self, options: IngestOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: IngestOptions) -> None:
         self._options = options
-        self._schema = schema
         self._datagrams: list[_Datagram] = []
-        self._lost: list[tuple[bytes, _Arrival]] = []
+        self._lost: list[_Arrival] = []
         self._bytes = 0
-        self._counted: dict[_Fate, Counter[int]] = {_Fate.SEGMENT: Counter(), _Fate.OTHER: Counter()}
+        self._counts: Counter[tuple[int, str]] = Counter()
 
     def complete(self, datagram: _Datagram) -> None:
         """Adds a complete datagram, which is parsed with its batch."""
@@ -221,14 +223,14 @@ class _Out:
         if datagram.fate is None:
             datagram.arrivals += arrivals
         elif datagram.fate is _Fate.LOST:
-            self.lose(datagram.key, arrivals)
+            self.lose(arrivals)
         else:
-            self._counted[datagram.fate].update(arrival.capture for arrival in arrivals)
+            self._counts.update((arrival.capture, _COUNTED[datagram.fate]) for arrival in arrivals)
 
-    def lose(self, key: bytes, arrivals: Iterable[_Arrival]) -> None:
+    def lose(self, arrivals: Iterable[_Arrival]) -> None:
         """Adds fragments that are faults."""
         for arrival in arrivals:
-            self._lost.append((key, arrival))
+            self._lost.append(arrival)
             self._bytes += len(arrival.content.payload)
 
     def full(self) -> Batches:
@@ -241,21 +243,15 @@ class _Out:
         if self._datagrams:
             yield self._parse()
         if self._lost:
-            raw_kept = self._options.quarantine_raw_bytes
-            rows = [_fault(key, arrival, raw_kept) for key, arrival in self._lost]
-            yield pa.RecordBatch.from_pylist(rows, self._schema)
+            rows = [_fault(arrival, self._options.quarantine_raw_bytes) for arrival in self._lost]
+            yield pa.RecordBatch.from_pylist(rows, EXTRACTED)
         self._datagrams, self._lost, self._bytes = [], [], 0
 
     def counts(self) -> Batches:
-        """Yields the counts of fragments that are no rows of their own, one row per capture."""
-        columns = self._counted[_Fate.SEGMENT], self._counted[_Fate.OTHER]
-        rows = [
-            {"connection": _COUNTS, "capture": capture, "frame": 0}
-            | {"segments": columns[0][capture], "others": columns[1][capture]}
-            for capture in sorted(columns[0].keys() | columns[1].keys())
-        ]
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, self._schema)
+        """Yields how many fragments of each capture belong to segments, and how many to other traffic."""
+        counts = sorted(self._counts.items())
+        if rows := [{"capture": capture, "count": {"what": what, "records": n}} for (capture, what), n in counts]:
+            yield pa.RecordBatch.from_pylist(rows, EXTRACTED)
 
     def _parse(self) -> pa.RecordBatch:
         """Returns the rows of the segments among the datagrams, and sets the fate of all datagrams."""
@@ -265,8 +261,6 @@ class _Out:
         fates |= dict.fromkeys(found.frame.tolist(), _Fate.SEGMENT)
         for number, datagram in enumerate(self._datagrams, records.first_frame):
             datagram.fate = fates.get(number, _Fate.OTHER)
-            if datagram.fate is _Fate.SEGMENT:
-                self._counted[datagram.fate][datagram.completed_by.capture] -= 1  # it is the segment's row
             arrivals, datagram.arrivals, datagram.data = datagram.arrivals, [], b""
             self.join(datagram, arrivals)
         last = [self._datagrams[number - records.first_frame].completed_by for number in found.frame.tolist()]
@@ -275,7 +269,7 @@ class _Out:
             frame=np.array([arrival.frame for arrival in last], np.int64), time_ns=np.array(times, np.int64)
         )
         capture = np.array([arrival.capture for arrival in last], np.int64)
-        return segment_rows(records.buffer, placed, capture, self._schema)
+        return segment_rows(records.buffer, placed, capture)
 
 
 def _records(datagrams: list[_Datagram]) -> Records:
@@ -293,16 +287,14 @@ def _records(datagrams: list[_Datagram]) -> Records:
     )
 
 
-def _fault(key: bytes, arrival: _Arrival, raw_kept: int) -> dict[str, object]:
+def _fault(arrival: _Arrival, raw_kept: int) -> dict[str, object]:
     payload = arrival.content.payload
-    return {
-        "connection": key,
-        "capture": arrival.capture,
-        "frame": arrival.frame,
-        "time_ns": arrival.time_ns,
+    fault = {
         "stage": Stage.FRAME,
         "reason": FrameReason.IP_FRAGMENT,
         "detail": FRAME_DETAILS[FrameReason.IP_FRAGMENT].format(frame=arrival.frame),
+        "frame_number": arrival.frame,
         "length": len(payload),
-        "payload": payload[:raw_kept],
+        "raw": payload[:raw_kept],
     }
+    return {"capture": arrival.capture, "fault": fault}

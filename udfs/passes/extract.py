@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ingest import Compression, Stage
-from udfs.arrow.buffers import fixed_binary, record_batch
+from schemas.staging import Counted
+from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import open_source
 from udfs.capture.reader import Block, read_blocks
 from udfs.capture.records import Cursor
 from udfs.msmq.ping import find_pings
-from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments
-from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
+from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
+from udfs.network.segment_rows import EXTRACTED, FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import preframe
 
@@ -23,18 +24,18 @@ _BLOCK_BYTES = 24 << 20
 """Bytes that are read together. From 32 MiB on, malloc maps new pages for every copy of them."""
 
 
-def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> Pass:
+def extract_splits(options: IngestOptions) -> Pass:
     """Turns rows (capture, uri, compression, cursor, stop, only) into rows of `schemas.staging.EXTRACTED`.
 
     `capture` is the capture's rank; the split is read from `cursor` on, up to byte `stop` of the file. `only` lists
     connections (36 bytes): every segment of theirs is a row, and nothing else is; null: all connections, with framed
-    runs for data in order. `packets` is the schema of FRAMED_PACKETS.
+    runs for data in order.
     """
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from _Split(split, options, schema, packets).rows()
+                yield from _Split(split, options).rows()
 
     return run
 
@@ -42,7 +43,7 @@ def extract_splits(options: IngestOptions, schema: pa.Schema, packets: pa.Schema
 class _Split:
     """One byte range of a capture."""
 
-    def __init__(self, split: dict[str, Any], options: IngestOptions, schema: pa.Schema, packets: pa.Schema) -> None:
+    def __init__(self, split: dict[str, Any], options: IngestOptions) -> None:
         self._capture = split["capture"]
         self._cursor = Cursor.from_json(split["cursor"])
         self._stop = split["stop"]
@@ -52,46 +53,31 @@ class _Split:
             None if split.get("only") is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
         )
         self._options = options
-        self._schema = schema
-        self._packets = packets
 
     def rows(self) -> Batches:
         """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
-        counts = {"segments": 0, "others": 0}
-        aside: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
             found, rejected, fragments = find_segments(block.records, self._options.ports)
+            buffer = block.records.buffer
             if self._only is not None:
-                found = _selected(found, self._only)
-                ranks = np.full(len(found.frame), self._capture)
-                yield segment_rows(block.records.buffer, found, ranks, self._schema)
+                yield segment_rows(buffer, _selected(found, self._only), self._capture)
                 continue
-            counts["segments"] += len(found.frame)
             frames = len(block.records.start)
-            counts["others"] += frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
-            aside.update(rejected.not_judged)
-            base = block.after.offset - len(block.records.buffer) if self._unpacked else None
-            yield from preframe(
-                block.records.buffer, found, self._capture, base, self._options, self._schema, self._packets
-            )
-            yield from self._fragments(block, fragments)
-            yield from self._batch({"ping": ping} for ping in find_pings(block.records))
-            yield from self._batch(_fault_rows(block, rejected, self._options.quarantine_raw_bytes))
-        if self._only is None:
-            yield from self._batch([{"frame": 0} | counts])
-            yield from self._batch({"aside": {"what": what, "records": n}} for what, n in aside.items() if n)
+            others = frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
+            counts.update({Counted.SEGMENT: len(found.frame), Counted.OTHER: others})
+            counts.update(rejected.not_judged)
+            base = block.after.offset - len(buffer) if self._unpacked else None
+            yield from preframe(buffer, found, self._capture, base, self._options)
+            if len(fragments.frame):
+                yield fragment_rows(buffer, fragments, self._capture)
+            yield from self._batch("ping", find_pings(block.records))
+            yield from self._batch("fault", _faults(block, rejected, self._options.quarantine_raw_bytes))
+        yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
-    def _fragments(self, block: Block, found: Fragments) -> Batches:
-        count = len(found.frame)
-        if count:
-            ranks = np.full(count, self._capture)
-            kind = pa.schema(self._schema.field("fragment").type)
-            rows = fragment_rows(block.records.buffer, found, ranks, kind).to_struct_array()
-            yield record_batch({"fragment": rows}, count, self._schema)
-
-    def _batch(self, rows: Iterable[dict[str, Any]]) -> Batches:
-        if of_capture := [{"capture": self._capture} | row for row in rows]:
-            yield pa.RecordBatch.from_pylist(of_capture, self._schema)
+    def _batch(self, kind: str, found: Iterable[dict[str, Any]]) -> Batches:
+        if rows := [{"capture": self._capture, kind: row} for row in found]:
+            yield pa.RecordBatch.from_pylist(rows, EXTRACTED)
 
 
 def _selected(found: Segments, only: pa.Array) -> Segments:
@@ -101,11 +87,11 @@ def _selected(found: Segments, only: pa.Array) -> Segments:
     return found.take(index)
 
 
-def _fault_rows(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
     """Yields the block's fault and its rejected frames, each with at most `raw_kept` of its bytes."""
     if (fault := block.fault) is not None:
-        yield {"stage": Stage.CAPTURE, "payload": fault.raw[:raw_kept]} | {
-            name: getattr(fault, name) for name in ("reason", "detail", "offset", "length")
+        yield {"stage": Stage.CAPTURE, "stream_offset": fault.offset, "raw": fault.raw[:raw_kept]} | {
+            name: getattr(fault, name) for name in ("reason", "detail", "length")
         }
     link_types = block.records.link_type[rejected.frame - block.records.first_frame]
     columns = (rejected.frame, rejected.start, rejected.captured, link_types)
@@ -113,10 +99,10 @@ def _fault_rows(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dic
         np.stack(columns, axis=1).tolist(), rejected.reason, strict=True
     ):
         yield {
-            "frame": frame,
+            "frame_number": frame,
             "stage": Stage.FRAME,
             "reason": reason,
             "detail": FRAME_DETAILS[reason].format(frame=frame, link_type=link_type),
             "length": captured,
-            "payload": block.records.buffer[start : start + min(captured, raw_kept)].tobytes(),
+            "raw": block.records.buffer[start : start + min(captured, raw_kept)].tobytes(),
         }

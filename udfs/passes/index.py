@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
+from schemas.staging import INDEX
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
 from udfs.capture.records import NO_TIME, Cursor, Records
@@ -21,13 +22,13 @@ _LEAST_STEP_NS = 500_000_000
 _MOST_STEPS = 1_000
 
 
-def index_files(options: IngestOptions, schema: pa.Schema) -> Pass:
-    """Turns rows (uri) into rows of `schemas.staging.INDEX`, one per file."""
+def index_files(options: IngestOptions) -> Pass:
+    """Turns rows (uri) into rows of INDEX, one per file."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for uri in batch.column("uri").to_pylist():
-                yield pa.RecordBatch.from_pylist([_index(uri, options)], schema)
+                yield pa.RecordBatch.from_pylist([_index(uri, options)], INDEX.arrow)
 
     return run
 

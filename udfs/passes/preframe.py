@@ -14,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import fixed_binary
+from schemas import staging
+from schemas.table import arrow_schema
+from udfs.arrow.buffers import fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns, struct_array
+from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments, connection_keys
-from udfs.network.segment_rows import segment_rows
+from udfs.network.segment_rows import EXTRACTED, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.tcp.connections import Segment
 from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, merge
@@ -32,6 +34,7 @@ HEAD_BYTES = 2 * HEADER_SIZE
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Headers of neighbouring packets are much alike: compression leaves a sixth of what Spark stores and sends."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
+_PACKET, _FRAMED_PACKETS = arrow_schema(staging.PACKET), arrow_schema(staging.FRAMED_PACKETS)
 
 
 class _Cuts(NamedTuple):
@@ -97,29 +100,20 @@ class _Preframed(NamedTuple):
 
 
 def preframe(
-    buffer: NDArray[np.uint8],
-    found: Segments,
-    capture: int,
-    base: int | None,
-    options: IngestOptions,
-    schema: pa.Schema,
-    packets: pa.Schema,
+    buffer: NDArray[np.uint8], found: Segments, capture: int, base: int | None, options: IngestOptions
 ) -> Batches:
-    """Yields the segments of a block as rows of EXTRACTED (`schema`), those in order as framed runs.
+    """Yields the segments of a block as rows of EXTRACTED, those in order as framed runs.
 
-    `capture`: rank of the capture. `base`: byte of the file where the block begins; None in a compressed file.
-    `packets`: the schema of FRAMED_PACKETS. Only the overlap policy `first` allows framed runs: under the others, a
-    later segment may replace bytes of the run.
+    `capture`: rank of the capture. `base`: byte of the file where the block begins; None in a compressed file. Only the
+    overlap policy `first` allows framed runs: under the others, a later segment may replace bytes of the run.
     """
-    ranks = np.full(len(found.frame), capture)
     if options.overlap is not Overlap.FIRST:
-        yield segment_rows(buffer, found, ranks, schema)
+        yield segment_rows(buffer, found, capture)
         return
     preframed = _preframe(buffer, found, options.window_bytes // 2)
-    rest = preframed.rest(found)
-    yield segment_rows(buffer, rest, np.full(len(rest.frame), capture), schema)
+    yield segment_rows(buffer, preframed.rest(found), capture)
     if preframed.runs:
-        yield _run_rows(found, preframed.runs, capture, base, schema, packets, keep_bodies=options.keep_bodies)
+        yield _run_rows(found, preframed.runs, capture, base, keep_bodies=options.keep_bodies)
 
 
 def _preframe(buffer: NDArray[np.uint8], found: Segments, span: int) -> _Preframed:
@@ -268,16 +262,9 @@ def _unwrapped(numbers: Ints) -> Ints:
 
 
 def _run_rows(
-    found: Segments,
-    runs: list[_Run],
-    capture: int,
-    base: int | None,
-    schema: pa.Schema,
-    packets: pa.Schema,
-    *,
-    keep_bodies: bool,
+    found: Segments, runs: list[_Run], capture: int, base: int | None, *, keep_bodies: bool
 ) -> pa.RecordBatch:
-    """Returns rows of EXTRACTED, one per run: `payload` holds its first `HEAD_BYTES`, `packets` all of it."""
+    """Returns one row per run: the payload of its segment is its first `HEAD_BYTES`, `run_packets` holds all of it."""
     first = np.array([run.segment[0] for run in runs])
     rows = found.take(first)._replace(
         seq=np.array([run.seq for run in runs]),
@@ -288,19 +275,20 @@ def _run_rows(
         header_sum=np.full(len(runs), PART_SUM),
     )
     heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
-    batch = segment_rows(np.frombuffer(heads, np.uint8), rows, np.full(len(runs), capture), schema)
     times = [found.time_ns[run.segment] for run in runs]
     timed = [time[time != NO_TIME] for time in times]
-    more = {
-        "time_ns": pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
-        "last_ns": pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-        "file_offsets": pa.array(
-            [None if base is None else _file_offsets(found, run, base) for run in runs], pa.binary()
-        ),
-        "framed_run": pa.repeat(pa.scalar(value=True), len(runs)),
-        "packets": pa.array(_packets(found, runs, packets, keep_bodies=keep_bodies), pa.binary()),
-    }
-    return pa.RecordBatch.from_arrays([more.get(f.name, batch.column(f.name)) for f in schema], schema=schema)
+    batch = segment_rows(
+        np.frombuffer(heads, np.uint8),
+        rows,
+        capture,
+        time_ns=pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
+        last_ns=pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
+        file_offsets=pa.array([None if base is None else _file_offsets(found, run, base) for run in runs], pa.binary()),
+        framed_run=pa.repeat(pa.scalar(value=True), len(runs)),
+    )
+    field, at = EXTRACTED.field("run_packets"), EXTRACTED.get_field_index("run_packets")
+    columns = {"frame": pa.array(rows.frame), "packets": pa.array(_packets(found, runs, keep_bodies=keep_bodies))}
+    return batch.set_column(at, field, struct_array(columns, field.type))
 
 
 def _file_offsets(found: Segments, run: _Run, base: int) -> bytes:
@@ -311,7 +299,7 @@ def _file_offsets(found: Segments, run: _Run, base: int) -> bytes:
     return rows.tobytes()
 
 
-def _packets(found: Segments, runs: list[_Run], schema: pa.Schema, *, keep_bodies: bool) -> list[bytes]:
+def _packets(found: Segments, runs: list[_Run], *, keep_bodies: bool) -> list[bytes]:
     """Returns the packets of each run: rows of FRAMED_PACKETS as an Arrow stream."""
     shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
     offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
@@ -326,7 +314,7 @@ def _packets(found: Segments, runs: list[_Run], schema: pa.Schema, *, keep_bodie
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
     columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)
     columns |= packet_columns(buffer, start, size, keep_bodies=keep_bodies)
-    rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(schema)))).cast(schema)
+    rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(_FRAMED_PACKETS))))
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
     return [_packed(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
 
@@ -339,7 +327,7 @@ def _packed(rows: pa.RecordBatch) -> bytes:
     return packed
 
 
-def unpack(schema: pa.Schema) -> Pass:
+def unpack() -> Pass:
     """Turns framed runs (stream_id, stream_offset, capture_id, packets) into rows of `schemas.staging.PACKET`."""
 
     def run(batches: Batches) -> Batches:
@@ -349,7 +337,7 @@ def unpack(schema: pa.Schema) -> Pass:
                 offset = pc.add(rows.column("offset"), place["stream_offset"])
                 fixed = {name: pa.repeat(place[name], rows.num_rows) for name in ("stream_id", "capture_id")}
                 columns = {"stream_offset": offset} | fixed
-                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in _PACKET]
+                yield pa.RecordBatch.from_arrays(arrays, schema=_PACKET)
 
     return run
