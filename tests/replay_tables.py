@@ -1,6 +1,12 @@
 """Tables that the replay reads, made of rows; shared by the tests of replay, agreement, evidence and findings."""
 
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from pyspark.sql.types import StructType
 
+from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
 from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
@@ -223,3 +230,28 @@ def fates(result: DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
     stream_id, offset, order, identity, *rest = (column.to_pylist() for column in columns.columns)
     ids = [value and int(value) for value in identity]
     return dict(zip(zip(stream_id, offset, strict=True), zip(order, ids, *rest, strict=True), strict=True))
+
+
+def compare_nights(
+    about: str | None,
+    night: Callable[[random.Random, int], Tables],
+    largest: int,
+    differences: Callable[[SparkSession, Tables, Path], Iterator[tuple[str, list[Any]]]],
+) -> None:
+    """Compares as many messages as the command line says, in nights; prints what differs, and then exits with 1."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("messages", type=int)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--night", type=int, default=largest, help="messages of one night")
+    options = parser.parse_args()
+    spark = open_session("compare")
+    began, judged, wrong = time.monotonic(), 0, 0
+    for seed in range(options.first, options.first + -(-options.messages // options.night)):
+        tables = night(random.Random(seed), min(options.night, options.messages))
+        judged += len(tables.rows["messages"])
+        with TemporaryDirectory() as folder:
+            for mode, differing in differences(spark, tables, Path(folder)):
+                wrong += len(differing)
+                print(f"seed {seed}, {mode}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
+    print(f"{judged} messages, {wrong} differ, {time.monotonic() - began:.0f} s")  # noqa: T201
+    sys.exit(wrong > 0)

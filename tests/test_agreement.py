@@ -3,22 +3,17 @@
 `python tests/test_agreement.py 1000000` generates that many messages, and prints those that differ.
 """
 
-import argparse
 import random
-import sys
-import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from replay_tables import INPUTS, NULL, T0, Tables, fates, replay, states_after
+from replay_tables import INPUTS, NULL, T0, Tables, compare_nights, fates, replay, states_after
 from replayer import State, judged, verdicts
 
-from jobs.app.spark_session import open_session
 from jobs.steps.replay import judge_messages, read_inputs
 from jobs.transforms.replay.inputs import SENDER
 from jobs.warehouse.checkpoint import materialize
@@ -299,28 +294,12 @@ def test_all_scopes_and_readings_differ_on_the_night(tables: Tables) -> None:
     assert all(one != other for i, one in enumerate(given) for other in given[:i])
 
 
-def main() -> None:
-    """Replays the given number of messages, in nights of 250,000, and prints the messages that differ."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("messages", type=int)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--night", type=int, default=250_000, help="messages of one night")
-    asked = parser.parse_args()
-    spark = open_session("agreement")
-    begun, judged, wrong = time.monotonic(), 0, 0
-    for seed in range(asked.first, asked.first + -(-asked.messages // asked.night)):
-        tables = night(random.Random(seed), min(asked.night, asked.messages))
-        judged += len(tables.rows["messages"])
-        with TemporaryDirectory() as folder:
-            inputs = tables.on(spark, Path(folder))
-            for reading, scope in MODES:
-                differing = list(disagreements(spark, tables, inputs, reading, scope))
-                wrong += len(differing)
-                print(f"seed {seed}, {reading}, {scope}: {len(differing)} differ", *differing[:3], sep="\n", flush=True)  # noqa: T201
-    seconds = time.monotonic() - begun
-    print(f"{judged} messages, {len(MODES)} times each, {wrong} differ, {seconds:.0f} s")  # noqa: T201
-    sys.exit(wrong > 0)
+def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """Yields each reading and scope, and the messages of a night that differ."""
+    inputs = tables.on(spark, folder)
+    for reading, scope in MODES:
+        yield f"{reading}, {scope}", list(disagreements(spark, tables, inputs, reading, scope))
 
 
 if __name__ == "__main__":
-    main()
+    compare_nights(__doc__, night, 250_000, differences)

@@ -3,14 +3,10 @@
 `python tests/test_outcomes.py 1000000` makes as many messages as asked, and prints the outcomes that differ.
 """
 
-import argparse
 import random
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import night_outcomes
@@ -19,10 +15,9 @@ import pytest
 from plain_outcomes import Message, Row, Run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from replay_tables import T0, Tables, replay
+from replay_tables import T0, Tables, compare_nights, replay
 from test_agreement import night
 
-from jobs.app.spark_session import open_session
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.findings.engine import with_neighbours
 from jobs.transforms.outcomes.rows import Outcomes
@@ -366,31 +361,17 @@ def test_what_tcp_acknowledged() -> None:
     assert acked_bytes(Direction(first=100, acked=90, sent=200, done=100)) == 0
 
 
-def main() -> None:
-    """Hold the two computations to each other on as many messages as are asked for, in nights of 100,000."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("messages", type=int)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--night", type=int, default=100_000, help="messages of one night")
-    asked = parser.parse_args()
-    spark = open_session("outcomes")
-    begun, judged, wrong = time.monotonic(), 0, 0
-    for seed in range(asked.first, asked.first + -(-asked.messages // asked.night)):
-        tables = eventful(random.Random(seed), min(asked.night, asked.messages))
-        judged += len(tables.rows["messages"])
-        for reading in Reading:
-            with TemporaryDirectory() as folder:
-                result = replay(tables.on(spark, Path(folder)), reading=reading)
-                rows = rows_of(result)
-                found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=reading)
-                differing = list(disagreements(rows, on_spark(found), literal=reading is Reading.LITERAL))
-                differing += law_broken(rows, found)
-                spark.catalog.clearCache()
-            wrong += len(differing)
-            print(f"seed {seed}, {reading}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
-    print(f"{judged} messages, {wrong} differ, {time.monotonic() - begun:.0f} s")  # noqa: T201
-    sys.exit(wrong > 0)
+def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """Yields each reading, and the outcomes and broken laws of a night that differ."""
+    inputs = tables.on(spark, folder)
+    for reading in Reading:
+        result = replay(inputs, reading=reading)
+        rows = rows_of(result)
+        found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=reading)
+        literal = reading is Reading.LITERAL
+        yield reading, [*disagreements(rows, on_spark(found), literal=literal), *law_broken(rows, found)]
+        spark.catalog.clearCache()
 
 
 if __name__ == "__main__":
-    main()
+    compare_nights(__doc__, eventful, 100_000, differences)

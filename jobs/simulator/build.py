@@ -16,24 +16,7 @@ from schemas.wire import (
     QueueType,
     SectionId,
 )
-from udfs.msmq.header_types import (
-    BaseHeader,
-    ConnectionParametersHeader,
-    DebugHeader,
-    EstablishConnectionHeader,
-    FinalAckBody,
-    InternalHeader,
-    MessagePropertiesHeader,
-    MQFAddressHeader,
-    MQFSignatureHeader,
-    OrderAckBody,
-    SecurityHeader,
-    SessionHeader,
-    SoapBody,
-    SoapHeader,
-    TransactionHeader,
-    UserHeader,
-)
+from udfs.msmq.header_types import CLASSES
 
 NULL = UUID(int=0)
 FILL = b"\xcd"  # padding is arbitrary; a value that is not zero finds readers that test it
@@ -122,7 +105,7 @@ class Security:
             self.provider_info,
         )
         return bytes(
-            SecurityHeader(
+            CLASSES["SecurityHeader"](
                 security_flags=self.flags,
                 sender_id_size=len(self.sender_id),
                 encryption_key_size=len(self.encryption_key),
@@ -150,7 +133,7 @@ class MultiQueueFormat:
             (SectionId.ADMINISTRATION, self.admin),
             (SectionId.RESPONSE, self.response),
         )
-        signature = MQFSignatureHeader(multi_queue_signature_size=len(self.signature), data=self.signature)
+        signature = CLASSES["MQFSignatureHeader"](multi_queue_signature_size=len(self.signature), data=self.signature)
         return b"".join(_address_header(section, queues) for section, queues in parts) + padded(bytes(signature))
 
 
@@ -163,14 +146,14 @@ def _address_header(section: SectionId, queues: Sequence[QueueName]) -> bytes:
         if queue.format_type is not FormatType.DIRECT:
             elements = padded(elements)
         elements += queue.content
-    header = MQFAddressHeader(header_id=section, element_count=len(queues), data=elements)
+    header = CLASSES["MQFAddressHeader"](header_id=section, element_count=len(queues), data=elements)
     header.header_size = len(header)
     return padded(bytes(header))
 
 
 def session_header(**fields: int) -> Any:
     """Builds a SessionHeader, [MS-MQMQ] 2.2.20.4: a dpkt packet, by default all zero with a window of 64."""
-    return SessionHeader(**fields)
+    return CLASSES["SessionHeader"](**fields)
 
 
 def user_message(
@@ -219,7 +202,7 @@ def user_message(
     `sequence`: (TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber), which makes it transactional. `session`: a
     result of `session_header`, placed at PacketSize.
     """
-    user = UserHeader(
+    user = CLASSES["UserHeader"](
         source_queue_manager=source.bytes_le,
         queue_manager_address=queue_manager_address.bytes_le,
         time_to_be_received=time_to_be_received,
@@ -246,7 +229,7 @@ def user_message(
         parts.append(connector_type.bytes_le)
     if sequence is not None:
         sequence_id, number, previous = sequence
-        transaction = TransactionHeader(
+        transaction = CLASSES["TransactionHeader"](
             has_connector_qm_guid=connector_qm_guid is not None,
             tx_final_ack_required=final_ack_required,
             tx_first=first,
@@ -263,7 +246,7 @@ def user_message(
         parts.append(bytes(security))
     name = b"" if label is None else utf16(label)
     allocated = len(body) if allocation_body_size is None else allocation_body_size
-    properties = MessagePropertiesHeader(
+    properties = CLASSES["MessagePropertiesHeader"](
         ack_flags=ack_flags,
         label_length=len(name) // 2,
         message_class=message_class,
@@ -278,17 +261,17 @@ def user_message(
     parts.append(padded(bytes(properties)))
     if debug or debug_queue is not None:
         queue = b"" if debug_queue is None else debug_queue.bytes_le
-        parts.append(bytes(DebugHeader(debug_queue_type=debug_queue is not None, data=queue)))
+        parts.append(bytes(CLASSES["DebugHeader"](debug_queue_type=debug_queue is not None, data=queue)))
     if soap is not None:
         header, soap_body = map(utf16, soap)
-        parts.append(padded(bytes(SoapHeader(soap_header_length=len(header) // 2, data=header))))
-        parts.append(padded(bytes(SoapBody(soap_body_length=len(soap_body) // 2, data=soap_body))))
+        parts.append(padded(bytes(CLASSES["SoapHeader"](soap_header_length=len(header) // 2, data=header))))
+        parts.append(padded(bytes(CLASSES["SoapBody"](soap_body_length=len(soap_body) // 2, data=soap_body))))
     if multi_queue_format is not None:
         parts.append(bytes(multi_queue_format))
     if priority is None:
         priority = 3 if sequence is None else 0
     payload = b"".join(parts)
-    base = BaseHeader(
+    base = CLASSES["BaseHeader"](
         priority=priority,
         has_session_header=session is not None,
         has_debug_header=debug or debug_queue is not None,
@@ -329,7 +312,7 @@ def order_ack(
 
     `message`: further arguments of `user_message`, among them its message_id.
     """
-    body = OrderAckBody(
+    body = CLASSES["OrderAckBody"](
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
         tx_sequence_timestamp=sequence_id >> 32,
         tx_sequence_number=number,
@@ -354,7 +337,7 @@ def final_ack(
 
     `message`: further arguments of `user_message`: its message_id, and a message_class if the FinalAck is negative.
     """
-    body = FinalAckBody(
+    body = CLASSES["FinalAckBody"](
         tx_sequence_ordinal=sequence_id & 0xFFFFFFFF,
         tx_sequence_timestamp=sequence_id >> 32,
         tx_sequence_number=number,
@@ -368,8 +351,8 @@ def final_ack(
 
 
 def _internal(kind: InternalType, header: Any, *, refused: bool = False) -> bytes:
-    internal = InternalHeader(internal_type=kind, connection_refused=refused, data=bytes(header))
-    base = BaseHeader(
+    internal = CLASSES["InternalHeader"](internal_type=kind, connection_refused=refused, data=bytes(header))
+    base = CLASSES["BaseHeader"](
         priority=3,
         internal=True,
         has_session_header=kind is InternalType.SESSION_ACK,
@@ -393,7 +376,7 @@ def establish_connection(
     refused: bool = False,
 ) -> bytes:
     """Builds an EstablishConnection request or response, [MS-MQQB] 2.2.3."""
-    header = EstablishConnectionHeader(
+    header = CLASSES["EstablishConnectionHeader"](
         client_guid=client.bytes_le,
         server_guid=server.bytes_le,
         time_stamp_ms=time_stamp_ms,
@@ -410,7 +393,7 @@ def connection_parameters(
     refused: bool = False,
 ) -> bytes:
     """Builds a ConnectionParameters request or response, [MS-MQQB] 2.2.2."""
-    header = ConnectionParametersHeader(
+    header = CLASSES["ConnectionParametersHeader"](
         recoverable_ack_timeout_ms=recoverable_ack_timeout_ms,
         ack_timeout_ms=ack_timeout_ms,
         window_size=window_size,

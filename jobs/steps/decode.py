@@ -31,7 +31,6 @@ from udfs.passes.decode import decode_packets, explain_undecodable
 from udfs.passes.options import Pass
 
 SOURCES = (PACKETS,)
-TABLES = DECODED_TABLES
 _UNDECODABLE = f"stage = '{Stage.DECODE}'"
 
 
@@ -54,10 +53,10 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write() -> None:
         if warehouse.local is None:
-            read = sources_read(warehouse, "decode", TABLES, **options)
+            read = sources_read(warehouse, "decode", DECODED_TABLES, **options)
             changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
             packets = changed.came if changed else warehouse.read(PACKETS)
-            rows = {table: decode_rows(packets, table, key) for table in TABLES}
+            rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
             undecodable = quarantine_undecodable(explain_rows(packets), config.quarantine_raw_bytes)
             if changed:
                 _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
@@ -65,15 +64,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
                 _replace_all(warehouse, undecodable, [partial(warehouse.replace, *pair) for pair in rows.items()])
         else:
             undecodable = quarantine_undecodable(_explain_in_memory(warehouse), config.quarantine_raw_bytes)
-            writes = [partial(_decode_in_memory, warehouse, table, key) for table in TABLES]
+            writes = [partial(_decode_in_memory, warehouse, table, key) for table in DECODED_TABLES]
             _replace_all(warehouse, undecodable, writes)
-        progress(f"decode: wrote {', '.join(table.name for table in TABLES)}")
+        progress(f"decode: wrote {', '.join(table.name for table in DECODED_TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
     key = config.hiding_key
     names = pseudonymize("names", key) if key else "keep"
     options = {"names": names, "code": code_version.results_hash()}
-    is_new = derive(warehouse, "decode", TABLES, SOURCES, write, **options)
+    is_new = derive(warehouse, "decode", DECODED_TABLES, SOURCES, write, **options)
     if not is_new:
         progress("decode: nothing new")
     return is_new

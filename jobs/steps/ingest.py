@@ -24,21 +24,11 @@ from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import (
-    BOOKS,
-    CAPTURES,
-    CONNECTION_CAPTURES,
-    CONNECTION_STATES,
-    PACKETS,
-    QUARANTINE,
-    STREAM_GAPS,
-    STREAMS,
-)
-from schemas.pings import PINGS
+from schemas.ingest import BOOKS, CAPTURES
 from schemas.table import Table
+from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
 
-_TABLES = (CAPTURES, STREAMS, STREAM_GAPS, CONNECTION_CAPTURES, CONNECTION_STATES, PACKETS, QUARANTINE, PINGS, BOOKS)
 _ATTEMPTS = 5
 
 
@@ -64,7 +54,7 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
         JobError: files changed in every attempt.
     """
     with codegen_for_size(warehouse.spark, 0):
-        run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in _TABLES)
+        run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
         before = stamps(files)
@@ -90,7 +80,7 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOp
         return
     engine = InProcess(load=warehouse.read_local)
     _ingest(engine, warehouse, files, options)
-    run_in_parallel(partial(_write, warehouse, engine, table) for table in _TABLES if table is not CAPTURES)
+    run_in_parallel(partial(_write, warehouse, engine, table) for table in INGESTED if table is not CAPTURES)
     _write(warehouse, engine, CAPTURES)
 
 

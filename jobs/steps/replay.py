@@ -83,13 +83,13 @@ from schemas.replay import (
     Reading,
     Scope,
 )
+from schemas.tables import REPLAYED
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PINGS)
 _MOST_CHAINS = 300_000
 """Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
 _MOST_SLOTS = 1_000_000
 """Numbers of slots to broadcast, of eight bytes each."""
-TABLES = (ENDS, SENDERS, VERDICTS, OUTCOMES, SEQUENCES, STATES, SESSIONS, TRANSACTIONS, FINDINGS, INCIDENTS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -279,7 +279,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote findings, incidents, senders")
 
     code = code_version.results_hash()
-    derived = derive(warehouse, "replay", (*TABLES, STREAMS), SOURCES, write, code=code, **options)
+    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, code=code, **options)
     if not derived:
         progress("replay: nothing new")
     return derived

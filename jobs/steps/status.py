@@ -15,12 +15,14 @@ from jobs.warehouse.provenance import out_of_date
 from jobs.warehouse.publish_lock import Derived, LockState
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, CaptureStatus
+from schemas.messages import DECODED_TABLES
 from schemas.table import Table
+from schemas.tables import REPLAYED
 
 _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
-    "decode": (decode.TABLES, decode.SOURCES),
+    "decode": (DECODED_TABLES, decode.SOURCES),
     "books": ((BOOKS,), reconcile.REPLAYED),
-    "replay": (replay.TABLES, replay.SOURCES),
+    "replay": (REPLAYED, replay.SOURCES),
 }
 _NAMED = 20
 """Damaged captures that are named; all are counted."""

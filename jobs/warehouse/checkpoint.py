@@ -22,13 +22,13 @@ class Materialize(Protocol):
         """Returns the rows. A join sends at most so many to each task, so that its other side is not shuffled."""
 
 
-def checkpoint(rows: DataFrame, *, eager: bool = True) -> DataFrame:
-    """Checkpoints the rows and cuts their lineage: now or, unless `eager`, when they are first read.
+def checkpoint(rows: DataFrame) -> DataFrame:
+    """Checkpoints the rows and cuts their lineage.
 
     Where the platform refuses to keep rows, as serverless Databricks does, the driver holds them.
     """
     try:
-        return rows.localCheckpoint(eager, storageLevel=StorageLevel.DISK_ONLY)
+        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
     except PySparkException as refusal:
         if not _REFUSAL.search(str(refusal)):
             raise

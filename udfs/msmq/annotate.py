@@ -8,7 +8,7 @@ from schemas import wire
 from schemas.violations import Violation
 from schemas.wire import Bits, Field, Header, Kind
 from udfs.msmq.frame_size import frame_size, is_frame_size
-from udfs.msmq.header_types import BaseHeader
+from udfs.msmq.header_types import CLASSES
 from udfs.msmq.identifiers import guid_text, message_id_text
 from udfs.msmq.reference import DecodeError, ParsedPacket, Part
 from udfs.msmq.reference_rows import table_row
@@ -53,7 +53,7 @@ def _frame_size(data: bytes) -> int:
     """Returns the bytes that the packet occupies on its stream, A-1, or len(data) if there is no valid packet."""
     if len(data) < wire.BASE_HEADER.size:
         return len(data)
-    base = BaseHeader(data)
+    base = CLASSES["BaseHeader"](data)
     if base.packet_size > wire.MAX_PACKET_SIZE or is_frame_size(len(data), base.base_flags, base.packet_size):
         return len(data)
     size: int = frame_size(base.base_flags, base.packet_size)

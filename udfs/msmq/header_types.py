@@ -54,23 +54,6 @@ def dtype(header: wire.Header) -> np.dtype[np.void]:
 CLASSES: dict[str, Any] = {header.name: packet_class(header) for header in wire.HEADERS}
 DTYPES: dict[str, np.dtype[np.void]] = {header.name: dtype(header) for header in wire.HEADERS}
 
-BaseHeader = CLASSES["BaseHeader"]
-InternalHeader = CLASSES["InternalHeader"]
-EstablishConnectionHeader = CLASSES["EstablishConnectionHeader"]
-ConnectionParametersHeader = CLASSES["ConnectionParametersHeader"]
-UserHeader = CLASSES["UserHeader"]
-TransactionHeader = CLASSES["TransactionHeader"]
-SecurityHeader = CLASSES["SecurityHeader"]
-MessagePropertiesHeader = CLASSES["MessagePropertiesHeader"]
-DebugHeader = CLASSES["DebugHeader"]
-SoapHeader = CLASSES["SoapHeader"]
-SoapBody = CLASSES["SoapBody"]
-MQFAddressHeader = CLASSES["MQFAddressHeader"]
-MQFSignatureHeader = CLASSES["MQFSignatureHeader"]
-SessionHeader = CLASSES["SessionHeader"]
-OrderAckBody = CLASSES["OrderAckBody"]
-FinalAckBody = CLASSES["FinalAckBody"]
-
 
 def r4(size: _Size) -> _Size:
     """Rounds a size, or an array of sizes, up to a multiple of 4."""

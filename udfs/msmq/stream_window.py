@@ -66,14 +66,14 @@ def _like_header(data: bytes, at: int) -> bool:
     return data.startswith(_VERSION, at) and data.startswith(_SIGNATURE, at + _SIGNATURE_OFFSET)
 
 
-def frame_chain(data: bytes, begin: int, end: int) -> tuple[int, list[int]]:
-    """Returns where the first complete packet between two indices begins, and the sizes of it and its successors.
+def frame_chain(data: bytes) -> tuple[int, list[int]]:
+    """Returns where the first complete packet begins, and the sizes of it and of those that directly follow it.
 
-    A framer that is synchronized there finds these packets too, whatever follows `end`. Without a complete packet the
-    list is empty.
+    A framer that is synchronized there finds these packets too, whatever follows the data. Without a complete packet
+    the list is empty.
     """
     sizes: list[int] = []
-    place = at = begin
+    place, at, end = 0, 0, len(data)
     while at + HEADER_SIZE <= end:
         version, flags, signature, size = _fields(data, at)
         plain = signature == _SIGNATURE and version == _VERSION and HEADER_SIZE <= size <= LARGEST_PACKET

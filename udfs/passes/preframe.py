@@ -236,7 +236,7 @@ class _Block:
             at = self._found.payload[index] + skip
             view = self._view
             data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
-            begin, sizes = frame_chain(data, 0, size)
+            begin, sizes = frame_chain(data)
             end = begin + sum(sizes)
             while sizes and end > size - TAIL_BYTES:
                 end -= sizes.pop()

@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, row_key, timestamp, unsigned
+from jobs.transforms.expressions import row_key, timestamp, unsigned
 from jobs.transforms.findings.model import NS, choose, class_name, counted, one_or_many, sentence, sequence_name
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import was_queued
@@ -137,9 +137,7 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
             F.when(queued, Severity.WARNING.value).otherwise(Severity.ERROR.value).alias("severity"),
             F.col("first.captured_at").alias("found_at"),
             "session_id",
-            null("string").alias("scope_key"),
             "destination_queue",
-            null("decimal(20,0)").alias("tx_sequence_id"),
             "messages",
             sentence(
                 "{}, as {}: {} ({}). The first is message {}.",

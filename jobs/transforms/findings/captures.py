@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, row_key
+from jobs.transforms.expressions import row_key
 from jobs.transforms.findings.model import NS, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Severity
 
@@ -19,9 +19,6 @@ def captured_twice(ends: DataFrame) -> DataFrame:
             F.lit(Severity.INFO.value).alias("severity"),
             F.expr("timestamp_micros(first.first_ns div 1000)").alias("found_at"),
             "session_id",
-            null("string").alias("scope_key"),
-            null("string").alias("destination_queue"),
-            null("decimal(20,0)").alias("tx_sequence_id"),
             "messages",
             sentence(
                 "{} captured twice, at both ends of an address translation, and {} once. The first is {}; its copy is "
@@ -58,8 +55,6 @@ def clock_stepped(captures: DataFrame, messages: DataFrame) -> DataFrame:
         F.lit(FindingKind.CLOCK_STEPPED.value).alias("kind"),
         F.lit(Severity.WARNING.value).alias("severity"),
         F.col("first_captured_at").alias("found_at"),
-        *(null("string").alias(name) for name in ("session_id", "scope_key", "destination_queue")),
-        null("decimal(20,0)").alias("tx_sequence_id"),
         F.size("clock_steps").cast("long").alias("messages"),
         sentence(
             "The clock of capture {} stepped back {}, first by {} s at record {}. The replay undoes this; the tables "

@@ -66,8 +66,6 @@ def cannot_connect(
         F.when(F.col("lately") > 0, Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
         "found_at",
         F.concat_ws("->", "client", "server").alias("session_id"),
-        *(null("string").alias(name) for name in ("scope_key", "destination_queue")),
-        null("decimal(20,0)").alias("tx_sequence_id"),
         "messages",
         sentence(
             "{} could not connect to {}: {}, from {} to {}. {} Look for a firewall between the two, and whether "

@@ -77,7 +77,8 @@ def collect_findings(
     `incident_id` is null: `jobs.transforms.incidents` finds it.
 
     `acks` are those of `acknowledgments.pair_acks`, and `concerned` is what `concerned_messages` returns, best
-    checkpointed; `further` are findings of other kinds, the others are tables.
+    checkpointed; `further` are findings of other kinds, the others are tables. A kind leaves out the columns in which
+    its findings are null.
     """
     found = (
         in_verdicts(verdicts, concerned),
@@ -89,14 +90,14 @@ def collect_findings(
         broken_transactions(transactions),
         *further,
     )
-    rows = (
-        part.withColumn("witness", F.array_compact("witness"))
-        .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
-        .withColumn("incident_id", null("string"))
-        .select(columns_of(FINDINGS))
-        for part in found
-    )
-    return reduce(DataFrame.unionByName, rows)
+    rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), found)
+    return rows.withColumns(
+        {
+            "witness": F.array_compact("witness"),
+            "tx_sequence": tx_sequence(F.col("tx_sequence_id")),
+            "incident_id": null("string"),
+        }
+    ).select(columns_of(FINDINGS))
 
 
 def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataFrame:
@@ -328,7 +329,7 @@ def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
     )
     is_resend = F.col("kind") == FindingKind.RESEND_SCHEDULE.value
     return grouped.select(
-        "*",
+        *("kind", "severity", "session_id", "scope_key", "destination_queue", "tx_sequence_id", "messages"),
         F.col("captured_at").alias("found_at"),
         F.concat(
             of_kind(lambda rule: rule.sentence),

@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, row_key, signed, timestamp
+from jobs.transforms.expressions import row_key, signed, timestamp
 from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Reason, Severity
 from schemas.wire import UNLIMITED
@@ -45,9 +45,7 @@ def expired_on_arrival(messages: DataFrame, ends: DataFrame, verdicts: DataFrame
             F.lit(Severity.WARNING.value).alias("severity"),
             F.col("first.captured_at").alias("found_at"),
             "session_id",
-            null("string").alias("scope_key"),
             "destination_queue",
-            null("decimal(20,0)").alias("tx_sequence_id"),
             "messages",
             sentence(
                 "{} expired, so the receiver drops {}. The first was at least {} s old, and its {} had run out.",
@@ -110,9 +108,7 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
         F.lit(Severity.WARNING.value).alias("severity"),
         after["row"]["captured_at"].alias("found_at"),
         after["row"]["session_id"].alias("session_id"),
-        null("string").alias("scope_key"),
         after["row"]["destination_queue"].alias("destination_queue"),
-        null("decimal(20,0)").alias("tx_sequence_id"),
         "messages",
         sentence(
             "The message IDs of sender {} fell {} while its clock went on, the first time from {} to {}: the sender "
@@ -149,9 +145,6 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
         F.when(two_machines, Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
         timestamp(F.col("places")[1]["first_ns"]).alias("found_at"),
         places[1]["first"]["session_id"].alias("session_id"),
-        null("string").alias("scope_key"),
-        null("string").alias("destination_queue"),
-        null("decimal(20,0)").alias("tx_sequence_id"),
         F.size(places).alias("messages"),
         sentence(
             "Queue manager {} has {} addresses ({}){}",

@@ -22,12 +22,12 @@ QUEUED = 0x4000
 """Bit of the classes of messages that were in their queue."""
 
 
-def _rests_on_assumption(previous: str) -> Column:
+def _rests_on_assumption() -> Column:
     """Tells whether the verdict is unknown, or rests on an assumed state.
 
     An accepted message with a previous number of 0 does not: such a message is accepted from any state below it.
     """
-    from_zero = F.coalesce(F.col("accepted"), F.lit(False)) & (F.col(previous) == 0)
+    from_zero = F.coalesce(F.col("accepted"), F.lit(False)) & (F.col("previous_tx_sequence_number") == 0)
     return F.col("accepted").isNull() | (F.col("assumed") & ~from_zero)
 
 
@@ -71,7 +71,7 @@ def accepted_twice(verdicts: DataFrame) -> DataFrame:
 
     The hashes stand for the names, so that one narrow shuffle of all accepted messages suffices.
     """
-    accepted = verdicts.where(F.col("accepted") & ~_rests_on_assumption("previous_tx_sequence_number"))
+    accepted = verdicts.where(F.col("accepted") & ~_rests_on_assumption())
     repeated = (
         accepted.select(F.xxhash64(*MESSAGE).alias("message_no"))
         .groupBy("message_no")
@@ -120,7 +120,7 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
         F.col("previous_tx_sequence_number").alias("previous"),
         *MESSAGE,
         *("session_id", "destination_queue", "label", "captured_at", "replay_order", "accepted", "verdict"),
-        _rests_on_assumption("previous_tx_sequence_number").alias("doubtful"),
+        _rests_on_assumption().alias("doubtful"),
         *("gap_size", "evidence", "final_ack_class", "covered_at", "assumed", "missing_runs", "behind_gap"),
         (F.col("cut").isNotNull() & F.col("covered_at").isNull()).alias("cut_off"),
         F.when(F.col("incoming_tx_sequence_number").isNotNull(), incoming).alias("before"),

@@ -98,6 +98,6 @@ def cut(chains: DataFrame, ends: Column) -> DataFrame:
     )
 
 
-def bucket_of(number: str = "number") -> Column:
-    """Returns the number without the low bits in which the numbers of one chain differ."""
-    return F.shiftright(number, NUMBER_BITS)
+def bucket_of_number() -> Column:
+    """Returns `number` without the low bits in which the numbers of one chain differ."""
+    return F.shiftright("number", NUMBER_BITS)

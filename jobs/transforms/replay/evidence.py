@@ -99,7 +99,7 @@ def with_evidence(
 
 def _cut_at_acknowledged_numbers(rows: DataFrame) -> DataFrame:
     """Cuts chains so that an acknowledgment covers all messages of one or none, and before each refused number."""
-    near = Window.partitionBy(*_PAIR, chains.bucket_of())
+    near = Window.partitionBy(*_PAIR, chains.bucket_of_number())
     refused, has_final = F.col("verdict") == Verdict.OUT_OF_ORDER.value, F.col("final").isNotNull()
     acknowledged = F.col("ack").isNotNull() | has_final
     numbers = F.concat(
