@@ -333,7 +333,7 @@ def test_any_size(tmp_path: Path) -> None:
     block = sum(len(enhanced(r.data)) for r in SOME[:5]) + (16 << 20)
     behind = replace(head.after, offset=len(section() + interface()) + 256 * block, frame=256 * 5)
     assert behind.offset > 4 << 30
-    row = index._walk(open_source(str(path), Compression.NONE, behind.offset), behind, IngestOptions(), size)
+    row = index._read_records(open_source(str(path), Compression.NONE, behind.offset), behind, IngestOptions(), size)
     assert (row["packet_count"], row["status"]) == (count, CaptureStatus.OK)
     assert [Cursor.from_json(cursor).offset >> 26 for cursor in row["cursors"]] == list(range(64, 73))
 

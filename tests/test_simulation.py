@@ -113,7 +113,7 @@ def streams(folder: Path) -> Iterator[tuple[connections.Direction, list[Piece]]]
             tracker.take(segment)
         tracker.finish()
         assert not tracker.outside
-        for connection in tracker.found:
+        for connection in tracker.all:
             for side in connection.sides:
                 if pieces := deliver(side, Overlap.FIRST):
                     yield side, pieces

@@ -37,7 +37,7 @@ def rebuild(
         tracker.take((segment(one) if isinstance(one, Sent) else one)._replace(frame=index))
     tracker.finish()
     result = []
-    for connection in tracker.found:
+    for connection in tracker.all:
         sides = []
         for side in connection.sides:
             data, at = b"", 0

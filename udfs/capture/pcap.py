@@ -104,11 +104,11 @@ def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tu
     return _find(data, begin, cursor, ended, len(data))
 
 
-def explain_loss(head: bytes, length: int, cursor: Cursor, found: bool) -> tuple[CaptureReason, str]:
+def explain_loss(head: bytes, length: int, cursor: Cursor, followed: bool) -> tuple[CaptureReason, str]:
     """Names the reason why bytes are in no record; see `Format`."""
     if head[:4] in FILE_MAGICS:
         return CaptureReason.CONCATENATED_FILE, "Another capture file begins"
-    if found:
+    if followed:
         return CaptureReason.BAD_RECORD_HEADER, "No record can be read"
     if length < cursor.header_size:
         return CaptureReason.TRUNCATED_RECORD_HEADER, "The file ends in the header of the record"

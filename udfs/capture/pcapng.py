@@ -93,9 +93,9 @@ def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tu
     return None, size if ended else min(size, alone, max(searched, last))
 
 
-def explain_loss(head: bytes, length: int, cursor: Cursor, found: bool) -> tuple[CaptureReason, str]:
+def explain_loss(head: bytes, length: int, cursor: Cursor, followed: bool) -> tuple[CaptureReason, str]:
     """Names the reason why bytes are in no block; see `Format`."""
-    if not found and (
+    if not followed and (
         length < _MIN_BLOCK or length < struct.unpack_from(cursor.byte_order + "I", head, 4)[0] <= _BLOCK_LIMIT
     ):
         return CaptureReason.TRUNCATED_BLOCK, "The file ends in the block"

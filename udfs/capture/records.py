@@ -103,8 +103,8 @@ class Format(Protocol):
         Without one: None, and the place from which to search on when more is read.
         """
 
-    def explain_loss(self, head: bytes, length: int, cursor: Cursor, found: bool) -> tuple[CaptureReason, str]:
-        """Explains `length` bytes in no record; `head`: the first ones; `found`: a record follows."""
+    def explain_loss(self, head: bytes, length: int, cursor: Cursor, followed: bool) -> tuple[CaptureReason, str]:
+        """Explains `length` bytes in no record; `head`: the first ones; `followed`: another record follows them."""
 
 
 def search_windows(begin: int, end: int) -> Iterator[NDArray[np.int64]]:

@@ -107,12 +107,12 @@ class Framer:
             NeedsPayload: only all bytes of the run show whether the framer is synchronized at its start.
         """
         begin = self._window.end
-        found = self.frame_decided()
+        packets = self.frame_decided()
         window = self._window
-        yield found
+        yield packets
         window.add(head)
         window.advance(window.base)
-        found = FramedPackets.none_of(window)
+        packets = FramedPackets.none_of(window)
         at = window.base
         regained = False
         while at < begin or self._lost is not None:
@@ -120,7 +120,7 @@ class Framer:
                 at = window.find_valid_header(at, begin)
                 if regained or (self._due is not None and self._due > at):
                     raise NeedsPayload
-                self._regain(window, found, at)
+                self._regain(window, packets, at)
                 self._due = None
                 regained = True
             elif (reason := window.fault(at)) is not None:
@@ -129,8 +129,8 @@ class Framer:
             elif at + (size := window.extent(at)) > begin:
                 raise NeedsPayload
             else:
-                at = found.add(at, size)
-        yield found
+                at = packets.add(at, size)
+        yield packets
         self._window = Window(begin + length, run=window.start)
 
     def frame_rest(self) -> Iterator[FramedPackets]:
@@ -142,13 +142,13 @@ class Framer:
         window = copy(self._window)
         window.advance(window.base)
         window.ended = True
-        found = FramedPackets.none_of(window)
-        self._frame(window, window.base, found)
+        packets = FramedPackets.none_of(window)
+        self._frame(window, window.base, packets)
         if self._lost is not None:
-            self._regain(window, found, window.end)
+            self._regain(window, packets, window.end)
             if self._due is not None and self._due < window.end:
                 self._due = None
-        return found
+        return packets
 
     def state(self) -> dict[str, Any]:
         """Returns what `Framer.resume` needs to continue."""
@@ -178,13 +178,13 @@ class Framer:
         """Frames as far as no further bytes can change the result."""
         window = self._window
         window.advance(window.base)
-        found = FramedPackets.none_of(window)
-        at = self._frame(window, window.base, found)
+        packets = FramedPackets.none_of(window)
+        at = self._frame(window, window.base, packets)
         self._remember(window, at)
         window.advance(at)
-        return found
+        return packets
 
-    def _frame(self, window: Window, at: int, found: FramedPackets) -> int:
+    def _frame(self, window: Window, at: int, packets: FramedPackets) -> int:
         """Frames from `at` as far as the window allows; returns where to continue."""
         while at < window.end:
             if self._lost is not None:
@@ -193,7 +193,7 @@ class Framer:
                 place, synchronized = self._search(window, at)
                 if not synchronized:
                     return place
-                self._regain(window, found, place)
+                self._regain(window, packets, place)
                 self._due = None
                 at = place
                 continue
@@ -203,7 +203,7 @@ class Framer:
             if reason is None:
                 size = window.extent(at)
                 if at + size <= window.end:
-                    at = found.add(at, size)
+                    at = packets.add(at, size)
                     continue
                 reason = FramingReason.INCOMPLETE_FRAME
                 self._due = at + size
@@ -233,7 +233,7 @@ class Framer:
             more = window.data[begin - window.base : max(at, begin) - window.base]
             self._lost = self._lost._replace(raw=(self._lost.raw + more)[: self._raw_kept])
 
-    def _regain(self, window: Window, found: FramedPackets, at: int) -> None:
+    def _regain(self, window: Window, packets: FramedPackets, at: int) -> None:
         """Ends the unframed run at `at`, where the stream is synchronized or the run of bytes ends."""
         self._remember(window, at)
         lost = self._lost
@@ -241,5 +241,5 @@ class Framer:
         inside_incomplete = self._due is not None and self._due >= at
         reason = FramingReason.INCOMPLETE_FRAME if inside_incomplete else lost.reason
         if at > lost.offset:
-            found.unframed.append(Unframed(lost.offset, at - lost.offset, reason, lost.raw))
+            packets.unframed.append(Unframed(lost.offset, at - lost.offset, reason, lost.raw))
         self._lost = None

@@ -272,12 +272,12 @@ class _UserShaped:
         start = self.result["destination_queue"][rows].astype(np.int64)
         packets = self.packets.take(rows)
         private = kind == QueueType.PRIVATE_ON_DESTINATION
-        found: Bools = private & (packets.read(_IDENTIFIER, start, private)["value"] == wire.ORDER_QUEUE_ID)
+        addressed: Bools = private & (packets.read(_IDENTIFIER, start, private)["value"] == wire.ORDER_QUEUE_ID)
         direct = kind == QueueType.DIRECT
         count = packets.read(_COUNT, start, direct)["value"].astype(np.int64)
         named = partial(identifiers.is_order_queue, QueueType.DIRECT)
-        found[direct] = self._distinct(rows[direct], start[direct] + 2, count[direct], named)
-        return found
+        addressed[direct] = self._distinct(rows[direct], start[direct] + 2, count[direct], named)
+        return addressed
 
     def _distinct(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Bools:
         """Returns whether the bytes of each row pass a test, which runs once per distinct content."""

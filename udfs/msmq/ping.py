@@ -15,9 +15,9 @@ _SIGNATURE_AT = 2
 
 def find_pings(records: Records) -> list[dict[str, Any]]:
     """Returns the complete pings among the frames, from or to UDP port 3527."""
-    found = find_datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
-    datagrams = zip(found.frame.tolist(), found.time_ns.tolist(), found.endpoints, found.payload, strict=True)
-    rows = (_row(frame, time_ns, endpoints.tobytes(), payload) for frame, time_ns, endpoints, payload in datagrams)
+    datagrams = find_datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
+    times = datagrams.time_ns.tolist()
+    rows = map(_row, datagrams.frame.tolist(), times, map(bytes, datagrams.endpoints), datagrams.payload)
     return [row for row in rows if wire.PING_PORT in (row["src_port"], row["dst_port"])]
 
 

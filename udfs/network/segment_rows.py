@@ -25,34 +25,36 @@ FRAME_DETAILS = {
 EXTRACTED = arrow_schema(staging.EXTRACTED)
 
 
-def segment_rows(buffer: NDArray[np.uint8], found: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
+def segment_rows(
+    buffer: NDArray[np.uint8], segments: Segments, capture: int | Ints, **of_run: pa.Array
+) -> pa.RecordBatch:
     """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns that only framed runs have."""
-    connection, from_b = connection_keys(found.endpoints)
+    connection, from_b = connection_keys(segments.endpoints)
     columns = {
         "connection": fixed_binary(connection),
-        "frame": pa.array(found.frame),
-        "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
+        "frame": pa.array(segments.frame),
+        "time_ns": pa.array(segments.time_ns, mask=segments.time_ns == NO_TIME),
         "from_b": pa.array(from_b),
-        "seq": pa.array(found.seq),
-        "ack": pa.array(found.ack),
-        "flags": pa.array(found.flags.astype(np.int32)),
-        "length": pa.array(found.length),
-        "payload": slices(buffer, found.payload, found.captured),
-        "header_sum": pa.array(found.header_sum.astype(np.int32), mask=found.header_sum == NO_SUM),
+        "seq": pa.array(segments.seq),
+        "ack": pa.array(segments.ack),
+        "flags": pa.array(segments.flags.astype(np.int32)),
+        "length": pa.array(segments.length),
+        "payload": slices(buffer, segments.payload, segments.captured),
+        "header_sum": pa.array(segments.header_sum.astype(np.int32), mask=segments.header_sum == NO_SUM),
     }
     return _rows("segment", columns | of_run, capture)
 
 
-def fragment_rows(buffer: NDArray[np.uint8], found: Fragments, capture: int) -> pa.RecordBatch:
+def fragment_rows(buffer: NDArray[np.uint8], fragments: Fragments, capture: int) -> pa.RecordBatch:
     """Returns one row per fragment; payloads are indices in `buffer`."""
     columns = {
-        "key": fixed_binary(found.key),
-        "frame": pa.array(found.frame),
-        "time_ns": pa.array(found.time_ns, mask=found.time_ns == NO_TIME),
-        "offset": pa.array(found.offset),
-        "more": pa.array(found.more),
-        "length": pa.array(found.length),
-        "payload": slices(buffer, found.payload, found.captured),
+        "key": fixed_binary(fragments.key),
+        "frame": pa.array(fragments.frame),
+        "time_ns": pa.array(fragments.time_ns, mask=fragments.time_ns == NO_TIME),
+        "offset": pa.array(fragments.offset),
+        "more": pa.array(fragments.more),
+        "length": pa.array(fragments.length),
+        "payload": slices(buffer, fragments.payload, fragments.captured),
     }
     return _rows("fragment", columns, capture)
 

@@ -33,7 +33,7 @@ def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureF
     """Turns rows of SEGMENTS and STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
-    no row is a framed run, and segments from before the resumed state are not asked for. Memory: the window of each
+    no row is a framed run, and segments from before the resumed state are not needed. Memory: the window of each
     direction of one connection, and a batch of packets.
     """
 
@@ -76,7 +76,7 @@ class _Pair:
         self._streams: dict[tuple[int, bool], _Stream] = {}
         self._waiting = 0
         self._needs_payload = False
-        self._name = "-".join(_printed(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
+        self._name = "-".join(_endpoint_text(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
 
     def take(self, rows: pa.RecordBatch) -> Batches:
         """Takes the next segments, and delivers the bytes that later segments cannot change."""
@@ -110,8 +110,8 @@ class _Pair:
     def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
         """Yields the segments, with payloads as views of the Arrow buffers; a row with a state restores it first."""
         if rows.column("capture")[0].as_py() < 0:
-            kept = resume.load(rows.column("state")[0].as_py(), self._connections)
-            for (instance, from_b), state in kept.items():
+            streams = resume.load(rows.column("state")[0].as_py(), self._connections)
+            for (instance, from_b), state in streams.items():
                 self._stream(self._connections.at(instance), from_b=from_b).resume(state)
             rows = rows.slice(1)
         payload = rows.column("payload")
@@ -133,7 +133,7 @@ class _Pair:
         return self._streams[key]
 
     def _deliver(self, *, last: bool) -> Batches:
-        for connection in self._connections.found:
+        for connection in self._connections.all:
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 before = None
                 if not last:
@@ -148,7 +148,7 @@ class _Pair:
 
     def _close(self) -> None:
         """Adds the rows of the streams, of segments in no connection, and of the state for the next run."""
-        for connection in self._connections.found:
+        for connection in self._connections.all:
             tried_from_b = connection.opened_by_b if find_attempt(connection) else None
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 has_bytes = side.done or side.rejected or missing_at_end(side)
@@ -157,9 +157,9 @@ class _Pair:
         for segment in self._connections.outside:
             self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
         recent = self._connections.recent()
-        kept = {key: stream for key, stream in self._streams.items() if key[0] >= recent[0].instance}
-        tails = [{"stream_id": stream.stream_id, "stream_offset": stream.tail} for stream in kept.values()]
-        state = resume.dump(self._connections, {key: stream.state() for key, stream in kept.items()})
+        open_streams = {key: stream for key, stream in self._streams.items() if key[0] >= recent[0].instance}
+        tails = [{"stream_id": stream.stream_id, "stream_offset": stream.tail} for stream in open_streams.values()]
+        state = resume.dump(self._connections, {key: stream.state() for key, stream in open_streams.items()})
         row = {"packed": self.packed, "first_instance": recent[0].instance, "tails": tails, "state": state}
         self._out.add("state", self._name, row)
 
@@ -170,7 +170,7 @@ class _Stream:
     def __init__(
         self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
     ) -> None:
-        self._names = _names(packed, from_b=from_b, instance=connection.instance)
+        self._names = _stream_names(packed, from_b=from_b, instance=connection.instance)
         self.stream_id: str = self._names["stream_id"]
         self._endpoints = self._names["connection_id"].rpartition("#")[0]
         self._connection = connection
@@ -422,10 +422,10 @@ def _framing_detail(run: Unframed) -> str:
     return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."
 
 
-def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
+def _stream_names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
     a, b = (unpack_endpoint(endpoints[at : at + 18]) for at in (0, 18))
     (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
-    low, high = _printed(*a), _printed(*b)
+    low, high = _endpoint_text(*a), _endpoint_text(*b)
     source, target = (high, low) if from_b else (low, high)
     return {
         "stream_id": f"{source}>{target}#{instance}",
@@ -437,5 +437,5 @@ def _names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
     }
 
 
-def _printed(ip: str, port: int) -> str:
+def _endpoint_text(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

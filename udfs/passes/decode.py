@@ -14,19 +14,19 @@ from udfs.passes.options import Batches, Pass
 def decode_packets(table: Table, key: bytes | None = None) -> Pass:
     """Returns the pass from packets to rows of a decoded table; with a key, names are pseudonymized."""
 
-    def rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = DecodedBatch(batch).rows(table)
-        return pseudonymize_columns(found, NAME_COLUMNS, key) if key else found
+    def decode(batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = DecodedBatch(batch).rows(table)
+        return pseudonymize_columns(rows, NAME_COLUMNS, key) if key else rows
 
-    return _each(rows)
+    return _map_batches(decode)
 
 
 def explain_undecodable() -> Pass:
     """Returns the pass from packets to the undecodable ones, with `reason` (a code) and `detail` (a sentence)."""
-    return _each(lambda batch: DecodedBatch(batch).undecodable())
+    return _map_batches(lambda batch: DecodedBatch(batch).undecodable())
 
 
-def _each(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
+def _map_batches(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
     def run(batches: Batches) -> Batches:
         for batch in batches:
             yield decoder(batch)

@@ -116,10 +116,10 @@ class _Pending:
         for content in reversed(self.contents):
             data[content.offset : content.offset + len(content.payload)] = content.payload
         first_hole = (~self.captured & (self.captured + 1)).bit_length() - 1
-        held = bytes(data[: min(first_hole, self.total)])
+        captured = bytes(data[: min(first_hole, self.total)])
         own = [arrival for arrival in self.arrivals if not self.is_behind(arrival.content)]
         contents = {arrival.content: None for arrival in own}
-        return _Datagram(key, held, self.total, own, contents, self.arrivals[-1])
+        return _Datagram(key, captured, self.total, own, contents, self.arrivals[-1])
 
     def is_behind(self, content: _Content) -> bool:
         """Tells whether all bytes of a fragment lie after the datagram's end."""
@@ -256,16 +256,16 @@ class _Out:
     def _parse(self) -> pa.RecordBatch:
         """Returns the rows of the segments among the datagrams, and sets the fate of all datagrams."""
         records = _records(self._datagrams)
-        found, rejected, nested = find_segments(records, self._options.ports)
+        segments, rejected, nested = find_segments(records, self._options.ports)
         fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _Fate.LOST)
-        fates |= dict.fromkeys(found.frame.tolist(), _Fate.SEGMENT)
+        fates |= dict.fromkeys(segments.frame.tolist(), _Fate.SEGMENT)
         for number, datagram in enumerate(self._datagrams, records.first_frame):
             datagram.fate = fates.get(number, _Fate.OTHER)
             arrivals, datagram.arrivals, datagram.data = datagram.arrivals, [], b""
             self.join(datagram, arrivals)
-        last = [self._datagrams[number - records.first_frame].completed_by for number in found.frame.tolist()]
+        last = [self._datagrams[number - records.first_frame].completed_by for number in segments.frame.tolist()]
         times = [NO_TIME if arrival.time_ns is None else arrival.time_ns for arrival in last]
-        placed = found._replace(
+        placed = segments._replace(
             frame=np.array([arrival.frame for arrival in last], np.int64), time_ns=np.array(times, np.int64)
         )
         capture = np.array([arrival.capture for arrival in last], np.int64)

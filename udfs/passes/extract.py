@@ -58,33 +58,33 @@ class _Split:
         """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
         counts: Counter[str] = Counter()
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
-            found, rejected, fragments = find_segments(block.records, self._options.ports)
+            segments, rejected, fragments = find_segments(block.records, self._options.ports)
             buffer = block.records.buffer
             if self._only is not None:
-                yield segment_rows(buffer, _selected(found, self._only), self._capture)
+                yield segment_rows(buffer, _select(segments, self._only), self._capture)
                 continue
             frames = len(block.records.start)
-            others = frames - len(found.frame) - len(rejected.frame) - len(fragments.frame)
-            counts.update({Counted.SEGMENT: len(found.frame), Counted.OTHER: others})
+            others = frames - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
+            counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
             counts.update(rejected.not_judged)
             base = block.after.offset - len(buffer) if self._unpacked else None
-            yield from preframe(buffer, found, self._capture, base, self._options)
+            yield from preframe(buffer, segments, self._capture, base, self._options)
             if len(fragments.frame):
                 yield fragment_rows(buffer, fragments, self._capture)
             yield from self._batch("ping", find_pings(block.records))
             yield from self._batch("fault", _faults(block, rejected, self._options.quarantine_raw_bytes))
         yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
-    def _batch(self, kind: str, found: Iterable[dict[str, Any]]) -> Batches:
-        if rows := [{"capture": self._capture, kind: row} for row in found]:
-            yield pa.RecordBatch.from_pylist(rows, EXTRACTED)
+    def _batch(self, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
+        if extracted := [{"capture": self._capture, kind: row} for row in rows]:
+            yield pa.RecordBatch.from_pylist(extracted, EXTRACTED)
 
 
-def _selected(found: Segments, only: pa.Array) -> Segments:
+def _select(segments: Segments, only: pa.Array) -> Segments:
     """Returns the segments of the connections in `only`."""
-    connection, _ = connection_keys(found.endpoints)
+    connection, _ = connection_keys(segments.endpoints)
     index = np.flatnonzero(pc.is_in(fixed_binary(connection), only).to_numpy(zero_copy_only=False))
-    return found.take(index)
+    return segments.take(index)
 
 
 def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:

@@ -47,14 +47,14 @@ def _index(uri: str, options: IngestOptions) -> Row:
         hashed = HashedSource(open_source(uri, Compression.NONE), size)
         if isinstance(start, Fault):
             hint = _ETL_HINT if uri.lower().endswith(".etl") else ""
-            found: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
-            found["reason"] = head.fault or start.reason
+            content: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
+            content["reason"] = head.fault or start.reason
         elif compression is Compression.NONE:
             hashed.read(start.offset)
-            found = _walk(hashed, start, options, size)
+            content = _read_records(hashed, start, options, size)
         else:
-            found = _walk(open_source(uri, compression, start.offset), start, options, None)
-        return row | found | {"capture_id": hashed.capture_id()}
+            content = _read_records(open_source(uri, compression, start.offset), start, options, None)
+        return row | content | {"capture_id": hashed.capture_id()}
     except OSError as error:
         return row | {
             "capture_id": hashlib.sha256(uri.encode()).hexdigest(),
@@ -64,7 +64,7 @@ def _index(uri: str, options: IngestOptions) -> Row:
         }
 
 
-def _walk(source: Source, start: Cursor, options: IngestOptions, split_size: int | None) -> Row:
+def _read_records(source: Source, start: Cursor, options: IngestOptions, split_size: int | None) -> Row:
     """Reads all records and returns the columns of INDEX that they give; `source` stands at `start`.
 
     `cursors` has `start` and, in a file of `split_size` bytes, the first place at or behind each multiple of

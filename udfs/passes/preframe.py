@@ -45,9 +45,9 @@ class _Cuts(NamedTuple):
     length: Ints
 
     @classmethod
-    def whole(cls, found: Segments, index: Ints) -> "_Cuts":
+    def whole(cls, segments: Segments, index: Ints) -> "_Cuts":
         """Returns these segments from their first byte to their last."""
-        return cls(index, np.zeros_like(index), found.captured[index])
+        return cls(index, np.zeros_like(index), segments.captured[index])
 
 
 class _Run(NamedTuple):
@@ -77,30 +77,30 @@ class _Preframed(NamedTuple):
     acks: list[tuple[int, int, int]]
     runs: list[_Run]
 
-    def rest(self, found: Segments) -> Segments:
+    def rest(self, segments: Segments) -> Segments:
         """Returns the segments, or parts of them, that are in no framed run, and the acknowledgments of the runs."""
         index, skip, length = (np.concatenate(columns) for columns in zip(*self.cuts, strict=True))
-        cut = length != found.captured[index]
+        cut = length != segments.captured[index]
         ack_index, ack_seq, ack = np.array(self.acks, np.int64).reshape(-1, 3).T
         rows = np.concatenate([index, ack_index])
         acks = len(ack_index)
         zeros = np.zeros(acks, np.int64)
         return Segments(
-            frame=found.frame[rows],
-            time_ns=found.time_ns[rows],
-            endpoints=found.endpoints[rows],
-            seq=np.concatenate([(found.seq[index] + skip) & _MASK, ack_seq]),
-            ack=np.concatenate([found.ack[index], ack]),
-            flags=np.concatenate([found.flags[index], np.full(acks, ACK)]),
-            payload=found.payload[rows] + np.concatenate([skip, zeros]),
+            frame=segments.frame[rows],
+            time_ns=segments.time_ns[rows],
+            endpoints=segments.endpoints[rows],
+            seq=np.concatenate([(segments.seq[index] + skip) & _MASK, ack_seq]),
+            ack=np.concatenate([segments.ack[index], ack]),
+            flags=np.concatenate([segments.flags[index], np.full(acks, ACK)]),
+            payload=segments.payload[rows] + np.concatenate([skip, zeros]),
             captured=np.concatenate([length, zeros]),
-            length=np.concatenate([np.where(cut, length, found.length[index]), zeros]),
-            header_sum=np.concatenate([np.where(cut, PART_SUM, found.header_sum[index]), zeros]),
+            length=np.concatenate([np.where(cut, length, segments.length[index]), zeros]),
+            header_sum=np.concatenate([np.where(cut, PART_SUM, segments.header_sum[index]), zeros]),
         )
 
 
 def preframe(
-    buffer: NDArray[np.uint8], found: Segments, capture: int, base: int | None, options: IngestOptions
+    buffer: NDArray[np.uint8], segments: Segments, capture: int, base: int | None, options: IngestOptions
 ) -> Batches:
     """Yields the segments of a block as rows of EXTRACTED, those in order as framed runs.
 
@@ -108,33 +108,33 @@ def preframe(
     overlap policy `first` allows framed runs: under the others, a later segment may replace bytes of the run.
     """
     if options.overlap is not Overlap.FIRST:
-        yield segment_rows(buffer, found, capture)
+        yield segment_rows(buffer, segments, capture)
         return
-    preframed = _preframe(buffer, found, options.window_bytes // 2)
-    yield segment_rows(buffer, preframed.rest(found), capture)
+    preframed = _preframe(buffer, segments, options.window_bytes // 2)
+    yield segment_rows(buffer, preframed.rest(segments), capture)
     if preframed.runs:
-        yield _run_rows(found, preframed.runs, capture, base, keep_bodies=options.keep_bodies)
+        yield _run_rows(segments, preframed.runs, capture, base, keep_bodies=options.keep_bodies)
 
 
-def _preframe(buffer: NDArray[np.uint8], found: Segments, span: int) -> _Preframed:
+def _preframe(buffer: NDArray[np.uint8], segments: Segments, span: int) -> _Preframed:
     """Frames the stretches in order among the segments of a block.
 
     A stretch spans at most `span` bytes, half the window in which `udfs.tcp.connections` orders segments, so that no
     framed run arrives behind the window.
     """
-    connection, from_b = connection_keys(found.endpoints)
+    connection, from_b = connection_keys(segments.endpoints)
     codes = fixed_binary(connection).dictionary_encode().indices.to_numpy()
-    amount = np.bincount(codes, found.captured)
+    amount = np.bincount(codes, segments.captured)
     large = amount >= RUN_BYTES + TAIL_BYTES
-    result = _Preframed([_Cuts.whole(found, np.flatnonzero(~large[codes]))], [], [])
+    result = _Preframed([_Cuts.whole(segments, np.flatnonzero(~large[codes]))], [], [])
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(amount) + 1))
-    block = _Block(buffer.data, found, from_b, span)
+    block = _Block(buffer.data, segments, from_b, span)
     for code in np.flatnonzero(large).tolist():
         index = order[bounds[code] : bounds[code + 1]]
         part = block.connection(index)
         if part is None:
-            result.cuts.append(_Cuts.whole(found, index))
+            result.cuts.append(_Cuts.whole(segments, index))
         else:
             result.cuts.extend(part.cuts)
             result.acks.extend(part.acks)
@@ -145,13 +145,13 @@ def _preframe(buffer: NDArray[np.uint8], found: Segments, span: int) -> _Prefram
 class _Block:
     """The segments of a block."""
 
-    def __init__(self, view: memoryview, found: Segments, from_b: NDArray[np.bool_], span: int) -> None:
+    def __init__(self, view: memoryview, segments: Segments, from_b: NDArray[np.bool_], span: int) -> None:
         self._view = view
         self._span = span
-        self._found = found
+        self._segments = segments
         self._from_b = from_b
-        self._event = ((found.flags & (SYN | FIN | RST)) != 0) | ((found.flags & ACK) == 0)
-        self._odd = (found.captured != found.length) | (found.length == 1)
+        self._event = ((segments.flags & (SYN | FIN | RST)) != 0) | ((segments.flags & ACK) == 0)
+        self._odd = (segments.captured != segments.length) | (segments.length == 1)
 
     def connection(self, index: Ints) -> _Preframed | None:
         """Frames the segments of one connection, given in file order; None when there is no framed run.
@@ -161,10 +161,10 @@ class _Block:
         if self._odd[index].any():
             return None
         edges = np.concatenate([[-1], np.flatnonzero(self._event[index]), [len(index)]])
-        held = np.concatenate([[0], np.cumsum(self._found.captured[index])])
-        widest = int(np.argmax(held[edges[1:]] - held[edges[:-1] + 1]))
+        bytes_before = np.concatenate([[0], np.cumsum(self._segments.captured[index])])
+        widest = int(np.argmax(bytes_before[edges[1:]] - bytes_before[edges[:-1] + 1]))
         begin, end = int(edges[widest]) + 1, int(edges[widest + 1])
-        result = _Preframed([_Cuts.whole(self._found, np.concatenate([index[:begin], index[end:]]))], [], [])
+        result = _Preframed([_Cuts.whole(self._segments, np.concatenate([index[:begin], index[end:]]))], [], [])
         stretch = index[begin:end]
         for side in (False, True):
             mine = stretch[self._from_b[stretch] == side]
@@ -174,19 +174,19 @@ class _Block:
 
     def _side(self, mine: Ints, result: _Preframed) -> bool:
         """Frames the bytes that one side sent in a stretch; returns False when they span too much or copies differ."""
-        found = self._found
-        position = _unwrapped(found.seq[mine])
-        acked = _unwrapped(found.ack[mine])
-        end = position + found.length[mine]
+        segments = self._segments
+        position = _unwrap(segments.seq[mine])
+        acked = _unwrap(segments.ack[mine])
+        end = position + segments.length[mine]
         if max(end.max() - position.min(), acked.max() - acked.min()) > self._span:
             return False
-        data = found.length[mine] > 0
+        data = segments.length[mine] > 0
         pieces = self._pieces(mine[data], position[data])
         if pieces is None:
             return False
-        first = int(found.seq[mine[0]])
-        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, int(found.ack[mine[0]])))
-        last_ack = (int(found.ack[mine[0]]) + int(acked.max())) & _MASK
+        first = int(segments.seq[mine[0]])
+        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, int(segments.ack[mine[0]])))
+        last_ack = (int(segments.ack[mine[0]]) + int(acked.max())) & _MASK
         result.acks.append((int(mine[-1]), (first + int(end.max())) & _MASK, last_ack))
         index, start, stop, skip = pieces
         if not len(index):
@@ -200,19 +200,19 @@ class _Block:
         """Returns the bytes in order: segment, first and last position, byte in payload; None when copies differ."""
         order = np.argsort(position, kind="stable")
         index, start = index[order], position[order]
-        stop = start + self._found.length[index]
+        stop = start + self._segments.length[index]
         behind = start[1:] >= np.maximum.accumulate(stop)[:-1]  # it begins after the end of all before it
         alone = np.append(True, behind)[: len(start)] & np.append(behind, True)[: len(start)]
         rows = np.stack([index, start, stop, np.zeros_like(start)])[:, alone]
         if not alone.all():
-            overlapping = self._overlapping(index[~alone], start[~alone])
+            overlapping = self._merge_overlapping(index[~alone], start[~alone])
             if overlapping is None:
                 return None
             rows = np.concatenate([rows, overlapping], axis=1)
             rows = rows[:, np.argsort(rows[1], kind="stable")]
         return rows[0], rows[1], rows[2], rows[3]
 
-    def _overlapping(self, index: Ints, start: Ints) -> Ints | None:
+    def _merge_overlapping(self, index: Ints, start: Ints) -> Ints | None:
         """Returns the pieces, one per column, of segments that overlap; None when they hold different bytes."""
         arrived = np.argsort(index, kind="stable")
         segments = [
@@ -225,15 +225,15 @@ class _Block:
         return np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4).T
 
     def _payload(self, index: int) -> memoryview:
-        at = int(self._found.payload[index])
-        return self._view[at : at + int(self._found.captured[index])]
+        at = int(self._segments.payload[index])
+        return self._view[at : at + int(self._segments.captured[index])]
 
     def _frame(self, index: Ints, start: Ints, stop: Ints, skip: Ints, first: int, result: _Preframed) -> None:
         """Frames the packets of bytes without a gap; the bytes before and after the packets stay segments."""
         base, size = int(start[0]), int(stop[-1] - start[0])
         begin = end = 0
         if size >= RUN_BYTES + TAIL_BYTES:
-            at = self._found.payload[index] + skip
+            at = self._segments.payload[index] + skip
             view = self._view
             data = b"".join([view[a : a + n] for a, n in zip(at.tolist(), (stop - start).tolist(), strict=True)])
             begin, sizes = frame_chain(data)
@@ -243,30 +243,30 @@ class _Block:
             if end - begin >= RUN_BYTES and len(sizes) > 1:
                 low = int(np.searchsorted(start, base + begin, "right")) - 1
                 high = int(np.searchsorted(start, base + end, "left"))
-                held = np.maximum(start[low:high] - base, begin)
-                skipped = skip[low:high] + held - (start[low:high] - base)
+                begins = np.maximum(start[low:high] - base, begin)
+                skipped = skip[low:high] + begins - (start[low:high] - base)
                 seq = (first + base + begin) & _MASK
-                result.runs.append(_Run(data, begin, sizes, index[low:high], held, skipped, seq))
+                result.runs.append(_Run(data, begin, sizes, index[low:high], begins, skipped, seq))
             else:
                 begin = end = 0
         for low, high in ((base, base + begin), (base + end, base + size)):
-            kept = (start < high) & (stop > low)
-            cut_start, cut_stop = np.maximum(start[kept], low), np.minimum(stop[kept], high)
-            result.cuts.append(_Cuts(index[kept], skip[kept] + cut_start - start[kept], cut_stop - cut_start))
+            inside = (start < high) & (stop > low)
+            cut_start, cut_stop = np.maximum(start[inside], low), np.minimum(stop[inside], high)
+            result.cuts.append(_Cuts(index[inside], skip[inside] + cut_start - start[inside], cut_stop - cut_start))
 
 
-def _unwrapped(numbers: Ints) -> Ints:
+def _unwrap(numbers: Ints) -> Ints:
     """Returns sequence numbers as signed distances from the first of them."""
     distances: Ints = ((numbers - numbers[0] + _HALF) & _MASK) - _HALF
     return distances
 
 
 def _run_rows(
-    found: Segments, runs: list[_Run], capture: int, base: int | None, *, keep_bodies: bool
+    segments: Segments, runs: list[_Run], capture: int, base: int | None, *, keep_bodies: bool
 ) -> pa.RecordBatch:
     """Returns one row per run: the payload of its segment is its first `HEAD_BYTES`, `run_packets` holds all of it."""
     first = np.array([run.segment[0] for run in runs])
-    rows = found.take(first)._replace(
+    rows = segments.take(first)._replace(
         seq=np.array([run.seq for run in runs]),
         flags=np.full(len(runs), ACK),
         payload=np.arange(len(runs)) * HEAD_BYTES,
@@ -275,7 +275,7 @@ def _run_rows(
         header_sum=np.full(len(runs), PART_SUM),
     )
     heads = b"".join(run.data[run.begin : run.begin + HEAD_BYTES] for run in runs)
-    times = [found.time_ns[run.segment] for run in runs]
+    times = [segments.time_ns[run.segment] for run in runs]
     timed = [time[time != NO_TIME] for time in times]
     batch = segment_rows(
         np.frombuffer(heads, np.uint8),
@@ -283,23 +283,27 @@ def _run_rows(
         capture,
         time_ns=pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
         last_ns=pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-        file_offsets=pa.array([None if base is None else _file_offsets(found, run, base) for run in runs], pa.binary()),
+        file_offsets=pa.array(
+            [None if base is None else _file_offsets(segments, run, base) for run in runs], pa.binary()
+        ),
         framed_run=pa.repeat(pa.scalar(value=True), len(runs)),
     )
     field, at = EXTRACTED.field("run_packets"), EXTRACTED.get_field_index("run_packets")
-    columns = {"frame": pa.array(rows.frame), "packets": pa.array(_packets(found, runs, keep_bodies=keep_bodies))}
+    columns = {"frame": pa.array(rows.frame), "packets": pa.array(_packets(segments, runs, keep_bodies=keep_bodies))}
     return batch.set_column(at, field, struct_array(columns, field.type))
 
 
-def _file_offsets(found: Segments, run: _Run, base: int) -> bytes:
+def _file_offsets(segments: Segments, run: _Run, base: int | None) -> bytes | None:
     """Returns where the capture holds each piece of a run, as `FILE_OFFSETS`; the block begins at byte `base`."""
+    if base is None:
+        return None
     rows = np.zeros(len(run.start), FILE_OFFSETS)
     rows["run_offset"] = run.start - run.begin
-    rows["file_offset"] = base + found.payload[run.segment] + run.skip
+    rows["file_offset"] = base + segments.payload[run.segment] + run.skip
     return rows.tobytes()
 
 
-def _packets(found: Segments, runs: list[_Run], *, keep_bodies: bool) -> list[bytes]:
+def _packets(segments: Segments, runs: list[_Run], *, keep_bodies: bool) -> list[bytes]:
     """Returns the packets of each run: rows of FRAMED_PACKETS as an Arrow stream."""
     shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
     offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
@@ -308,18 +312,18 @@ def _packets(found: Segments, runs: list[_Run], *, keep_bodies: bool) -> list[by
     segment = np.concatenate([run.segment for run in runs])
     pieces = StreamPieces(
         np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
-        found.frame[segment],
-        found.time_ns[segment],
+        segments.frame[segment],
+        segments.time_ns[segment],
     )
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
     columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)
     columns |= packet_columns(buffer, start, size, keep_bodies=keep_bodies)
     rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(_FRAMED_PACKETS))))
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
-    return [_packed(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
+    return [_to_stream(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
 
 
-def _packed(rows: pa.RecordBatch) -> bytes:
+def _to_stream(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
         stream.write_batch(rows)

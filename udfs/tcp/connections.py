@@ -236,7 +236,7 @@ class Connections:
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
         """Begins without connections; `window`: see `Connection`."""
-        self.found: list[Connection] = []
+        self.all: list[Connection] = []
         self.outside: list[Segment] = []
         self.far: list[Segment] = []
         self.current: Connection | None = None
@@ -246,18 +246,18 @@ class Connections:
 
     def at(self, instance: int) -> Connection:
         """Returns the k-th connection."""
-        return self.found[instance - self.first_instance]
+        return self.all[instance - self.first_instance]
 
-    def restore(self, found: list[Connection], current: int | None) -> None:
-        """Resumes the latest connections of an earlier run; `current` is an index in `found`."""
-        self.found = found
-        self.current = None if current is None else found[current]
-        self.first_instance = found[0].instance if found else 0
-        self._by_syn = {syn: connection for connection in found for syn in connection.syns}
+    def restore(self, connections: list[Connection], current: int | None) -> None:
+        """Resumes the latest connections of an earlier run; `current` is an index in the list."""
+        self.all = connections
+        self.current = None if current is None else connections[current]
+        self.first_instance = connections[0].instance if connections else 0
+        self._by_syn = {syn: connection for connection in connections for syn in connection.syns}
 
     def recent(self) -> list[Connection]:
         """Returns the connections that may go on."""
-        return self.found[-_RECENT:]
+        return self.all[-_RECENT:]
 
     def take(self, segment: Segment) -> None:
         """Assigns the next segment in file order to its connection.
@@ -286,8 +286,8 @@ class Connections:
         self.far = []
 
     def _add(self) -> Connection:
-        self.found.append(Connection(self.first_instance + len(self.found), self.window))
-        return self.found[-1]
+        self.all.append(Connection(self.first_instance + len(self.all), self.window))
+        return self.all[-1]
 
     def _open(self, segment: Segment) -> None:
         """Makes the connection of this SYN the current one."""

@@ -39,7 +39,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
     state = json.loads(text, object_hook=_object)
     if state["version"] != _VERSION:
         raise ValueError(f"connection state of version {state['version']} cannot be read: {_VERSION} is needed")
-    found: list[Connection] = []
+    restored: list[Connection] = []
     streams: dict[tuple[int, bool], Any] = {}
     for row in state["connections"]:
         connection = Connection(row["instance"], connections.window)
@@ -48,9 +48,11 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [Direction(**side | {"gaps": [(at, size) for at, size in side["gaps"]]}) for side in row["sides"]]
         connection.sides = sides[0], sides[1]
-        found.append(connection)
-        streams |= {(connection.instance, bool(at)): kept for at, kept in enumerate(row["streams"]) if kept is not None}
-    connections.restore(found, state["current"])
+        restored.append(connection)
+        streams |= {
+            (connection.instance, bool(at)): stream for at, stream in enumerate(row["streams"]) if stream is not None
+        }
+    connections.restore(restored, state["current"])
     return streams
 
 
