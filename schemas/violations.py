@@ -4,8 +4,8 @@ from enum import StrEnum
 from typing import Self
 
 
-class Fault(StrEnum):
-    """Why a packet cannot be decoded: reason code in `quarantine` (stage `decode`), section, and sentence."""
+class _Code(StrEnum):
+    """A code with the section that it is from, and a sentence."""
 
     section: str
     sentence: str
@@ -17,6 +17,10 @@ class Fault(StrEnum):
         member.section = section
         member.sentence = sentence
         return member
+
+
+class Fault(_Code):
+    """Why a packet cannot be decoded: reason code in `quarantine` (stage `decode`), section, and sentence."""
 
     BAD_SIGNATURE = (
         "bad_signature",
@@ -64,19 +68,8 @@ class Fault(StrEnum):
     )
 
 
-class Violation(StrEnum):
+class Violation(_Code):
     """A rule of the documents that a decodable packet breaks: code, section, and sentence about the packet."""
-
-    section: str
-    sentence: str
-
-    def __new__(cls, code: str, section: str, sentence: str) -> Self:
-        """Attaches section and sentence to the code."""
-        member = str.__new__(cls, code)
-        member._value_ = code
-        member.section = section
-        member.sentence = sentence
-        return member
 
     RESERVED_BITS = "reserved_bits", "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
     TRACING_WITHOUT_DEBUG = "tracing_without_debug", "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."

@@ -271,6 +271,11 @@ VT_VECTOR = 0x1000
 VT_ARRAY = 0x2000
 
 
+NEGATIVE_CLASS = 0x8000
+"""Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
+QUEUED_CLASS = 0x4000
+"""Bit of the classes about messages that were in their queue, [MS-MQQB] 2.2.5."""
+
 MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
 BODY_TYPE_NAMES: dict[int, str] = {
     code.value + flag: prefix + code.name

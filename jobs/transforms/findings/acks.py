@@ -8,10 +8,9 @@ from jobs.transforms.findings.model import NS, choose, class_name, counted, one_
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import was_queued
 from schemas.replay import FindingKind, Severity, Verdict
-from schemas.wire import MessageClass
+from schemas.wire import NEGATIVE_CLASS, MessageClass
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals
-_NEGATIVE = 0x8000  # bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6
 _CAUSES = {
     MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q: "the queue does not exist",
     MessageClass.MQMSG_CLASS_NACK_DELETED: "it was deleted on its way",
@@ -103,7 +102,7 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
     CorrelationID names the message, transactional or not ([MS-MQMQ] 2.2.18.1.6). Session and queue are those of the
     message where a capture holds it, else the session is that of the acknowledgment.
     """
-    negative = messages.where(F.col("message_class").bitwiseAND(_NEGATIVE) != 0).join(
+    negative = messages.where(F.col("message_class").bitwiseAND(NEGATIVE_CLASS) != 0).join(
         ends.select("stream_id", "session_id"), "stream_id"
     )
     negative = negative.select(

@@ -4,9 +4,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import null
-from jobs.transforms.outcomes.slots import MESSAGE, NEGATIVE, QUEUED, SPAN
+from jobs.transforms.outcomes.slots import MESSAGE, SPAN
 from schemas.outcomes import DeliveredBy, Outcome
 from schemas.replay import Evidence, Verdict
+from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
 
 _KEY = (*SPAN, "number", *MESSAGE)
 
@@ -142,7 +143,7 @@ def _outcome() -> Column:
     elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
     of_other = elsewhere & (F.col("slot_accepted.message_id") == F.col("message_id"))
     final = F.when(of_other, 0).otherwise(F.coalesce("final_ack_class", F.lit(0)))
-    was_queued, is_negative = final.bitwiseAND(QUEUED) != 0, final.bitwiseAND(NEGATIVE) != 0
+    was_queued, is_negative = final.bitwiseAND(QUEUED_CLASS) != 0, final.bitwiseAND(NEGATIVE_CLASS) != 0
     refused = ~accepted & ~F.col("doubtful") & ~F.col("only_duplicates")
     reached = (F.col("sequence") < F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
@@ -196,6 +197,6 @@ def _delivered_by() -> Column:
     )
     return (
         F.when(by_acceptance & F.col("accepted_as").isNotNull(), DeliveredBy.ACCEPTED.value)
-        .when((by_acceptance | by_order_ack) & (final.bitwiseAND(QUEUED) != 0), DeliveredBy.FINAL_ACK.value)
+        .when((by_acceptance | by_order_ack) & (final.bitwiseAND(QUEUED_CLASS) != 0), DeliveredBy.FINAL_ACK.value)
         .when(by_order_ack, DeliveredBy.ORDER_ACK.value)
     )

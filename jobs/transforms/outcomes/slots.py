@@ -12,14 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import BEFORE, row_key, signed
 from schemas.replay import Evidence, Reading, Verdict
+from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
 
 SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
 SPAN = ("scope_key", "sequence")
-NEGATIVE = 0x8000
-"""Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
-QUEUED = 0x4000
-"""Bit of the classes of messages that were in their queue."""
 
 
 def _rests_on_assumption() -> Column:
@@ -39,7 +36,7 @@ def slot_no() -> Column:
 def is_plain() -> Column:
     """Returns whether an arrival is plain, as far as its own row tells: it may still have come twice."""
     number, previous = F.col("tx_sequence_number"), F.col("previous_tx_sequence_number")
-    final = F.coalesce("final_ack_class", F.lit(QUEUED))
+    final = F.coalesce("final_ack_class", F.lit(QUEUED_CLASS))
     return (
         (F.col("verdict") == Verdict.IN_ORDER.value)
         & (F.col("replay_order") > 1)
@@ -47,7 +44,7 @@ def is_plain() -> Column:
         & (previous == number - 1)
         & ~F.col("assumed")
         & (F.col("evidence") != Evidence.CONTRADICTED.value)
-        & (final.bitwiseAND(NEGATIVE | QUEUED) == QUEUED)
+        & (final.bitwiseAND(NEGATIVE_CLASS | QUEUED_CLASS) == QUEUED_CLASS)
     )
 
 

@@ -14,6 +14,7 @@ from jobs.transforms.expressions import ALL, BEFORE, SO_FAR, unsigned
 from jobs.transforms.replay import chains
 from schemas.messages import AckType
 from schemas.replay import Evidence, Explains, Reading, Verdict
+from schemas.wire import QUEUED_CLASS
 
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
 CONTENT = (
@@ -35,12 +36,11 @@ CONTENT = (
 _PAIR = ("pair_no", "sequence")
 _MS = 1_000_000  # ns
 _IN_FLIGHT_MS = 250  # an OrderAck that follows sooner may have left before the message arrived
-_WAS_QUEUED = 0x4000  # bit of the classes that FinalAcks have of messages that left their queue, [MS-MQQB] 2.2.5
 
 
 def was_queued(message_class: Column) -> Column:
     """Returns whether a FinalAck of this class is for a message that was queued; otherwise it was refused for cause."""
-    return message_class.bitwiseAND(_WAS_QUEUED) != 0
+    return message_class.bitwiseAND(QUEUED_CLASS) != 0
 
 
 def with_conformant_number(judged: DataFrame) -> DataFrame:
