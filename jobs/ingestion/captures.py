@@ -33,19 +33,19 @@ class Place(NamedTuple):
 
 
 def find_new(indexed: Iterable[Row], known: Collection[str]) -> list[Row]:
-    """Returns the indexed files whose content is not known, each content once, by its first name."""
+    """Returns the indexed files whose content is not known; of files with the same content, the first by name."""
     by_content = {row["capture_id"]: row for row in sorted(indexed, key=lambda row: row["uri"], reverse=True)}
     return [row for capture_id, row in by_content.items() if capture_id not in known]
 
 
 def find_unchanged(indexed: Iterable[Row], known: Iterable[Row]) -> list[Row]:
-    """Returns the indexed files that still hold the content of the row (uri, capture_id) with their name."""
+    """Returns the indexed files whose content is still that of the row (uri, capture_id) in `known`."""
     pairs = {(row["uri"], row["capture_id"]) for row in known}
     return [row for row in indexed if (row["uri"], row["capture_id"]) in pairs]
 
 
 def rank(indexed: Iterable[Row]) -> list[Row]:
-    """Numbers captures from 1 in the order of their times, as `capture`: segments are taken in this order."""
+    """Numbers captures from 1 by time, in the column `capture`. Their segments are taken in this order."""
     ordered = sorted(indexed, key=lambda row: Place.of(row).key)
     return [row | {"capture": number} for number, row in enumerate(ordered, 1)]
 

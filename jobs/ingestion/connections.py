@@ -80,7 +80,7 @@ def earlier_states(connection: Connection) -> list[Row]:
 
 
 def uncovered_captures(connection: Connection, state: Row | None) -> list[str]:
-    """Returns the earlier captures that come after the state's place: all, when there is no state."""
+    """Returns the earlier captures that come after the state's place; all without a state."""
     return [place.capture_id for place in connection.before if state is None or place.key > Place.of(state).key]
 
 
@@ -90,10 +90,10 @@ def last_complete_state(connection: Connection, *, rewind: bool) -> Row | None:
 
 
 def is_complete(state: str) -> bool:
-    """Returns whether a state has skipped no bytes that may still be captured.
+    """Returns whether no bytes may still be captured that a state has skipped.
 
-    Such are bytes that the receiver has not acknowledged, and those in the last 128 KiB, because frames may be captured
-    out of order.
+    Bytes may, if the receiver has not acknowledged them, or if they are among the last 128 KiB, because frames may be
+    captured out of order.
     """
     return not any(_is_open(side) for one in json.loads(state)["connections"] for side in one["sides"])
 
@@ -115,7 +115,7 @@ def stale_rows(connection: Connection, state: Row | None) -> Iterator[Row]:
 
 
 def _plan_first(connection: Connection) -> Iterator[Row]:
-    """Plans a connection before its first assembly: it resumes from its latest earlier state, or is late."""
+    """Plans the first assembly of a connection: it resumes from its latest earlier state, or waits as `late`."""
     packed = connection.packed
     last = max([*connection.now, *connection.before], key=lambda place: place.key)
     first = min(place.key for place in connection.now)
@@ -135,8 +135,8 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
 def _plan_again(connection: Connection, gone: Collection[str]) -> Iterator[Row]:
     """Plans the second assembly of a connection, with all its bytes.
 
-    Where an earlier capture is gone, the connection resumes from its latest state of all, so that late segments do not
-    fit and go to quarantine. Without such a state it is `lost`.
+    If an earlier capture is gone, the connection resumes from its latest state, also a later one: late segments then do
+    not fit and go to quarantine. Without any state the connection is `lost`.
     """
     state = last_complete_state(connection, rewind=bool(connection.rewind))
     uncovered = uncovered_captures(connection, state)

@@ -1,4 +1,4 @@
-"""Declares what ingest asks of an engine: to run passes, to combine their rows, to read and write the tables."""
+"""Declares the operations of an engine: it runs passes, combines their rows, reads and writes the tables."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -15,7 +15,7 @@ class Engine(Protocol[T]):
     """Runs passes, combines rows, reads and writes tables. Only rows that are as few as capture files are collected."""
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
-        """Returns (capture_id, uri) of those of the captures that are in the table `captures`."""
+        """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
 
     def read(self, table: Table) -> T:
         """Returns a table's rows."""
@@ -24,17 +24,17 @@ class Engine(Protocol[T]):
         """Returns (packed, stream_id, instance) of all streams of the connections (endpoints, packed)."""
 
     def table(self, rows: Sequence[Row], schema: RowType) -> T:
-        """Returns a few rows as the engine's."""
+        """Hands a few rows to the engine."""
 
     def run(self, rows: T, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> T:
         """Runs a pass.
 
-        With `order`, rows alike in its first column come to the same task, sorted; with `parts`, that many rows are
-        spread over as many tasks.
+        With `order`, all rows with the same value in its first column come to one task, sorted. With `parts`, that many
+        rows are spread over as many tasks.
         """
 
     def keep(self, rows: T) -> T:
-        """Computes rows once that are used more than once."""
+        """Computes rows now, because several results are derived from them."""
 
     def expect_few(self, rows: T) -> T:
         """Prepares kept rows for a join with many more."""

@@ -1,6 +1,7 @@
 """Ingests captures: indexes and extracts them, plans and assembles their connections, writes the tables.
 
-The same steps run in any `Engine`. What is decided about captures and connections is in the modules beside this one.
+The same steps run in any `Engine`. The decisions are in `captures` (which captures are new, in which order) and in
+`connections` (from where each connection resumes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
-    """Extracts segments from ranked captures: of all connections, or only of those (packed, capture_id) given."""
+    """Extracts segments from ranked captures: of all connections, or only of those in `only` (packed, capture_id)."""
     parts = list(split(captures))
     splits = engine.table(parts, staging.SPLIT)
     if only is not None:
@@ -98,9 +99,9 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
 
 
 def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> Assembled[T]:
-    """Assembles connections: first those that resume from their latest state, then the others with all their bytes.
+    """Assembles connections: first those that resume from their latest state, then the others from all their bytes.
 
-    The second assembly is for late captures, and for connections whose first assembly needs bytes it does not have.
+    The others are those with late captures, and those whose first assembly needed bytes of a framed run.
 
     Raises:
         JobError: a connection needs an earlier capture that is gone, and has no state to resume from.
@@ -124,7 +125,7 @@ def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> 
 
 
 def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
-    """Returns the rows of the tables from what was assembled and extracted."""
+    """Turns the extracted and assembled rows into rows of the tables."""
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(found.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
@@ -163,12 +164,12 @@ def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
 
 
 def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
-    """Writes the rows of `captures`, which mark them as ingested and therefore come last."""
+    """Writes the rows of `captures`. They mark the captures as ingested, so they are written last."""
     engine.write(CAPTURES, changes.captures)
 
 
 def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
-    """Returns rows of HISTORY for the connections in the captures, leaving out captures that were never finished."""
+    """Returns rows of HISTORY for the connections in the captures, without those of captures that were not finished."""
     now = engine.keep(engine.distinct(engine.select(found.segments, packed="connection", capture="capture")))
     done = engine.read(CAPTURES)
     before, states = (

@@ -17,9 +17,9 @@ from udfs.passes.options import Pass
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Implements `Engine` with Arrow tables; sorted rows reach a pass in batches of `batch_rows`.
+    """Implements `Engine` with Arrow tables. Tables are read with `load` and changed in memory only.
 
-    Tables are read with `load` and changed in memory.
+    A pass gets its rows in batches of `batch_rows`.
     """
 
     batch_rows: int = 10_000
@@ -27,12 +27,12 @@ class InProcess:
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
     loaded: dict[str, int] = field(default_factory=dict)
-    """How many rows each of them had."""
+    """How many rows each of them had when it was read."""
     rewritten: set[str] = field(default_factory=set)
-    """Names of the tables of which such rows were deleted or replaced."""
+    """Names of the tables in which rows were deleted or replaced."""
 
     def added(self, table: Table) -> pa.Table | None:
-        """Returns the rows that were added to the table; None where other rows of it were deleted or replaced."""
+        """Returns the rows that were added to the table; None if others were deleted or replaced."""
         return None if table.name in self.rewritten else self.read(table).slice(self.loaded[table.name])
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:

@@ -17,8 +17,9 @@ from udfs.network.dissect import ACK, FIN, RST, SYN
 _MODULUS = 1 << 32
 _HALF = 1 << 31
 _BEHIND = 1 << 28
-"""Segments further behind belong to another connection; nearer ones, but behind the window, bring no new bytes."""
+"""A segment that lies this many bytes behind its direction's newest byte belongs to another connection."""
 _LATE_SYN = 1 << 16
+"""A SYN up to this many bytes before the first captured byte of its direction may still be that connection's."""
 _LARGEST = (1 << 16) - 1
 """Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
@@ -26,7 +27,7 @@ _QUIET_NS = 240_000_000_000
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
-"""Segments in a row, far from the others of their direction, that are another connection rather than strays."""
+"""So many segments in a row that are far from all others of their direction form another connection."""
 WINDOW_BYTES = 64 << 20
 """A segment further ahead of its direction's newest byte is not of this connection."""
 
@@ -35,7 +36,7 @@ class NeedsPayload(Exception):  # noqa: N818 - not an error: the connection is a
     """A connection needs bytes that its rows do not hold or, with `rewind`, a state before the one that it resumed."""
 
     def __init__(self, *, rewind: bool = False) -> None:
-        """Says whether the resumed state is in question."""
+        """Says what the connection needs."""
         super().__init__()
         self.rewind = rewind
 
@@ -104,7 +105,7 @@ class Direction:
     pending: list[tuple[int, Segment, int]] = field(default_factory=list)
     """Segments with payload: position, segment, position acknowledged before it arrived (at least 0)."""
     late: list[tuple[int, Segment]] = field(default_factory=list)
-    """Segments that arrived further behind the newest byte than the window is wide."""
+    """Segments that arrived behind the newest byte by more than the window."""
 
     @property
     def base(self) -> int:
@@ -128,7 +129,7 @@ class Direction:
         return reference is None or -_BEHIND < position - reference < window
 
     def take(self, position: int, segment: Segment, window: int) -> None:
-        """Keeps a segment with data, unless it is further behind the newest byte than the window is wide."""
+        """Adds a segment with data to `pending`, or to `late` if it is behind the newest byte by more than the window."""
         if self.end is not None and position < self.end - window:
             if segment.framed_run:
                 raise NeedsPayload
@@ -143,7 +144,7 @@ class Connection:
     """One TCP connection, the k-th (from 0) on its endpoints: the directions from endpoint a and from endpoint b."""
 
     def __init__(self, instance: int, window: int = WINDOW_BYTES) -> None:
-        """Begins without segments; `window`: bytes that one may be away from the newest byte of its direction."""
+        """Begins without segments. `window`: most bytes between a segment and the newest byte of its direction."""
         self.window = window
         self.instance = instance
         self.sides = (Direction(), Direction())
@@ -154,7 +155,7 @@ class Connection:
         """Time of its latest segment."""
 
     def opens_with(self, segment: Segment) -> bool:
-        """Tells whether this SYN may be this connection's: a repeated one, or the first to be seen, perhaps late.
+        """Tells whether this SYN may be this connection's: a repeated one, or the first one captured, perhaps late.
 
         A SYN/ACK acknowledges the other side's SYN and none, some or all of the data sent with it ([RFC 7413] 3.1,
         [RFC 9293] 3.10.7.3: ISS < SEG.ACK =< SND.NXT).
@@ -169,7 +170,7 @@ class Connection:
         return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
-        """Tells whether this SYN opens another connection, whatever its number, because this one ended long before."""
+        """Tells whether this SYN opens another connection because this one ended long before; its number is ignored."""
         return self.closed and self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
 
     def accepts(self, segment: Segment) -> bool:
@@ -202,10 +203,8 @@ class Connection:
             return
         end = position + segment.length
         first = None if side.isn is None else side.isn + 1
-        keep_alive = segment.length == 1 and end in (
-            side.held,
-            first,
-        )  # its byte is the last one, or arbitrary
+        # The byte of a keep-alive is a copy of the last one, or garbage [RFC 1122] 4.2.3.6.
+        keep_alive = segment.length == 1 and end in (side.held, first)
         if segment.length and not keep_alive:
             side.take(position, segment, self.window)
         if segment.payload:
@@ -279,7 +278,7 @@ class Connections:
         self.current.take(segment)
 
     def finish(self) -> None:
-        """Ends the input: far segments after a closed connection are another connection, however few."""
+        """Ends the input: far segments after a closed connection form another connection, even if they are few."""
         if self.far and self.current is not None and self.current.closed:
             self._open_far()
         self.outside += self.far

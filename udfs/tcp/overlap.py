@@ -17,7 +17,7 @@ FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
 PART_SUM = -2
 """The `header_sum` of a part of a segment."""
 _COPIES = 64
-"""Overlapping segments that are compared over one byte, the earliest ones: it bounds the time."""
+"""So many segments over one byte, the earliest ones, are compared. This bounds the time."""
 Fetch = Callable[[int, int, int], bytes]
 """Reads bytes of a capture again: rank of the capture, byte of the file, number of bytes."""
 
@@ -60,7 +60,7 @@ def deliver(
     to `side.rejected`.
 
     Raises:
-        NeedsPayload: bytes are needed that are not at hand; never when `final` and no segment is a framed run.
+        NeedsPayload: bytes are needed that no segment holds; never if `final` is true and no segment is a framed run.
     """
     base = side.base
     offered = [
@@ -101,7 +101,7 @@ def acked_bytes(side: Direction) -> int | None:
 
 
 def missing_at_end(side: Direction) -> int:
-    """Counts the bytes after the last delivered one that FIN, lengths and acknowledgments show to have been sent."""
+    """Counts the bytes that were sent after the last delivered one, as FIN, lengths and acknowledgments show."""
     limit = side.fin
     ends = [side.sent, side.fin]
     if side.isn is not None or side.first is not None:
@@ -134,7 +134,7 @@ def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Ov
 
 
 def _reject_rest(side: Direction) -> None:
-    """Rejects the segments that are not, or not wholly, on the stream; drop those that only repeat it."""
+    """Rejects the segments that are not wholly on the stream, and drops those that only repeat it."""
     limit = None if side.fin is None else side.fin - side.base
     for position, segment, _ in side.pending:
         start, end = position - side.base, position - side.base + segment.captured
@@ -161,7 +161,7 @@ def _in_gap(side: Direction, start: int, end: int) -> bool:
 
 
 def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
-    """Yields the parts without the bytes that a framed run before them holds as well."""
+    """Yields the parts without the bytes that an earlier framed run holds too."""
     runs: list[_Part] = []  # by offset
     for part in parts:
         at = max(bisect_right(runs, part.start, key=lambda run: run.start) - 1, 0)
@@ -286,7 +286,7 @@ def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
 
 
 def find_attempt(connection: Connection) -> Attempt | None:
-    """Returns how a connection went of which the SYN was captured and on which neither side sent a byte, else None."""
+    """Returns how a connection went on which neither side sent a byte; None if one did, or if no SYN was captured."""
     if connection.opened_by_b is None or any(
         side.first is not None or side.done or missing_at_end(side) for side in connection.sides
     ):

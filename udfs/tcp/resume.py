@@ -13,9 +13,9 @@ _PLAIN = ("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed",
 
 
 def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:
-    """Returns as JSON the recent connections, whose segments were all delivered, and the states of their streams.
+    """Returns the recent connections and the states of their streams as JSON; all their segments were delivered.
 
-    `streams`: the state of each stream by instance and direction (sent by b), of JSON types and bytes.
+    `streams`: the state of each stream, of JSON types and bytes, by instance and direction (sent by b).
     """
     recent = connections.recent()
     current = next((at for at, one in enumerate(recent) if one is connections.current), None)
