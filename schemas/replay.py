@@ -424,7 +424,7 @@ TRANSACTIONS = Table(
         Column(
             "interleaved",
             BOOL,
-            "Messages of another transaction bear numbers between its own in one scope.",
+            "Messages of another transaction have numbers between its own in one scope.",
             nullable=False,
         ),
         Column("first_message_id", STRING, "Its first message.", nullable=False),

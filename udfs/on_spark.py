@@ -10,7 +10,7 @@ _MOST_TASKS = 10_000
 
 
 def tasks(parts: int) -> int:
-    """Returns the number of tasks for so many independent parts of a pass: at least 1, at most 10,000."""
+    """Returns the number of tasks for a pass over `parts` independent parts: at least 1, at most 10,000."""
     return max(1, min(parts, _MOST_TASKS))
 
 

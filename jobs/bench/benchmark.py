@@ -96,7 +96,7 @@ class Night(NamedTuple):
 
 
 def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
-    """Simulates a capture of about so many MB; one sender has the share `largest` of all messages, unless that is 0."""
+    """Simulates a capture of about `megabytes`; one sender has the share `largest` of all messages, if not 0."""
     messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
     simulate(
         str(folder),
@@ -251,7 +251,7 @@ def decoding(warehouse: Warehouse) -> list[str]:
 
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
-    """Returns messages per core-second, in batches of so many rows and one by one."""
+    """Returns messages per core-second, in batches of `rows` and one by one."""
     batches = stored.combine_chunks().to_batches(rows)
     alone = [
         (row["raw"], row["trailer"], row["size"])

@@ -33,9 +33,9 @@ class OnSpark:
     warehouse: Warehouse
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
-        asked = self.warehouse.spark.createDataFrame([(one,) for one in ids], "capture_id string")
+        wanted = self.warehouse.spark.createDataFrame([(one,) for one in ids], "capture_id string")
         known = self.read(CAPTURES).select("capture_id", "uri")
-        return self.collect(known.join(F.broadcast(asked), "capture_id", "left_semi"))
+        return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
 
     def read(self, table: Table) -> DataFrame:
         return self.warehouse.read(table)

@@ -16,7 +16,7 @@ _RATIO = 10
 
 @contextmanager
 def hold_if_small(warehouse: Warehouse, most: int, files: Mapping[str, Stamp] | None = None) -> Iterator[Warehouse]:
-    """Yields the warehouse: held in memory if its captures and these files have at most so many bytes.
+    """Yields the warehouse, held in memory if its captures and these files have at most `most` bytes.
 
     Spark's settings are those for the size.
     """

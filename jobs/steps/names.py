@@ -22,7 +22,7 @@ _NULL = "00000000-0000-0000-0000-000000000000"
 
 
 def step(warehouse: Warehouse, config: Config, names: Names) -> None:
-    """Writes the skeleton if it is asked for, and in a catalog the view `names` if there are names."""
+    """Writes the skeleton of --names-skeleton, and in a catalog the view `names` if there are names."""
     if config.names_skeleton:
         kept = Names.read(config.names_skeleton) if exists(config.names_skeleton) else Names()
         write(config.names_skeleton, skeleton(_seen(warehouse, kept.over(names))))

@@ -107,7 +107,7 @@ def findings_by_kind(findings: DataFrame) -> DataFrame:
 def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
     """Returns of each severity and kind the `limit` findings without an incident that concern the most messages.
 
-    `found_ns` stands for `found_at`, and `place` is 1, 2, … within severity and kind.
+    `found_ns` replaces `found_at`, and `place` is 1, 2, … within severity and kind.
     """
     of_kind = Window.partitionBy("severity", "kind").orderBy(F.desc("messages"), "found_at", *FINDINGS.key)
     return (

@@ -32,7 +32,7 @@ def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_a
 
 
 def is_muted(known: Sequence[tuple[str, str]]) -> Column:
-    """Returns whether a finding is one of these kinds and queues; an empty queue stands for all."""
+    """Returns whether a finding is one of these kinds and queues; an empty queue matches all."""
     conditions = (
         (F.col("kind") == kind)
         & (F.lit(not queue) | F.coalesce(F.lower("destination_queue") == queue.lower(), F.lit(False)))
@@ -118,7 +118,7 @@ def incident_counts(incidents: DataFrame) -> DataFrame:
 def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
     """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired.
 
-    `place` is 1, 2, …; `began_ns` and `ended_ns` stand for the times.
+    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times.
     """
     order = F.array(*(F.lit(outcome.value) for outcome in IncidentOutcome))
     worst = [

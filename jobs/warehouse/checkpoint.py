@@ -16,10 +16,10 @@ MOST_ROWS = 100_000
 
 
 class Materialize(Protocol):
-    """Computes rows that several queries read: as one plan, they would be planned and computed for each reader."""
+    """Computes rows that several queries read; as one plan, each query would compute them again."""
 
     def __call__(self, rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
-        """Returns the rows. A join sends at most so many to each task, so that its other side is not shuffled."""
+        """Returns the rows. If they are at most `most`, a join broadcasts them and does not shuffle its other side."""
 
 
 def checkpoint(rows: DataFrame) -> DataFrame:
@@ -36,7 +36,7 @@ def checkpoint(rows: DataFrame) -> DataFrame:
 
 
 def broadcast_if_small(rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
-    """Marks at most so many checkpointed rows for a broadcast join, so that the other side is not shuffled."""
+    """Marks at most `most` checkpointed rows for a broadcast join, which does not shuffle its other side."""
     return rows if rows.limit(most + 1).count() > most else broadcast(rows)
 
 

@@ -79,7 +79,7 @@ def versions(table: str) -> list[int]:
 
 
 def commits(table: str) -> Iterator[Commit]:
-    """Reads the commits of the table at this place, newest first, each when it is asked for.
+    """Yields the commits of the table at this place, newest first; each is read when the caller needs it.
 
     Raises:
         OSError: the log cannot be listed or read.

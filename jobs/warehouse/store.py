@@ -29,7 +29,7 @@ _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 500
-"""Commits of a table that Spark is asked for."""
+"""The newest commits that are read of a table's history."""
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no query under way loses one."""
 
@@ -48,7 +48,7 @@ class Warehouse(Tables):
     """The tables, to be read and written."""
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
-    """Histories that Spark was asked for while this run holds the publish lock, so that nobody else writes."""
+    """Histories that were read by Spark. They stay true because this run holds the publish lock: nobody else writes."""
     local: dict[str, LocalTable] | None = field(default=None, repr=False, compare=False)
     """Tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
@@ -63,7 +63,7 @@ class Warehouse(Tables):
         return self._local(table).arrow
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
-        """Computes rows that several queries read; of at most so many, a join with others shuffles none."""
+        """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
         return checkpoint.materialize(rows, most) if self.local is None else LocalTable.collect(rows).rows
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
@@ -185,7 +185,7 @@ class Warehouse(Tables):
             self._change(table, f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
 
     def commits(self, table: Table) -> Iterable[Commit]:
-        """Returns the table's commits, newest first; reads each when it is asked for if the log is local."""
+        """Yields the table's commits, newest first; from a local log, each is read when the caller needs it."""
         place = self.log_place(table)
         if place is not None:
             return log.commits(place)

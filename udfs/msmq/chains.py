@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 OF_STREAM = ("scope_no", "stream_no", "pair_no", "first_ns", "mid_stream")
 """Columns that all messages of a scope on a stream have in common."""
 PAUSE_NS = 250_000_000
-"""A chain ends where its next message comes so much later."""
+"""A chain ends where the next message comes this much later, or more."""
 NUMBER_BITS = 10
-"""The numbers of a chain differ in so many low bits only, so that a hash join finds what lies among them."""
+"""Low bits in which the numbers of a chain may differ. A hash join by the other bits finds what lies among them."""
 _NO_TIME = -1
 
 

@@ -129,7 +129,7 @@ class Direction:
         return reference is None or -_BEHIND < position - reference < window
 
     def take(self, position: int, segment: Segment, window: int) -> None:
-        """Adds a segment with data to `pending`, or to `late` if it is behind the newest byte by more than the window."""
+        """Adds a segment with data to `pending`, or to `late` if the newest byte is ahead by more than the window."""
         if self.end is not None and position < self.end - window:
             if segment.framed_run:
                 raise NeedsPayload

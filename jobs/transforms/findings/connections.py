@@ -9,7 +9,7 @@ from schemas.ingest import Attempt
 from schemas.replay import FindingKind, Severity
 
 _PATIENCE_S = 21
-"""A sender gives up a SYN after about so many seconds; later attempts may still have been answered."""
+"""Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
 _REFUSED_SESSION, _CLOSED, _NO_PONG, _REFUSED_BY_PONG = "refused_session", "closed", "no_pong", "refused_by_pong"
 _FAILURES = {
     Attempt.NO_ANSWER.value: ("connection had no answer", "connections had no answer"),
@@ -28,10 +28,10 @@ def cannot_connect(
 ) -> DataFrame:
     """Returns the findings on addresses that could not connect to others, as STREAMS and PINGS show.
 
-    They are warnings where no later connection carried bytes in both directions. What was tried in the last seconds of
-    the captures may still have been answered. A session may be refused in the handshake or by closing the connection
-    ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an unanswered one counts only
-    where nothing connected afterwards.
+    They are warnings where no later connection carried bytes in both directions. Attempts in the last seconds of the
+    captures are left out, because they may still have been answered. A session may be refused in the handshake or by
+    closing the connection ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an
+    unanswered one counts only where nothing connected afterwards.
     """
     tries = _connections(streams, handshakes)
     if pings is not None:

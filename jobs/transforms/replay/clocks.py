@@ -18,7 +18,7 @@ _PAIR = ("one_capture", "other_capture")
 def find_steps(captures: DataFrame) -> DataFrame:
     """Returns per capture and step `first_frame`, `next_frame` and `behind_ns`, the sum of the steps up to there.
 
-    The capture's clock is behind by so many ns from `first_frame` on, up to the record before `next_frame`.
+    From `first_frame` up to the record before `next_frame`, the capture's clock is `behind_ns` behind.
     """
     in_file = Window.partitionBy("capture_id").orderBy("step.frame")
     return captures.select("capture_id", F.explode("clock_steps").alias("step")).select(

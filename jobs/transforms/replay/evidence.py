@@ -138,7 +138,7 @@ def _with_first_acks(rows: DataFrame) -> DataFrame:
 def _cut_where_times_matter(rows: DataFrame) -> DataFrame:
     """Cuts chains whose messages were not all covered after they came and in time, and those that overlap in time.
 
-    What was never covered is as good, if no OrderAck of the sequence came later.
+    Chains that were never covered are not cut either, if no OrderAck of the sequence came later.
     """
     is_chain, first_ns, last_ns = F.col("verdict").isNotNull(), F.element_at("times", 1), F.element_at("times", -1)
     by_time = Window.partitionBy(*_PAIR, is_chain).orderBy(first_ns)
