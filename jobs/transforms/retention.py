@@ -9,7 +9,7 @@ _KEPT = 2
 
 
 def outdated_states(states: DataFrame, days: int) -> DataFrame:
-    """Returns keys (endpoints, capture_id) of states whose captures end more than `days` before the last capture of all.
+    """Returns keys (endpoints, capture_id) of states whose captures end more than `days` before the last capture.
 
     The two newest states of each connection are kept.
     """
