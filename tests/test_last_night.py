@@ -121,7 +121,7 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
     spark: SparkSession, orders: tuple[Path, Summary], again: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    monkeypatch.setattr("jobs.steps.report.write", lambda place, _: written.append(place))
+    monkeypatch.setattr("jobs.steps.unchanged_run.write_text", lambda place, _: written.append(place))
     with publish_lock.hold(Warehouse.of(spark, again), again.claim_seconds) as (warehouse, lock):
         unchanged_run.remember(warehouse, again, {}, orders[1])
         assert written == [f"{orders[0]}/last_night.json"]

@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from jobs.app.errors import UsageError
+from jobs.app.text_files import read_text
 from schemas.replay import FindingKind
-from udfs.capture.files import locate
 
 
 class Muted(NamedTuple):
@@ -33,9 +33,7 @@ def read_muted(uri: str, today: date | None = None) -> Sequence[Muted]:
     if not uri:
         return []
     try:
-        filesystem, path = locate(uri)
-        with filesystem.open_input_stream(path) as file:
-            tree = tomllib.loads(file.read().decode("utf-8-sig"))
+        tree = tomllib.loads(read_text(uri))
         if unknown := sorted(tree.keys() - {"muted"}):
             raise ValueError(f"it has {', '.join(unknown)}, not only [[muted]]")  # noqa: TRY301 - said with the file
         found = [_entry(one) for one in tree.get("muted", [])]

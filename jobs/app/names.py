@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from uuid import UUID
 
 from jobs.app.errors import UsageError
-from udfs.capture.files import locate
+from jobs.app.text_files import read_text
 
 QUEUE_MANAGERS, QUEUES = "queue_managers", "queues"
 _SHORTEST = 8  # characters of a GUID that are shown
@@ -67,11 +67,8 @@ class Names:
         if not uri:
             return cls()
         try:
-            filesystem, path = locate(uri)
-            with filesystem.open_input_stream(path) as file:
-                text: str = file.read().decode("utf-8-sig")
-            pairs = list(_of_csv(text) if path.lower().endswith(".csv") else _of_toml(text))
-            return cls._of(pairs)
+            read = _of_csv if uri.lower().endswith(".csv") else _of_toml
+            return cls._of(read(read_text(uri)))
         except (OSError, ValueError) as error:  # also of a decoder
             raise UsageError(f"The names file {uri} cannot be read: {error}.") from error
 

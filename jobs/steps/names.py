@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.names import Names, skeleton
-from jobs.steps.report import exists, write
+from jobs.app.text_files import exists, write_text
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import quoted
 from schemas.messages import MESSAGES
@@ -25,7 +25,7 @@ def step(warehouse: Warehouse, config: Config, names: Names) -> None:
     """Writes the skeleton of --names-skeleton, and in a catalog the view `names` if there are names."""
     if config.names_skeleton:
         kept = Names.read(config.names_skeleton) if exists(config.names_skeleton) else Names()
-        write(config.names_skeleton, skeleton(_seen(warehouse, kept.over(names))))
+        write_text(config.names_skeleton, skeleton(_seen(warehouse, kept.over(names))))
         progress(f"names: wrote {config.names_skeleton}")
     if names and warehouse.catalog_schema:
         create_view(warehouse, names)

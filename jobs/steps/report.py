@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app.code_version import VERSION
@@ -19,6 +17,7 @@ from jobs.app.logs import progress, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
+from jobs.app.text_files import exists, read_text, write_text
 from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
@@ -32,7 +31,6 @@ from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, ST
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
-from udfs.capture.files import locate
 
 _TABLES = (
     *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
@@ -75,7 +73,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
         return
-    write(place, render(found(warehouse, config), made_from, Names.read(config.names_file)))
+    write_text(place, render(found(warehouse, config), made_from, Names.read(config.names_file)))
     progress(f"report: wrote {place}")
 
 
@@ -95,29 +93,6 @@ def destination(warehouse: Warehouse, config: Config) -> str | None:
     return config.out or (None if warehouse.catalog_schema else warehouse.location(NAME))
 
 
-def write(uri: str, text: str) -> None:
-    """Writes the text, whole or not at all.
-
-    A local file is renamed into place. Object stores show a file when it is complete.
-
-    Raises:
-        JobError: the place cannot be written.
-    """
-    try:
-        filesystem, path = locate(uri)
-        local = isinstance(filesystem, fs.LocalFileSystem)
-        folder = path.rpartition("/")[0]
-        if local and folder:
-            filesystem.create_dir(folder, recursive=True)
-        target = f"{path}.{uuid.uuid4().hex}" if local else path
-        with filesystem.open_output_stream(target) as file:
-            file.write(text.encode())
-        if local:
-            _rename(filesystem, target, path)
-    except (OSError, ValueError) as error:
-        raise JobError(f"The report cannot be written to {uri}: {error}") from error
-
-
 def head(uri: str) -> str:
     """Returns the first bytes of an existing report; an empty text where there is none.
 
@@ -125,28 +100,9 @@ def head(uri: str) -> str:
         JobError: the place cannot be read.
     """
     try:
-        filesystem, path = locate(uri)
-        if filesystem.get_file_info(path).type is not fs.FileType.File:
-            return ""
-        with filesystem.open_input_stream(path) as file:
-            data: bytes = file.read(_HEAD_BYTES)
+        return read_text(uri, _HEAD_BYTES) if exists(uri) else ""
     except (OSError, ValueError) as error:
-        raise JobError(f"The report cannot be written to {uri}: {error}") from error
-    return data.decode(errors="replace")
-
-
-def exists(uri: str) -> bool:
-    """Returns whether there is a file."""
-    filesystem, path = locate(uri)
-    return bool(filesystem.get_file_info(path).type is fs.FileType.File)
-
-
-def _rename(filesystem: fs.FileSystem, source: str, target: str) -> None:
-    try:
-        filesystem.move(source, target)
-    except OSError:
-        filesystem.delete_file(source)
-        raise
+        raise JobError(f"{uri} cannot be read: {error}") from error
 
 
 def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pyarrow import fs
-
 from jobs.app import code_version
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
@@ -19,12 +17,12 @@ from jobs.app.config import Config
 from jobs.app.logs import progress, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
+from jobs.app.text_files import exists, read_text, write_text
 from jobs.steps import report
 from jobs.warehouse import log, provenance
 from jobs.warehouse.store import Warehouse, located
 from schemas.replay import ENDS, STATES
 from schemas.tables import TABLES
-from udfs.capture.files import locate
 from udfs.msmq.pseudonyms import pseudonymize
 
 _NAME = "last_night.json"
@@ -38,8 +36,9 @@ def recall(config: Config) -> Summary | None:
         return None
     files_now = stamps(capture_files(config.captures))
     try:
-        night = json.loads(_read(located(config.warehouse, _NAME)) or "{}")
-        if config.names_skeleton and not report.exists(config.names_skeleton):
+        place = located(config.warehouse, _NAME)
+        night = json.loads(read_text(place)) if exists(place) else {}
+        if config.names_skeleton and not exists(config.names_skeleton):
             return None
         if night.get("of") != _of(config, files_now) or not night["report"] or night["report"] not in _report(config):
             return None
@@ -64,7 +63,7 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
         "report": report.mark(warehouse, config),
         "summary": summary,
     }
-    report.write(located(config.warehouse, _NAME), json.dumps(night))
+    write_text(located(config.warehouse, _NAME), json.dumps(night))
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
@@ -85,12 +84,3 @@ def _report(config: Config) -> str:
 
 def _version(folder: str, table: str) -> int:
     return log.rows_version(log.commits(located(folder, table)))
-
-
-def _read(uri: str) -> str:
-    filesystem, path = locate(uri)
-    if filesystem.get_file_info(path).type is not fs.FileType.File:
-        return ""
-    with filesystem.open_input_stream(path) as file:
-        data: bytes = file.read()
-    return data.decode()

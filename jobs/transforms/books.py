@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.transforms.expressions import null
-from schemas.ingest import Law, Stage
+from schemas.ingest import BOOKS, Law, Stage
 
 
 def balance_records(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
@@ -16,7 +16,7 @@ def balance_records(captures: DataFrame, quarantine: DataFrame) -> DataFrame:
     )
     accounted = F.col("segment_count") + F.col("other_count") + F.coalesce("rejected", F.lit(0))
     return captures.join(rejected, "capture_id", "left").select(
-        *_law(Law.RECORDS, F.col("capture_id"), F.lit(None)), *_sides(F.col("packet_count"), accounted)
+        *_law(Law.RECORDS, "capture_id"), *_sides(F.col("packet_count"), accounted)
     )
 
 
@@ -30,7 +30,7 @@ def balance_bytes(streams: DataFrame, packets: DataFrame, quarantine: DataFrame)
     recovered = streams.select("stream_id", F.col("recovered_bytes"))
     # A stream on only one side is unbalanced too, hence the outer join.
     return recovered.join(sums, "stream_id", "full").select(
-        *_law(Law.BYTES, F.lit(None), F.col("stream_id")),
+        *_law(Law.BYTES, "stream_id"),
         *_sides(F.coalesce("recovered_bytes", F.lit(0)), F.coalesce("accounted", F.lit(0))),
     )
 
@@ -42,7 +42,7 @@ def balance_packets(packets: DataFrame, decoded: list[DataFrame], quarantine: Da
     accounted = reduce(DataFrame.unionAll, ends).groupBy("stream_id").agg(F.count("*").alias("accounted"))
     framed = packets.groupBy("stream_id").agg(F.count("*").alias("framed"))
     return framed.join(accounted, "stream_id", "full").select(
-        *_law(Law.PACKETS, F.lit(None), F.col("stream_id")),
+        *_law(Law.PACKETS, "stream_id"),
         *_sides(F.coalesce("framed", F.lit(0)), F.coalesce("accounted", F.lit(0))),
     )
 
@@ -55,7 +55,7 @@ def balance_arrivals(verdicts: DataFrame, outcomes: DataFrame, sequences: DataFr
     accounted = parts.groupBy("scope_key").agg(F.sum("n").alias("accounted"))
     judged = verdicts.groupBy("scope_key").agg(F.count("*").alias("judged"))
     return judged.join(accounted, "scope_key", "full").select(
-        *_law(Law.ARRIVALS, null("string"), null("string"), F.col("scope_key")),
+        *_law(Law.ARRIVALS, "scope_key"),
         *_sides(F.coalesce("judged", F.lit(0)), F.coalesce("accounted", F.lit(0))),
     )
 
@@ -73,18 +73,17 @@ def balance_slots(outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
         .groupBy("scope_key", "slots", "slots_seen")
         .agg(F.sum(F.when(within, F.col("numbers")).otherwise(0)).alias("unseen"))
         .select(
-            *_law(Law.SLOTS, null("string"), null("string"), F.col("scope_key")),
+            *_law(Law.SLOTS, "scope_key"),
             *_sides(F.col("slots"), F.col("slots_seen") + F.col("unseen")),
         )
     )
 
 
-def _law(law: Law, capture_id: Column, stream_id: Column, scope_key: Column | None = None) -> list[Column]:
+def _law(law: Law, key: str) -> list[Column]:
+    """Returns the key columns of BOOKS: the law, and `key`; the others are null."""
     return [
         F.lit(law.value).alias("law"),
-        capture_id.cast("string").alias("capture_id"),
-        stream_id.cast("string").alias("stream_id"),
-        (null("string") if scope_key is None else scope_key).alias("scope_key"),
+        *(F.col(name) if name == key else null("string").alias(name) for name in BOOKS.key[1:]),
     ]
 
 
