@@ -94,7 +94,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
         "messages": _messages(rows),
-        "kinds": [row | {"listed": _listed(rows, row["severity"], row["kind"], sessions)} for row in kinds],
+        "kinds": [row | {"listed": _findings_of(rows, row["severity"], row["kind"], sessions)} for row in kinds],
         "incidents": _incidents(rows, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
@@ -186,7 +186,7 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
         listed[row["list"]].append(
             row
             | {
-                "sender": _short(row["source_queue_manager"]),
+                "sender": _first_part(row["source_queue_manager"]),
                 "address": _address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
@@ -209,23 +209,23 @@ def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
 
     `displaced` says that the witness is of a message whose number another message has.
     """
-    held = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
+    by_key = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
     def proof(witness: Sequence[str], *, displaced: bool = False) -> Rows:
         keys = [_key(text) for text in witness]
-        found = [None if key is None else held.get(key) for key in keys]
+        shown = [None if key is None else by_key.get(key) for key in keys]
         users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
-        for row in found:
+        for row in shown:
             if row is not None and row["verdict"]:
                 users[row["tx_sequence_id"], row["tx_sequence_number"]].add(row["message_id"])
 
-        def said(row: Row | None) -> str:
+        def describe(row: Row | None) -> str:
             if row is None:
                 return ""
             shared = displaced or len(users[row["tx_sequence_id"], row["tx_sequence_number"]]) > 1
             return shows(row, shared=shared and bool(row["verdict"]))
 
-        return [{"key": text, "row": row, "shows": said(row)} for text, row in zip(witness, found, strict=True)]
+        return [{"key": text, "row": row, "shows": describe(row)} for text, row in zip(witness, shown, strict=True)]
 
     return proof
 
@@ -282,7 +282,7 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
     """Returns the listed sessions by `session_id`, the worst first, with coverage and the numbers of their pictures."""
     covered = {row["session_id"]: row for row in rows["coverage"]}
     drawn: dict[str, Rows] = defaultdict(list)
-    points = _grouped(rows["points"], _PICTURE)
+    points = _group(rows["points"], _PICTURE)
     for place, (session_id, scope_key, *_) in enumerate(pictures(rows)):
         drawn[session_id].append(points[session_id, scope_key][0] | {"number": place})
     nothing = {"recovered_bytes": 0, "unreadable_bytes": 0, "mid_stream": 0, "src_ip": "", "dst_ip": ""}
@@ -291,9 +291,9 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
         | {name: covered.get(row["session_id"], nothing)[name] for name in nothing}
         | {
             "number": place,
-            "short": f"{_short(row['sender'])} → {_short(row['receiver'])}",
+            "short": f"{_first_part(row['sender'])} → {_first_part(row['receiver'])}",
             "accepted": sum(row[verdict] for verdict in _ACCEPTED),
-            "covered": _covered(row, covered.get(row["session_id"], nothing)),
+            "covered": _coverage(row, covered.get(row["session_id"], nothing)),
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
@@ -301,7 +301,7 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
     }
 
 
-def _covered(session: Row, covered: Row) -> float | None:
+def _coverage(session: Row, covered: Row) -> float | None:
     """Returns the share of a session's bytes that became packets: the column, else recovered of all bytes."""
     if session.get("byte_coverage") is not None:
         return float(session["byte_coverage"])
@@ -309,12 +309,12 @@ def _covered(session: Row, covered: Row) -> float | None:
     return (covered["recovered_bytes"] - covered["unreadable_bytes"]) / sent if sent else None
 
 
-def _short(queue_manager: str) -> str:
+def _first_part(queue_manager: str) -> str:
     """Returns the first part of a GUID; a whole address."""
     return queue_manager.partition("-")[0]
 
 
-def _listed(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
+def _findings_of(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed findings of a severity and kind that are in no incident, the largest first."""
     found = (row for row in rows["findings"] if (row["severity"], row["kind"]) == (severity, kind))
     return _with_proof(found, rows, sessions)
@@ -325,7 +325,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
 
     `new`: it began in the time of the captures that the last run read.
     """
-    evidence = _grouped(rows["evidence"], ("incident_id",))
+    evidence = _group(rows["evidence"], ("incident_id",))
     since = rows["last_run"][0]["ns"] if rows["last_run"] else None
     return [
         row
@@ -346,7 +346,7 @@ def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mappin
         | {
             "witnesses": proof(row["witness"], displaced=not _REUSED.isdisjoint({row.get("cause"), row.get("kind")})),
             "session": sessions.get(row["session_id"]),
-            "short": " → ".join(_short(name) for name in (row["session_id"] or "").split("->")),
+            "short": " → ".join(_first_part(name) for name in (row["session_id"] or "").split("->")),
         }
         for row in sorted(found, key=lambda row: row["place"])
     ]
@@ -363,7 +363,7 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
     """Returns the data of the pictures. Times are ms since 1970, or ms after a picture's first."""
     uris = sorted({row["uri"] for row in rows["uris"]})
     capture = {row["capture_id"]: uris.index(row["uri"]) for row in rows["uris"]}
-    points, stairs, holes = (_grouped(rows[name], keys) for name, keys in _GROUPS)
+    points, stairs, holes = (_group(rows[name], keys) for name, keys in _GROUPS)
     return {
         "verdicts": _VERDICTS,
         "uris": uris,
@@ -398,7 +398,7 @@ _PICTURE = ("session_id", "scope_key")
 _GROUPS = (("points", _PICTURE), ("stairs", _PICTURE), ("holes", ("session_id",)))
 
 
-def _grouped(rows: Rows, keys: Sequence[str]) -> dict[tuple[str, ...], Rows]:
+def _group(rows: Rows, keys: Sequence[str]) -> dict[tuple[str, ...], Rows]:
     groups: dict[tuple[str, ...], Rows] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in keys)].append(row)

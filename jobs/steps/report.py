@@ -73,7 +73,7 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
         return
-    write_text(place, render(found(warehouse, config), made_from, Names.read(config.names_file)))
+    write_text(place, render(page_values(warehouse, config), made_from, Names.read(config.names_file)))
     progress(f"report: wrote {place}")
 
 
@@ -105,7 +105,7 @@ def head(uri: str) -> str:
         raise JobError(f"{uri} cannot be read: {error}") from error
 
 
-def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
+def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     """Returns the values that the page shows; no part grows with the tables."""
     tables = {table.name: warehouse.read(table) for table in _TABLES}
     since, only = _since(config, tables["captures"]), config.session
@@ -116,7 +116,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     known = report_lists.is_muted([(one.kind, one.queue) for one in muted])
     muted_findings = report.shown_findings(all_findings).where(known) if muted else None
     all_findings = report.shown_findings(all_findings).where(~known) if muted else report.shown_findings(all_findings)
-    rows = _collected(extent=report.extent(all_sessions, since), busy_hours=report.busy_hours(tables["captures"]))
+    rows = _collect(extent=report.extent(all_sessions, since), busy_hours=report.busy_hours(tables["captures"]))
     extent = rows["extent"][0]
     since = since if extent["cut"] else None
     verdicts = report_lists.of_period(all_verdicts, since)
@@ -129,7 +129,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     outcomes = report_lists.outcomes_of(tables["outcomes"], sequences)
     incidents = report_lists.of_period(report_lists.of_sessions(tables["incidents"], only), since, "last_captured_at")
     judged = report.with_fate(verdicts, outcomes)
-    rows |= _collected(
+    rows |= _collect(
         incident_counts=report_lists.incident_counts(incidents),
         incidents=report_lists.worst_incidents(incidents, config.listed_incidents) if config.listed_incidents else None,
         last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
@@ -157,13 +157,13 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     stories = [row["incident_id"] for row in rows["incidents"]]
     limit = config.listed_findings
-    rows |= _collected(
+    rows |= _collect(
         evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories and limit else None
     )
     keys = arrange.witness_keys(rows)
     ends = tables["ends"].where("copy_of is null")
     limit = config.drawn_points
-    rows |= _collected(
+    rows |= _collect(
         witnesses=_witnesses(warehouse.spark, keys, tables, ["verdicts"]),
         coverage=report.coverage(tables["streams"], ends, tables["quarantine"], listed) if listed else None,
         points=report.points(drawn, config.drawn_pictures, limit) if drawn_sessions else None,
@@ -171,7 +171,7 @@ def found(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     )
     pictures = warehouse.spark.createDataFrame(arrange.pictures(rows), _PICTURES)
     captures = sorted({row["capture_id"] for row in rows["points"]})
-    rows |= _collected(
+    rows |= _collect(
         others=_witnesses(
             warehouse.spark, arrange.unseen_keys(rows), tables, ["messages", "acks", "packets", "stream_gaps"]
         ),
@@ -200,7 +200,7 @@ def _witnesses(
     return report.witness_rows(wanted, [tables[name] for name in names], tables["captures"])
 
 
-def _collected(**bounded: DataFrame | None) -> dict[str, Rows]:
+def _collect(**bounded: DataFrame | None) -> dict[str, Rows]:
     """Collects bounded DataFrames in parallel, as planning takes most of the time; no rows for None."""
     return dict(zip(bounded, run_in_parallel(partial(_rows, rows) for rows in bounded.values()), strict=True))
 
