@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, config
+from warehouses import CAPTURES, config, night_of_orders
 
 from jobs.app.command import Summary
 from jobs.app.spark_session import open_session
@@ -42,15 +42,7 @@ def spark() -> Iterator[SparkSession]:
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The warehouse of one capture, with its report, only to be read, and the summary of its night."""
     warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    given = config(
-        warehouse,
-        CAPTURES / "orders.pcapng",
-        listed_findings=25,
-        listed_sessions=200,
-        listed_messages=50,
-        listed_incidents=100,
-    )
-    return warehouse, nightly.run(spark, given)
+    return warehouse, nightly.run(spark, night_of_orders(warehouse))
 
 
 @pytest.fixture(scope="session")

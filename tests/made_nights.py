@@ -6,7 +6,7 @@ skips expired numbers, one misses bytes, in turn.
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,15 @@ def make(warehouse: Path, sessions: int, *, messages: int = 30, nights: int = 1,
 
 
 def write(warehouse: Path, table: Table, rows: list[Row]) -> None:
-    """Write the rows, whose missing columns are null, 0 or false, as a Delta table."""
-    schema = table.arrow
+    """Write the rows as a Delta table."""
+    write_deltalake(str(warehouse / table.name), fill(table, rows))
+
+
+def fill(table: Table, rows: Iterable[Row]) -> pa.Table:
+    """Return the rows as Arrow; columns that they lack are null, or else 0, false or an empty text."""
     empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
-    filled = [
-        {field.name: row.get(field.name, None if field.nullable else empty.get(field.type)) for field in schema}
-        for row in rows
-    ]
-    write_deltalake(str(warehouse / table.name), pa.Table.from_pylist(filled, schema=schema))
+    filled = [{f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in table.arrow} for row in rows]
+    return pa.Table.from_pylist(filled, schema=table.arrow)
 
 
 def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> None:

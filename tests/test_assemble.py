@@ -320,19 +320,7 @@ def test_fault_60_packet_size_too_big(tmp_path: Path) -> None:
 
 def hurt(rng: random.Random, data: bytes) -> bytes:
     """The capture with bytes changed, missing and too many."""
-    out = bytearray(data)
-    for _ in range(rng.choice([1, 3, 20, len(out) // 500])):
-        at = rng.randrange(len(out))
-        match rng.randrange(5):
-            case 0:
-                del out[at : at + rng.randrange(1, 200)]
-            case 1:
-                out[at:at] = rng.randbytes(rng.randrange(1, 200))
-            case 2:
-                out[at : at + 64] = bytes(len(out[at : at + 64]))
-            case _:
-                out[at] ^= 1 << rng.randrange(8)
-    return bytes(out)
+    return wiretap.damaged(rng, data, times=rng.choice([1, 3, 20, len(data) // 500]), kinds=5, longest=200)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -338,21 +338,8 @@ def damaged_anywhere(rng: random.Random, capture: Capture, style: Style) -> None
     data = style.head() + b"".join(style.parts(rng, capture.readable))
     if rng.random() < 0.2:
         data = gzip.compress(data, mtime=0)
-    out = bytearray(data)
-    for _ in range(rng.choice([1, 3, 20, len(out) // 300])):
-        at = rng.randrange(len(out))
-        match rng.randrange(6):
-            case 0:
-                del out[at : at + rng.randrange(1, 100)]
-            case 1:
-                out[at:at] = rng.randbytes(rng.randrange(1, 100))
-            case 2:
-                out[at : at + 64] = bytes(len(out[at : at + 64]))
-            case _:
-                out[at] ^= 1 << rng.randrange(8)
-        if len(out) < 2:
-            break
-    capture.files = [bytes(out)]
+    times = rng.choice([1, 3, 20, len(data) // 300])
+    capture.files = [wiretap.damaged(rng, data, times=times, kinds=6, longest=100)]
     capture.balance_only = True
 
 

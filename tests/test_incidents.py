@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import made_nights
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -198,15 +199,8 @@ def derived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> di
         play(story)
 
     def table(table: Table) -> DataFrame:
-        schema = table.arrow
-        empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
-        rows = [
-            {f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in schema}
-            for story in stories
-            for row in story.rows[table.name]
-        ]
         path = str(folder / table.name)
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+        pq.write_table(made_nights.fill(table, chain.from_iterable(story.rows[table.name] for story in stories)), path)
         return spark.read.parquet(path)
 
     findings = table(FINDINGS)

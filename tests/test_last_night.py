@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, config
+from warehouses import CAPTURES, night_of_orders
 
 from jobs.app.capture_listing import Stamp, stamps
 from jobs.app.command import Summary
@@ -28,14 +28,7 @@ from schemas.tables import TABLES
 @pytest.fixture
 def again(spark: SparkSession, orders: tuple[Path, Summary]) -> Config:
     """The options of the night of `orders`, which was the last one there."""
-    night = config(
-        orders[0],
-        CAPTURES / "orders.pcapng",
-        listed_findings=25,
-        listed_sessions=200,
-        listed_messages=50,
-        listed_incidents=100,
-    )
+    night = night_of_orders(orders[0])
     if unchanged_run.recall(night) is None:  # another test has asked for another report since
         nightly.run(spark, night)
     return night

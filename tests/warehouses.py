@@ -6,7 +6,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from jobs.app.config import Config
+from jobs.app.config import DEFAULTS, Config
 from schemas.ingest import CONNECTION_STATES
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -19,6 +19,11 @@ def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
     """The options of a run; its report lists nothing unless that is asked for, as few tests are about that."""
     given: dict[str, Any] = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
     return Config.load(given | dict.fromkeys(LISTED, 0) | options, None)
+
+
+def night_of_orders(warehouse: Path) -> Config:
+    """The options of a night on one capture, with every list in its report."""
+    return config(warehouse, CAPTURES / "orders.pcapng", **{name: getattr(DEFAULTS, name) for name in LISTED})
 
 
 def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:

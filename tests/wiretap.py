@@ -377,3 +377,22 @@ def fast_open(request: bytes, response: bytes, size: int, acknowledged: int) -> 
     rng = random.Random(size)
     rest = conversation(rng, request[acknowledged:], response, client_isn=1000 + acknowledged, opened=False)
     return [Sent(False, 1000, 0, SYN, request[:size]), Sent(True, 5000, 1001 + acknowledged, SYN | ACK), *rest]
+
+
+def damaged(rng: random.Random, data: bytes, *, times: int, kinds: int, longest: int) -> bytes:
+    """The data with bytes missing, too many, zero or changed; of `kinds`, all from the third on change a single bit."""
+    out = bytearray(data)
+    for _ in range(times):
+        at = rng.randrange(len(out))
+        match rng.randrange(kinds):
+            case 0:
+                del out[at : at + rng.randrange(1, longest)]
+            case 1:
+                out[at:at] = rng.randbytes(rng.randrange(1, longest))
+            case 2:
+                out[at : at + 64] = bytes(len(out[at : at + 64]))
+            case _:
+                out[at] ^= 1 << rng.randrange(8)
+        if len(out) < 2:
+            break
+    return bytes(out)
