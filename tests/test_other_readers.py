@@ -150,7 +150,7 @@ def called(case: Case, streams: Sequence[bytes]) -> str:
         zeros[at : at + length] = bytes(length)
     unmarked = re.sub(rb"\[\d+ bytes missing in capture file\]\0?", b"", out)
     if case.missing and out != unmarked and unmarked == glued:
-        return "told"
+        return "reported"
     if not case.missing and list(streams) == case.texts:
         return "all"
     words = [("nothing", b""), ("joined", text), ("glued", glued), ("zeros", zeros), ("second copy", case.second)]
@@ -181,8 +181,8 @@ def ours(case: Case, capture: Path) -> str:
     assert partial is (case.ends is not None)
     if case.missing:
         assert called(case, streams) == "glued"  # the bytes there are, and the gaps besides
-        return "told"
-    return called(case, streams) + (", told" if conflict or partial else "")
+        return "reported"
+    return called(case, streams) + (", reported" if conflict or partial else "")
 
 
 def dns(number: int, rng: random.Random) -> bytes:
