@@ -7,8 +7,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-def fixed_binary(values: NDArray[np.uint8]) -> Any:
+
+def fixed_binary(values: Bytes) -> Any:
     """Returns the binary array whose elements are the rows of a two-dimensional array."""
     count, width = values.shape
     offsets = np.arange(count + 1, dtype=np.int32) * width
@@ -16,7 +20,7 @@ def fixed_binary(values: NDArray[np.uint8]) -> Any:
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
-def slices(buffer: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Any:
+def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Any:
     """Returns the binary array of `buffer[start : start + length]`, one element each; the bytes are copied once.
 
     Raises:
@@ -49,7 +53,7 @@ def struct_array(columns: Mapping[str, Any], kind: pa.StructType) -> pa.StructAr
     return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
-def read_at(buffer: NDArray[np.uint8] | memoryview, layout: str, places: NDArray[np.int64]) -> NDArray[Any]:
+def read_at(buffer: Bytes | memoryview, layout: str, places: Ints) -> NDArray[Any]:
     """Returns the values of a numpy type at these places in the buffer; they may overlap."""
     dtype = np.dtype(layout)
     return np.ndarray(max(len(buffer) - dtype.itemsize + 1, 0), dtype, buffer, strides=(1,))[places]

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from udfs.arrow.buffers import Bools, Bytes, Ints
+
 _SURROGATE = 0xD800
 _SURROGATE_BITS = 0xF800
 

@@ -27,9 +27,9 @@ from schemas.messages import (
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
-from udfs.arrow.buffers import fixed_binary
+from udfs.arrow.buffers import Bools, Ints, fixed_binary
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, take_records
+from udfs.msmq.batch import PacketBatch, dictionary_codes, take_records
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, Headers, find_headers
 from udfs.msmq.reference_rows import table_row

@@ -16,8 +16,9 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.violations import Fault
 from schemas.wire import MessageClass, QueueType
+from udfs.arrow.buffers import Bools, Ints
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Bools, Ints, PacketBatch, dictionary_codes, has_surrogates, put_records, take_records
+from udfs.msmq.batch import PacketBatch, dictionary_codes, has_surrogates, put_records, take_records
 from udfs.msmq.frame_size import frame_size, is_frame_size
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.reference import INTERNAL_PACKETS, ParsedPacket

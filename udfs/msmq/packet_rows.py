@@ -6,14 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from udfs.arrow.buffers import slices
+from udfs.arrow.buffers import Bytes, Ints, slices
 from udfs.capture.records import NO_TIME
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.layout import PACKET_TYPES, find_offsets
-
-Ints = NDArray[np.int64]
 
 _FRAME_BITS = 40
 _FRAMES = (1 << _FRAME_BITS) - 1
@@ -62,7 +59,7 @@ class StreamPieces(NamedTuple):
         }
 
 
-def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
+def packet_columns(buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
     """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`."""
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
     body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
@@ -79,7 +76,7 @@ def packet_columns(buffer: NDArray[np.uint8], start: Ints, size: Ints, *, keep_b
     }
 
 
-def _checksums(buffer: NDArray[np.uint8], start: Ints, end: Ints) -> pa.Array:
+def _checksums(buffer: Bytes, start: Ints, end: Ints) -> pa.Array:
     """Returns the CRC-32 of each range of the buffer; null for an empty one."""
     content = buffer.data
     bounds = zip(start.tolist(), end.tolist(), strict=True)

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import fixed_binary
+from udfs.arrow.buffers import Bytes, Ints, fixed_binary
 from udfs.msmq import identifiers
-from udfs.msmq.batch import Ints, binary_array, dictionary_codes, has_surrogates
+from udfs.msmq.batch import binary_array, dictionary_codes, has_surrogates
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
 _GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
@@ -19,7 +19,7 @@ _BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
 _BEYOND_TWO_BYTES = 0x800
 
 
-def _make_once(values: NDArray[np.uint8], make: Callable[[NDArray[np.uint8]], pa.Array]) -> pa.Array:
+def _make_once(values: Bytes, make: Callable[[Bytes], pa.Array]) -> pa.Array:
     """Returns the result of `make` for rows of bytes, calling it with the distinct rows if these are few."""
     count, width = values.shape
     content = pa.py_buffer(np.ascontiguousarray(values))
@@ -30,12 +30,12 @@ def _make_once(values: NDArray[np.uint8], make: Callable[[NDArray[np.uint8]], pa
     return make(distinct.reshape(-1, width)).take(codes.indices)
 
 
-def guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
+def guid_texts(guids: Bytes) -> pa.Array:
     """Returns GUIDs, one per row of 16 bytes, as lower-case text."""
     return _make_once(guids, _guid_texts)
 
 
-def _guid_texts(guids: NDArray[np.uint8]) -> pa.Array:
+def _guid_texts(guids: Bytes) -> pa.Array:
     texts = np.full((len(guids), 36), ord("-"), np.uint8)
     texts[:, _DIGITS] = _HEX[np.take(guids, _GUID_ORDER, axis=1)].view(np.uint8).reshape(len(guids), 32)
     return fixed_binary(texts).view(pa.string())
@@ -46,10 +46,10 @@ def message_ids(guids: pa.Array, ordinals: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(guids, ordinals.cast(pa.string()), "\\")
 
 
-def message_identifiers(values: NDArray[np.uint8]) -> pa.Array:
+def message_identifiers(values: Bytes) -> pa.Array:
     """Returns MessageIdentifiers, one per row of 20 bytes, as text."""
 
-    def make(values: NDArray[np.uint8]) -> pa.Array:
+    def make(values: Bytes) -> pa.Array:
         return message_ids(_guid_texts(values[:, :16]), pa.array(values[:, 16:].copy().view("<u4")[:, 0]))
 
     return _make_once(values, make)
@@ -91,7 +91,7 @@ def utf16_texts(contents: pa.Array) -> pa.Array:
     return _texts(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds])
 
 
-def _texts(utf8: NDArray[np.uint8], bounds: Ints) -> pa.Array:
+def _texts(utf8: Bytes, bounds: Ints) -> pa.Array:
     """Returns the valid UTF-8 between successive bounds as text."""
     return binary_array(utf8, bounds).view(pa.large_string()).cast(pa.string())
 

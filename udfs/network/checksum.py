@@ -1,11 +1,8 @@
 """Computes TCP checksums ([RFC 9293] 3.1, [RFC 1071]): header sums for a whole block, payloads only when needed."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from udfs.arrow.buffers import read_at
-
-Ints = NDArray[np.int64]
+from udfs.arrow.buffers import Bytes, Ints, read_at
 
 NO_SUM = -1
 """The sum of a TCP header that the capture holds only in part."""
@@ -13,9 +10,7 @@ _TCP = 6
 _ONES = 0xFFFF
 
 
-def header_sums(
-    data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
-) -> Ints:
+def header_sums(data: Bytes, transport: Ints, header: Ints, endpoints: Bytes, length: Ints) -> Ints:
     """Returns each segment's 16-bit one's complement sum of pseudo header and TCP header, checksum field included.
 
     `transport`: where in `data` the TCP headers begin; `header`: their bytes (20 to 60). `endpoints`: n rows of 36

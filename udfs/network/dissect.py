@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.ingest import FrameReason, NotJudged
-from udfs.arrow.buffers import read_at
+from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
 from udfs.network.checksum import NO_SUM, header_sums
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _PAD = 128
 """Bytes of padding behind a block, so that a header that goes on behind it can be read before its length is checked."""

@@ -4,15 +4,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from schemas import staging
 from schemas.ingest import FrameReason
 from schemas.table import arrow_schema
-from udfs.arrow.buffers import fixed_binary, record_batch, slices, struct_array
+from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.network.checksum import NO_SUM
-from udfs.network.dissect import Fragments, Ints, Segments, connection_keys
+from udfs.network.dissect import Fragments, Segments, connection_keys
 
 FRAME_DETAILS = {
     FrameReason.UNSUPPORTED_LINK_TYPE: "Record {frame} has link type {link_type}, which is not supported: convert "
@@ -25,9 +24,7 @@ FRAME_DETAILS = {
 EXTRACTED = arrow_schema(staging.EXTRACTED)
 
 
-def segment_rows(
-    buffer: NDArray[np.uint8], segments: Segments, capture: int | Ints, **of_run: pa.Array
-) -> pa.RecordBatch:
+def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
     """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns that only framed runs have."""
     connection, from_b = connection_keys(segments.endpoints)
     columns = {
@@ -45,7 +42,7 @@ def segment_rows(
     return _rows("segment", columns | of_run, capture)
 
 
-def fragment_rows(buffer: NDArray[np.uint8], fragments: Fragments, capture: int) -> pa.RecordBatch:
+def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int) -> pa.RecordBatch:
     """Returns one row per fragment; payloads are indices in `buffer`."""
     columns = {
         "key": fixed_binary(fragments.key),

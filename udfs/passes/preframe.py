@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from schemas import staging
 from schemas.table import arrow_schema
-from udfs.arrow.buffers import fixed_binary, struct_array
+from udfs.arrow.buffers import Ints, fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.msmq.packet_rows import Ints, StreamPieces, packet_columns
+from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, Segments, connection_keys
 from udfs.network.segment_rows import EXTRACTED, segment_rows
