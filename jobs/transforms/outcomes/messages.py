@@ -104,10 +104,10 @@ def _with_slot(messages: DataFrame) -> DataFrame:
 
 
 def _with_last_refusal(judged: DataFrame, arrivals: DataFrame) -> DataFrame:
-    """Adds `missed`: whether missing bytes may hold an arrival of the message that was accepted before it was passed.
+    """Adds `missed`: missing bytes may hold an accepted arrival of the message from before its number was passed.
 
-    These are bytes between its last refusal before the passing and the passing; without a refusal before the passing,
-    between what set the state before the passing and the passing, or all bytes where that state was assumed.
+    These are the bytes between its last refusal and the arrival that passed it. Without a refusal before, they begin
+    where the state before that arrival was set; if that state was assumed, all bytes count.
     """
     refusals = arrivals.where(~F.col("accepted")).select(
         *_KEY, F.col("replay_order").alias("refused_order"), F.col("missing_runs").alias("refused_missing")

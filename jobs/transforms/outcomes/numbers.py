@@ -10,9 +10,9 @@ from schemas.outcomes import LONGEST_RUN, Outcome
 def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
 
-    That is the number after the state where the scope began in the sequence. Where the state was then unknown or only
-    assumed, it is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence
-    that is later than the state was when the sequence began.
+    If the scope began in the sequence, it is the number after the state. If the state was then unknown or assumed, it
+    is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence above the
+    state.
     """
     first = F.struct("number", "before", "accepted", "assumed")
     unknown = F.col("first.before").isNull() | F.col("first.accepted").isNull()
@@ -38,11 +38,10 @@ def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
 def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
     """Returns one row per number that no message had and that was skipped or sent, with columns as `message_outcomes`.
 
-    What lies at or below the state that a scope began at was delivered or expired earlier, and has no row.
-    A run of more than LONGEST_RUN numbers with one outcome has one row. Where the rules leave a choice, the outcome
-    claims less: a number is `unknown` that came to lie at or below the state behind missing bytes or on an assumed
-    state, that lies above a state which is assumed, or that is neither skipped nor sent, yet lies between the first
-    number due and the state.
+    Numbers at or below the state that a scope began at were delivered or expired earlier, and have no row. A run of
+    more than LONGEST_RUN numbers with one outcome has one row. In doubt a number is `unknown`: the state passed it
+    behind missing bytes or while it was assumed; it is above an assumed state; or it was neither skipped nor sent, but
+    is between the first number due and the state.
     """
     reached = (F.col("sequence") < F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (F.col("low") - 1 <= F.col("state_number"))

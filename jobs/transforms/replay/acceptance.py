@@ -1,4 +1,4 @@
-"""The receiver's state before each chain of messages, by the rule of [MS-MQQB] 3.1.5.8.6.
+"""Finds the receiver's state before each chain of messages, by the rule of [MS-MQQB] 3.1.5.8.6.
 
 A message, or a chain of them, is accepted exactly when the state S lies in `lo <= S < hi`, with `hi = (ID, number)` and
 `lo = (ID, previous)`, or no lower bound where previous is 0. S then becomes `hi`; it never falls. Let M be the highest
@@ -18,7 +18,7 @@ from udfs.on_spark import map_arrow
 
 
 def in_replay_order() -> WindowSpec:
-    """A scope in replay order, once `replay_order` is known."""
+    """Returns the window of a scope in replay order, for rows with `replay_order`."""
     return Window.partitionBy("scope_no").orderBy("replay_order")
 
 
@@ -30,9 +30,10 @@ def is_above_state(number: str = "number") -> Column:
 
 
 def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
-    """Adds the state before each chain if no new high was refused, and the marks of those that have another one.
+    """Adds the state before each chain as if no new high was refused, and marks the chains that have another state.
 
-    `sequence_break`; `after_break`: the last sequence break came after the last reset; `stretch`: that reset's order.
+    `sequence_break`: the chain is one. `after_break`: the last sequence break came after the last reset. `stretch`: the
+    `replay_order` of that reset.
     """
     before = in_scope().rowsBetween(*BEFORE)
     # Of equal numbers the first set the state: the one with the fewest unread ranges before it.

@@ -1,4 +1,4 @@
-"""OrderAcks and FinalAcks, each with the receiver that sent it and the original sender that it is for."""
+"""Pairs OrderAcks and FinalAcks with the receiver that sent them and the original sender that they are for."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it

@@ -1,8 +1,8 @@
-"""Chains of messages, which windows take for one message each: ordinary traffic has a few for a hundred messages.
+"""Joins messages into chains. Windows see one row per chain; ordinary traffic has a few chains per hundred messages.
 
 Consecutive messages of a stream whose numbers follow one another act on a scope's state exactly like one message with
-the first previous number and the last number, if no other row of the scope lies between them. Where something does,
-or where a chain's messages differ in what becomes of them, it is cut. A message alone is a chain of one.
+the first previous number and the last number, if no other row of the scope lies between them. A chain is cut where one
+does, and where its messages differ in verdict or evidence. A single message is a chain of one.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -36,13 +36,13 @@ def find_chains(messages: DataFrame) -> DataFrame:
     `first_number` to `number` are the numbers of a chain, `previous` is the previous number of its first message, and
     `offsets` and `times` list the stream offset and `captured_ns` of each message.
     """
-    return on_spark.map_arrow(_numbered(messages), find_in_batches, _CHAIN)
+    return on_spark.map_arrow(_with_numbers(messages), find_in_batches, _CHAIN)
 
 
-def single(messages: DataFrame) -> DataFrame:
-    """Returns what `find_chains` would, if no message followed another."""
+def find_single_chains(messages: DataFrame) -> DataFrame:
+    """Returns each message as a chain of its own, with the columns of `find_chains`."""
     return (
-        _numbered(messages)
+        _with_numbers(messages)
         .withColumn("first_number", F.col("number"))
         .withColumn("offsets", F.array("stream_offset"))
         .withColumn("times", F.array("captured_ns"))
@@ -50,7 +50,7 @@ def single(messages: DataFrame) -> DataFrame:
     )
 
 
-def _numbered(messages: DataFrame) -> DataFrame:
+def _with_numbers(messages: DataFrame) -> DataFrame:
     return messages.select(
         *OF_STREAM,
         "stream_offset",

@@ -32,14 +32,14 @@ def find_steps(captures: DataFrame) -> DataFrame:
 def with_steps_undone(rows: DataFrame, steps: DataFrame) -> DataFrame:
     """Returns rows with `captured_ns` by a clock without steps; `steps` is what `find_steps` returns."""
     late = F.coalesce("behind_ns", F.lit(0))
-    return _behind(rows, steps).withColumn("captured_ns", F.col("captured_ns") + late).select(*rows.columns)
+    return _with_lag(rows, steps).withColumn("captured_ns", F.col("captured_ns") + late).select(*rows.columns)
 
 
 def with_recorded_times(verdicts: DataFrame, steps: DataFrame) -> DataFrame:
-    """Returns VERDICTS with the times of the records. `acknowledged_at` stays as long after the message as it was."""
+    """Returns VERDICTS with the times of the records; `acknowledged_at` moves with its message."""
     late = F.coalesce("behind_ns", F.lit(0))
     return (
-        _behind(verdicts, steps)
+        _with_lag(verdicts, steps)
         .withColumn("captured_ns", F.col("captured_ns") - late)
         .withColumn("acknowledged_at", timestamp(nanoseconds("acknowledged_at") - late))
         .select(*verdicts.columns)
@@ -47,12 +47,12 @@ def with_recorded_times(verdicts: DataFrame, steps: DataFrame) -> DataFrame:
 
 
 def with_streams_in_time(streams: DataFrame, steps: DataFrame, *packets: DataFrame) -> DataFrame:
-    """Returns STREAMS with the times of their ends by a clock without steps, as that of their `packets` tells.
+    """Returns STREAMS whose first and last times are by a clock without steps, as their `packets` show it.
 
-    Where a stream has no packet, those of the other direction tell it.
+    A stream without packets takes the steps from the other direction.
     """
     columns = ("stream_id", "stream_offset", *_PLACE)
-    rows = _behind(reduce(DataFrame.unionByName, (table.select(*columns) for table in packets)), steps)
+    rows = _with_lag(reduce(DataFrame.unionByName, (table.select(*columns) for table in packets)), steps)
     late = rows.groupBy("stream_id").agg(
         F.min_by("behind_ns", "stream_offset").alias("first_late"),
         F.max_by("behind_ns", "stream_offset").alias("last_late"),
@@ -68,7 +68,7 @@ def with_streams_in_time(streams: DataFrame, steps: DataFrame, *packets: DataFra
     return joined.select(*streams.columns)
 
 
-def _behind(rows: DataFrame, steps: DataFrame) -> DataFrame:
+def _with_lag(rows: DataFrame, steps: DataFrame) -> DataFrame:
     """Adds `behind_ns` to rows by their capture and `last_frame`; null where the clock has not stepped."""
     later = steps.select(F.col("capture_id").alias("stepped"), "first_frame", "next_frame", "behind_ns")
     after = (
@@ -83,10 +83,10 @@ def _behind(rows: DataFrame, steps: DataFrame) -> DataFrame:
 def disputed_messages(messages: DataFrame, flows: DataFrame, skews: DataFrame, placed: DataFrame) -> DataFrame:
     """Returns the keys and senders of the messages that may have come before or after another one of their scope.
 
-    The other one is on a connection that another capture shows, and closer than the skew measured between the two
-    captures, in `skews` of `conversations.measure_skews`. The clock of a stream is that of the capture that shows it;
-    messages `placed` from a copy have it too. A stream that both captures show is ordered by one clock, so it counts
-    for neither. `flows` have their scopes.
+    That message is on a connection in another capture, and nearer in time than the skew between the two captures
+    (`skews`, of `conversations.measure_skews`). A stream has the clock of its capture; messages `placed` from a copy
+    have it too. A stream that is in both captures is ordered by one clock, so it counts for neither. `flows` have their
+    scopes.
     """
     own = messages.join(
         F.broadcast(placed.select("stream_id", "stream_offset")), ["stream_id", "stream_offset"], "anti"

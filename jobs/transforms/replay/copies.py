@@ -35,10 +35,11 @@ def known_connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
 
 
 def suspect_copies(connections: DataFrame) -> DataFrame:
-    """Returns one row: `same_beginning`, two connections begin alike, and `vague`, a beginning was not captured.
+    """Returns one row that says whether anything may have been captured twice.
 
-    Where both are false, nothing was captured twice. This is the only query that captures without copies cost.
-    `failing`: a connection was refused in its handshake, or closed without an answer.
+    `same_beginning`: two connections begin alike. `vague`: a beginning was not captured. If both are false, there is no
+    copy, and no other query about copies runs. `failing`: a connection was refused in its handshake, or closed without
+    an answer.
     """
     known = reduce(Column.__and__, (F.col(name).isNotNull() for name in _BEGINNING))
     return (
@@ -97,19 +98,19 @@ def _with_handshake(connections: DataFrame, streams: DataFrame, handshakes: Data
     )
 
 
-def _sides(connections: DataFrame, prefix: str) -> DataFrame:
+def _with_prefix(connections: DataFrame, prefix: str) -> DataFrame:
     return connections.select([F.col(name).alias(f"{prefix}_{name}") for name in connections.columns])
 
 
 def same_beginning(connections: DataFrame) -> DataFrame:
-    """Returns pairs of connections with the same sequence numbers and EstablishConnection; both are at offset 0."""
+    """Returns pairs of connections with the same sequence numbers and EstablishConnection; their offsets are equal."""
     several = F.count(F.lit(1)).over(Window.partitionBy(*_BEGINNING)) > 1
     twice = connections.dropna(subset=list(_BEGINNING)).withColumn("several", several).where("several")
     same = reduce(Column.__and__, (F.col(f"x_{name}") == F.col(f"y_{name}") for name in _BEGINNING))
     zero = F.lit(0).cast("long")
     return (
-        _sides(twice, "x")
-        .join(_sides(twice, "y"), same & (F.col("x_connection_id") != F.col("y_connection_id")))
+        _with_prefix(twice, "x")
+        .join(_with_prefix(twice, "y"), same & (F.col("x_connection_id") != F.col("y_connection_id")))
         .select("x_connection_id", "y_connection_id", zero.alias("ahead_forth"), zero.alias("ahead_back"))
     )
 
@@ -127,7 +128,7 @@ def identify_packets(messages: DataFrame, acks: DataFrame) -> DataFrame:
 
 
 def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
-    """Returns the likest connection for each of `compared_ways` of which more than half of the packets are the same.
+    """Returns for each connection of `compared_ways` the one that shares most packets with it, if more than half.
 
     Where both initial sequence numbers are the same, one packet suffices.
     """
@@ -179,10 +180,10 @@ def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
 
 
 def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
-    """Returns what `same_packets` compares: a row per direction of each pair that may be copies of each other.
+    """Returns the pairs that `same_packets` compares, a row per direction: they may be copies of each other.
 
-    The beginning of the first connection is not known. The other one goes between other addresses, has its first or
-    last packet, and nothing that is known of both differs. `ahead` is 0 where both SYNs were captured.
+    The beginning of the first connection was not captured. The other one has other addresses and its first or last
+    packet, and whatever is known of both is the same. `ahead` is 0 where both SYNs were captured.
     """
     vague = connections.where(reduce(Column.__or__, (F.col(name).isNull() for name in _BEGINNING)))
     streams = vague.select(F.explode(F.array(*_WAYS)).alias("stream_id")).where("stream_id is not null")
@@ -220,8 +221,8 @@ def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
     return (
         found.select("x_connection_id", "y_connection_id")
         .distinct()
-        .join(_sides(connections, "x"), "x_connection_id")
-        .join(_sides(connections, "y"), "y_connection_id")
+        .join(_with_prefix(connections, "x"), "x_connection_id")
+        .join(_with_prefix(connections, "y"), "y_connection_id")
         .where(compatible & (F.col("x_addresses") != F.col("y_addresses")))
         .select("x_connection_id", "y_connection_id", F.explode(F.array(*ways)).alias("on"))
         .select("x_connection_id", "y_connection_id", "on.*")
@@ -282,8 +283,8 @@ def stream_copies(chosen: DataFrame, connections: DataFrame) -> DataFrame:
         for way in _WAYS
     )
     return (
-        chosen.join(_sides(connections, "x"), "x_connection_id")
-        .join(_sides(connections, "y"), "y_connection_id")
+        chosen.join(_with_prefix(connections, "x"), "x_connection_id")
+        .join(_with_prefix(connections, "y"), "y_connection_id")
         .select(F.explode(F.array(*ways)).alias("copy"))
         .select("copy.*")
         .where("stream_id is not null and copy_of is not null")

@@ -15,9 +15,9 @@ def unread_ranges(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
 
 
 def _blind_spans(messages: DataFrame, unread: DataFrame) -> DataFrame:
-    """Returns the spans of a stream in which a message may have been missed: `began_ns`, `ended_ns`, unread `length`.
+    """Returns the spans of a stream in which a message may be missing: `began_ns`, `ended_ns`, unread `length`.
 
-    A span lies between the message before an unread range and the one after it; its times are null where there is none.
+    A span lies between the messages before and after an unread range; a time is null without such a message.
     """
     on_stream = Window.partitionBy("stream_id").orderBy("stream_offset")
     so_far = on_stream.rowsBetween(*SO_FAR)

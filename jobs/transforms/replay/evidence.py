@@ -65,9 +65,9 @@ def with_evidence(
     reached its number; or an accepted one is not covered by an OrderAck that came later than the timers allow. `none`:
     otherwise. A receiver of the literal reading names the last message, accepted or not, so nothing contradicts it.
 
-    `covered_ns` is the time of the first OrderAck from then on that names the number or a higher one. Where an OrderAck
-    did so before the message came, only the next OrderAck counts. Chains are cut until what is added holds for each of
-    their messages, but `explained_by`, which is that of the last one. Unless `chained`, each is one message.
+    `covered_ns` is the time of the first OrderAck after the message that names its number or a higher one. If an
+    OrderAck did so before the message came, only the next OrderAck counts. Chains are cut until the added columns hold
+    for each of their messages; only `explained_by` is that of the last one. Unless `chained`, a chain is one message.
     """
     pairs = streams.where("has_messages").select("receiver", "source_queue_manager", "pair_no").distinct()
     is_order_ack = F.col("ack_type") == AckType.ORDER_ACK.value
@@ -108,11 +108,11 @@ def _cut_at_acknowledged_numbers(rows: DataFrame) -> DataFrame:
     )
     inside = F.filter("numbers", lambda number: number.between(F.col("first_number"), F.col("number") - 1))
     ends = F.when(F.size("offsets") > 1, F.array_union(F.array_sort(inside), chains.whole())).otherwise(chains.whole())
-    return _following(chains.cut(rows.withColumn("numbers", numbers), ends).drop("numbers"))
+    return _with_own_places(chains.cut(rows.withColumn("numbers", numbers), ends).drop("numbers"))
 
 
-def _following(parts: DataFrame) -> DataFrame:
-    """Puts the place in replay order and the state of parts of chains right: all their messages are in order."""
+def _with_own_places(parts: DataFrame) -> DataFrame:
+    """Gives parts of chains their own place in replay order and state; all messages of a chain are in order."""
     return parts.withColumns(
         {name: F.col(name) + F.col("nth") for name in ("replay_order", "incoming_tx_sequence_number")}
         | {"conformant_number": F.coalesce(F.when(F.col("accepted"), F.col("number")), "conformant_number")}
@@ -120,7 +120,7 @@ def _following(parts: DataFrame) -> DataFrame:
 
 
 def _with_first_acks(rows: DataFrame) -> DataFrame:
-    """Adds when each number was first covered, and first reached by the replay, its FinalAck, and the last OrderAck."""
+    """Adds when a number was first covered, when the replay first reached it, its FinalAck, and the last OrderAck."""
     by_falling_number = Window.partitionBy(*_PAIR).orderBy(F.desc("number"))
     at_or_above = by_falling_number.rangeBetween(*SO_FAR)
     same_number = by_falling_number.rangeBetween(Window.currentRow, Window.currentRow)
@@ -136,7 +136,7 @@ def _with_first_acks(rows: DataFrame) -> DataFrame:
 
 
 def _cut_where_times_matter(rows: DataFrame) -> DataFrame:
-    """Cuts chains whose messages were not all covered after they came and in time, and those that overlap in time.
+    """Cuts chains that overlap in time, and chains of which some message was covered too early or too late.
 
     Chains that were never covered are not cut either, if no OrderAck of the sequence came later.
     """
@@ -148,7 +148,7 @@ def _cut_where_times_matter(rows: DataFrame) -> DataFrame:
     plain = F.coalesce(in_time, F.lit(False)) | F.coalesce(F.col("last_ack_ns") < first_ns, F.lit(True))
     marked = rows.withColumn("overlaps", overlaps)
     ends = F.when(F.col("overlaps") | ~plain, chains.each_message()).otherwise(chains.whole())
-    return _following(chains.cut(marked, ends).drop("overlaps"))
+    return _with_own_places(chains.cut(marked, ends).drop("overlaps"))
 
 
 def _with_next_acks(rows: DataFrame) -> DataFrame:

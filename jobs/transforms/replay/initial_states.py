@@ -1,4 +1,4 @@
-"""The state that the first message of a scope meets, where an OrderAck or the previous warehouse tells it."""
+"""Finds the receiver's state before the first message of a scope, from an OrderAck or the previous warehouse."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it

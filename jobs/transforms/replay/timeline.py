@@ -1,6 +1,6 @@
-"""The timeline of each scope: its initial state and its chains of messages in replay order, and what is unread before.
+"""Builds the timeline of each scope: its initial state and its chains in replay order, with the unread ranges before.
 
-Scopes, their streams and pairs of queue managers go by numbers, as windows over text cost several times as much.
+Scopes, streams and pairs of queue managers have numbers here, because windows over text cost several times as much.
 """
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -62,7 +62,7 @@ def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
 
 
 def in_scope() -> WindowSpec:
-    """A scope in replay order: its streams merged by the running maximum of the clock along each."""
+    """Returns the window of a scope in replay order; the running maximum of each clock merges its streams."""
     return Window.partitionBy("scope_no").orderBy("clock", "stream_no", "stream_offset")
 
 
@@ -92,7 +92,7 @@ def build_timeline(
     first = F.count_if(is_message).over(on_stream.rowsBetween(*BEFORE)) == 0
     messages_so_far = F.coalesce(F.sum(F.when(is_message, F.size("offsets"))).over(so_far), F.lit(0))
     arrived = with_stream_number(messages, streams)
-    rows = _chain_rows(chains.find_chains(arrived) if chained else chains.single(arrived))
+    rows = _chain_rows(chains.find_chains(arrived) if chained else chains.find_single_chains(arrived))
     if legs is not None:
         rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
     if disputed is not None:
