@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from jobs.bench.measure import Cost, Moved, cpu_seconds, measured, moved, watched_workers
+from jobs.bench.measure import Cost, Moved, cpu_seconds, measured, read_moved, watch_workers
 
 
 def _task(finish_ms: int, shuffled: int, sent: str, written: int) -> str:
@@ -33,7 +33,7 @@ def test_bytes_are_counted_for_the_work_in_whose_time_a_task_ended(tmp_path: Pat
     log = tmp_path / "log"
     log.write_text("\n".join([_task(1_500, 10, "20", 30), _task(2_500, 1, "2", 3), _task(2_600, 1, "2", 3)]))
 
-    assert moved(log, [Cost(1, 2, 0, 0), Cost(2, 3, 0, 0), Cost(3, 4, 0, 0)]) == [
+    assert read_moved(log, [Cost(1, 2, 0, 0), Cost(2, 3, 0, 0), Cost(3, 4, 0, 0)]) == [
         Moved(shuffled=10, through_arrow=20, written=30),
         Moved(shuffled=2, through_arrow=4, written=6),
         Moved(shuffled=0, through_arrow=0, written=0),
@@ -47,7 +47,7 @@ def test_time_of_a_child_that_has_ended_counts() -> None:
 
 
 def test_memory_of_a_worker_that_has_ended_is_remembered() -> None:
-    peak_mb = watched_workers(0.05)
+    peak_mb = watch_workers(0.05)
     holding = "import time; held = bytearray(300 << 20); time.sleep(1)"
     subprocess.run([sys.executable, "-c", holding, "pyspark.daemon"], check=True)
     time.sleep(0.2)

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.config import Config
 from jobs.app.errors import JobError
 from jobs.app.spark_session import open_session, spark_defaults
-from jobs.bench.measure import Cost, measured, moved, watched_workers
+from jobs.bench.measure import Cost, measured, read_moved, watch_workers
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, ingest, replay
 from jobs.transforms.decode import decode_rows
@@ -95,7 +95,7 @@ class Night(NamedTuple):
         return self.wall_s / self.capture.megabytes
 
 
-def simulated(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
+def simulate_capture(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
     """Simulates a capture of about `megabytes`; one sender has the share `largest` of all messages, if not 0."""
     messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
     simulate(
@@ -174,7 +174,7 @@ def profile(large: Night, log: Path) -> list[str]:
         "| stage | wall s | CPU s, Python | CPU s, JVM | bytes shuffled | through Arrow | written, of the capture's |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for (name, cost), bytes_moved in zip(large.stages.items(), moved(log, large.stages.values()), strict=True):
+    for (name, cost), bytes_moved in zip(large.stages.items(), read_moved(log, large.stages.values()), strict=True):
         shares = " | ".join(f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
         lines.append(f"| {name} | {cost.wall_s:.1f} | {cost.python_s:.1f} | {cost.jvm_s:.1f} | {shares} |")
     return lines
@@ -213,7 +213,7 @@ def model(small: Night, middle: Night, large: Night) -> list[str]:
 
 def small_nights(folder: Path) -> list[str]:
     """Returns Markdown on a night with one small capture and one with nothing new, each in its own process."""
-    capture = simulated(folder, _SMALL_MB)
+    capture = simulate_capture(folder, _SMALL_MB)
     command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
     lines = ["| a process of its own | wall s |", "| --- | ---: |"]
     for what in ("a night with one small capture", "a second one with nothing new"):
@@ -320,7 +320,7 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join((*settings, "pyspark-shell"))
     spark = open_session(_APPLICATION)
     base, half, full, skewed = (
-        simulated(folder / name, size, largest=share)
+        simulate_capture(folder / name, size, largest=share)
         for name, size, share in (
             ("base", megabytes * _BASE, 0.0),
             ("half", megabytes / 2, 0.0),
@@ -328,15 +328,15 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
             ("skewed", megabytes, _HALF),
         )
     )
-    peak_mb = watched_workers()
+    peak_mb = watch_workers()
     # The JVM compiles for minutes, and runs faster afterwards.
-    night(spark, simulated(folder / "warm", megabytes))
+    night(spark, simulate_capture(folder / "warm", megabytes))
     steps = [(night(spark, capture), peak_mb()) for capture in (base, half, full)]
     dropped = steps[0][0], steps[-1][0]
     kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
     uneven = night(spark, skewed)
     if largest > megabytes:
-        steps.append((night(spark, simulated(folder / "largest", largest)), peak_mb()))
+        steps.append((night(spark, simulate_capture(folder / "largest", largest)), peak_mb()))
     tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
     decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
     ours = tables.read(MESSAGES).where("transactional").count()

@@ -69,7 +69,7 @@ def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
     return Cost(began, time.time(), after_python_s - python_s, after_jvm_s - jvm_s)
 
 
-def watched_workers(every_s: float = 1.0) -> Callable[[], float]:
+def watch_workers(every_s: float = 1.0) -> Callable[[], float]:
     """Watches Python workers from now on; the returned function gives the most memory, in MB, that one has held.
 
     It looks often, because Spark ends a worker that has been idle for a minute.
@@ -99,7 +99,7 @@ def _peak_worker_mb() -> float:
     return max(peaks) / 1024
 
 
-def moved(log: Path, costs: Iterable[Cost]) -> list[Moved]:
+def read_moved(log: Path, costs: Iterable[Cost]) -> list[Moved]:
     """Returns what Spark moved during each piece of work, from the event log of its session."""
     tasks: list[tuple[float, Moved]] = []
     with log.open() as lines:

@@ -130,14 +130,16 @@ def _with_last_refusal(judged: DataFrame, arrivals: DataFrame) -> DataFrame:
 
 
 def _outcome() -> Column:
-    """Applies the rules in their order; the first that holds gives the outcome.
+    """Applies the rules in the order of `schemas.outcomes`; the first that holds gives the outcome.
 
-    Where the rules leave a choice, the outcome claims less. A refused message that its own FinalAck says was in its
-    queue is `contradicted`; but where the slot was accepted with another content under the same message ID, the
-    FinalAck is for that one. An OrderAck does not decide between two messages of one slot. A message with an arrival
-    that was not judged, or on an assumed state, and without a firm acceptance or an acknowledgment is `unknown`, and so
-    is one above a state that is assumed, one of a slot that may have been accepted with another message, and one that
-    was only ever rejected as a duplicate.
+    In doubt, the outcome claims less:
+
+    * A FinalAck says that a refused message was in its queue: `contradicted`. But if the slot was accepted with another
+      content under the same message ID, the FinalAck is for that one.
+    * An OrderAck does not decide between two messages of one slot.
+    * `unknown` is a message with an arrival that was not judged, or on an assumed state, if it has neither a firm
+      acceptance nor an acknowledgment; a message above an assumed state; one whose slot may have been accepted with
+      another message; and one that was only ever refused as a duplicate.
     """
     accepted, number = F.col("accepted_as").isNotNull(), F.col("number")
     elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
