@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -72,6 +74,41 @@ def open_session(application: str, *, verbose: bool = False) -> SparkSession:
         with suppress(PySparkException):  # serverless Databricks lets few settings be set
             session.conf.set(key, value)
     return session
+
+
+def starts_own_jvm() -> bool:
+    """Returns whether `open_session` would start Spark: there is no session, no server and no spark-submit."""
+    environment = {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"}
+    return environment.isdisjoint(os.environ) and SparkSession.getActiveSession() is None
+
+
+class StartingSession:
+    """Stands for a session that starts in another thread, with the settings for few rows.
+
+    Whoever uses it first waits until it has started, and gets the error if it could not.
+    """
+
+    def __init__(self, application: str, *, verbose: bool) -> None:
+        def open_for_few_rows() -> SparkSession:
+            session = open_session(application, verbose=verbose)
+            for key, value in _FOR_FEW_ROWS.items():
+                session.conf.set(key, value)
+            return session
+
+        threads = ThreadPoolExecutor(1)
+        self._session = threads.submit(open_for_few_rows)
+        threads.shutdown(wait=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wait(), name)
+
+    def wait(self) -> SparkSession:
+        """Waits for the session and returns it.
+
+        Raises:
+            JobError: Spark could not start.
+        """
+        return self._session.result()
 
 
 @contextmanager
@@ -162,18 +199,25 @@ def _session(application: str, *, verbose: bool) -> SparkSession:
 def _jvm_writing_to(target: int) -> Iterator[None]:
     """Gives a JVM that starts meanwhile the file descriptor `target` for all its output.
 
-    Its standard output must not be that of the command, which is for the summary: Delta's VACUUM prints.
+    Its standard output must not be that of the command, which is for the summary: Delta's VACUUM prints. What other
+    threads of this process log meanwhile goes where it went before.
     """
     own: dict[int, int] = {}
-    for descriptor in (1, 2):
+    stdout, stderr = 1, 2
+    for descriptor in (stdout, stderr):
         with suppress(OSError):  # it is closed
             own[descriptor] = os.dup(descriptor)
+    logging = ExitStack()
+    if stderr in own:
+        same = os.fdopen(os.dup(own[stderr]), "w", buffering=1)  # stays open while another thread writes to it
+        logging.enter_context(redirect_stderr(same))
     for descriptor in own:
         with suppress(OSError):  # stderr, the target, is closed
             os.dup2(target, descriptor)
     try:
         yield
     finally:
+        logging.close()
         for descriptor, kept in own.items():
             os.dup2(kept, descriptor)
             os.close(kept)

@@ -99,7 +99,7 @@ def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> 
 
 def _explain_in_memory(warehouse: Warehouse) -> DataFrame:
     rows = _run_in_memory(warehouse, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
-    return LocalTable.of(warehouse.spark, rows, EXPLAINED).rows
+    return LocalTable(warehouse.spark, rows, EXPLAINED).rows
 
 
 def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:

@@ -1,29 +1,60 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
 from jobs.app.capture_listing import Stamp
-from jobs.app.spark_session import codegen_for_size
-from jobs.steps.summary import captured_bytes
-from jobs.warehouse.store import Warehouse
+from jobs.app.config import Config
+from jobs.app.spark_session import StartingSession, codegen_for_size
+from jobs.warehouse import local_writer, log
+from jobs.warehouse.store import Warehouse, located
+from schemas.ingest import CAPTURES
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
 _RATIO = 10
 """How many times larger the content of a compressed capture may be."""
 
 
+def is_small(config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether it is known without Spark that a warehouse of these captures will be held in memory."""
+    if config.catalog_schema or "://" in config.warehouse:
+        return False
+    ingested = _bytes_ingested(located(config.warehouse, CAPTURES.name))
+    return ingested is not None and ingested + _bytes_of(files) <= config.in_memory_bytes
+
+
 @contextmanager
 def hold_if_small(warehouse: Warehouse, most: int, files: Mapping[str, Stamp] | None = None) -> Iterator[Warehouse]:
     """Yields the warehouse, held in memory if its captures and these files have at most `most` bytes.
 
-    Spark's settings are those for the size.
+    Spark's settings are those for the size; a session that is just starting has them.
     """
-    size = captured_bytes(warehouse) + sum(_bytes(uri, stamp) for uri, stamp in (files or {}).items())
-    with codegen_for_size(warehouse.spark, size):
+    size = _bytes_captured(warehouse) + _bytes_of(files or {})
+    spark = warehouse.spark
+    with nullcontext() if isinstance(spark, StartingSession) else codegen_for_size(spark, size):
         yield replace(warehouse, local={}) if size <= most else warehouse
 
 
-def _bytes(uri: str, stamp: Stamp) -> int:
-    return (stamp.size or 0) * (_RATIO if uri.endswith(_COMPRESSED) else 1)
+def _bytes_of(files: Mapping[str, Stamp]) -> int:
+    return sum((stamp.size or 0) * (_RATIO if uri.endswith(_COMPRESSED) else 1) for uri, stamp in files.items())
+
+
+def _bytes_captured(warehouse: Warehouse) -> int:
+    """Returns the size of all ingested captures."""
+    place = warehouse.log_place(CAPTURES)
+    size = None if place is None else _bytes_ingested(place)
+    if size is None and warehouse.has(CAPTURES) and not warehouse.is_new(CAPTURES):
+        size = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
+    return size or 0
+
+
+def _bytes_ingested(place: str) -> int | None:
+    """Returns the size of the captures in the table at a place; None if Spark has to read it."""
+    if not log.versions(place):
+        return 0
+    rows = local_writer.read(place, pa.schema([("size_bytes", pa.int64())]))
+    return None if rows is None else sum(rows["size_bytes"].to_pylist())

@@ -5,6 +5,7 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     Raises:
         JobError: files changed in every attempt.
     """
-    with codegen_for_size(warehouse.spark, 0):
+    with _codegen_for_size(warehouse, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
@@ -97,14 +98,14 @@ def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
 
 def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
     """Ingests the captures that the engine's `captures` lacks."""
-    with codegen_for_size(warehouse.spark, 0):
+    with _codegen_for_size(warehouse, 0):
         captures = flow.find_new_captures(engine, list(files), options)
     if not captures:
         progress("ingest: nothing new")
         return
     size = sum(row["size_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
-    with codegen_for_size(warehouse.spark, size):
+    with _codegen_for_size(warehouse, size):
         found = flow.extract(engine, captures, options)
         _require_unchanged(files, [row["uri"] for row in captures])
         assembled = flow.assemble(engine, found, options)
@@ -117,3 +118,8 @@ def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:
     changed = {file for file, stamp in stamps(read).items() if stamp != files[file]}
     if changed:
         raise ChangedError(changed)
+
+
+def _codegen_for_size(warehouse: Warehouse, size: int) -> AbstractContextManager[object]:
+    """Suits Spark to the size; a warehouse that is held in memory does not use Spark here."""
+    return nullcontext() if warehouse.local is not None else codegen_for_size(warehouse.spark, size)

@@ -1,6 +1,7 @@
 """Runs ingest, decode, replay and report in order."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from pyspark.sql import SparkSession
 
@@ -11,7 +12,7 @@ from jobs.app.config import Config
 from jobs.app.logs import step
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
-from jobs.app.spark_session import open_session
+from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
@@ -30,9 +31,13 @@ def run(spark: SparkSession, config: Config) -> Summary:
         publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
         in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
     ):
-        with step("ingest", 2, _STEPS):
+        starting = spark if isinstance(spark, StartingSession) else None
+        with step("ingest", 1 if starting else 2, _STEPS):
             stamped = ingest.step(held, config, files)
             _end_step(held, lock)
+        if starting:
+            with step(STARTING, 2, _STEPS):
+                starting.wait()
         with step("decode", 3, _STEPS):
             decode.step(held, config)
             _end_step(held, lock)
@@ -66,5 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(config: Config) -> SparkSession:
+    """Starts Spark, for a small night while its captures are read."""
+    name = "msmq-replay nightly"
+    if starts_own_jvm() and in_memory.is_small(config, stamps(capture_files(config.captures))):
+        return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
-        return open_session("msmq-replay nightly", verbose=config.verbose)
+        return open_session(name, verbose=config.verbose)

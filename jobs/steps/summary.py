@@ -34,14 +34,6 @@ Counts = dict[str, dict[str, int]]
 """Row counts by table (or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
 
 
-def captured_bytes(warehouse: Warehouse) -> int:
-    """Returns the size of all ingested captures."""
-    if not warehouse.has(CAPTURES) or warehouse.is_new(CAPTURES):
-        return 0
-    size: int | None = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
-    return size or 0
-
-
 def ingest_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
     counts = _counts(warehouse, _INGESTED)

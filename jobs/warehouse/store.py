@@ -70,7 +70,7 @@ class Warehouse(Tables):
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
         if self.local is None:
             raise JobError("Only a warehouse that is held in memory takes rows from there.")
-        self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
+        self.local[table.name] = LocalTable(self.spark, whole, table.spark)
         if not added.num_rows or self._write_here(table, added):
             return
         rows = self.spark.createDataFrame(added, table.spark)
@@ -222,7 +222,7 @@ class Warehouse(Tables):
             self.local[table.name] = (
                 LocalTable.collect(Tables.read(self, table).select(table.names))
                 if rows is None
-                else LocalTable.of(self.spark, rows, table.spark)
+                else LocalTable(self.spark, rows, table.spark)
             )
         return self.local[table.name]
 
@@ -238,7 +238,7 @@ class Warehouse(Tables):
         before, schema = self._local(table), table.arrow
         kept = before.arrow.slice(0, 0) if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
-        self.local[table.name] = LocalTable.of(self.spark, whole, table.spark)
+        self.local[table.name] = LocalTable(self.spark, whole, table.spark)
         if kept.num_rows == before.arrow.num_rows:
             return not new.num_rows or self._write_here(table, new)
         return self._write_here(table, whole, overwrite=True)
