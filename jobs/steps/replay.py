@@ -3,6 +3,7 @@
 A sender whose inputs have the same fingerprint as in the last run keeps its verdicts and transactions.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Self
@@ -83,6 +84,7 @@ from schemas.replay import (
     Reading,
     Scope,
 )
+from schemas.table import Table
 from schemas.tables import REPLAYED
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PINGS)
@@ -246,29 +248,26 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
         fates = message_fates(outcomes.rows)
-        transactions = assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions)
-        run_in_parallel(
-            partial(warehouse.replace, table, rows)
-            for table, rows in (
-                (ENDS, every_end),
-                (OUTCOMES, outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)),
-                (SEQUENCES, summarize_sequences(verdicts, outcomes)),
-                (STATES, summarize_states(verdicts, states, reading=reading)),
-                (
-                    SESSIONS,
-                    summarize_sessions(
-                        once.messages, peers, once.stream_gaps, once.quarantine, verdicts, outcomes, scope=scope
-                    ),
-                ),
-                (TRANSACTIONS, transactions),
-            )
-        )
-        progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
-        written = (verdicts, warehouse.read(SEQUENCES), warehouse.read(TRANSACTIONS))
+
+        def find_concerned() -> DataFrame:
+            watched = watched_sessions(every_end, inputs.unread, paired)
+            neighbours = keep(with_neighbours(verdicts, watched, outcomes.unusual))
+            return keep(concerned_messages(verdicts, neighbours, fates))
+
         paired = pair_acks(once.counted(acks), every_end, verdicts)
-        watched = watched_sessions(every_end, inputs.unread, paired)
-        neighbours = keep(with_neighbours(verdicts, watched, outcomes.unusual))
-        concerned = keep(concerned_messages(verdicts, neighbours, fates))
+        sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, verdicts, outcomes)
+        of_messages: dict[Table, Callable[[], DataFrame]] = {
+            TRANSACTIONS: lambda: assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions),
+            SEQUENCES: lambda: summarize_sequences(verdicts, outcomes),
+            SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
+            STATES: lambda: summarize_states(verdicts, states, reading=reading),
+            OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
+            ENDS: lambda: every_end,
+        }
+        writes = [partial(_write, warehouse, table, rows) for table, rows in of_messages.items()]
+        concerned, transactions, sequences, *_ = run_in_parallel([find_concerned, *writes])
+        progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
+        written = (verdicts, sequences, transactions)
         of_captures = findings_of_captures(once, every_end, warehouse)
         findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures))
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
@@ -283,3 +282,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not derived:
         progress("replay: nothing new")
     return derived
+
+
+def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> DataFrame:
+    """Replaces the table's rows, which are planned on this thread, and returns it."""
+    warehouse.replace(table, rows())
+    return warehouse.read(table)

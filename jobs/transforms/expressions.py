@@ -20,7 +20,7 @@ def null(kind: str) -> Column:
 
 def columns_of(table: Table) -> list[Column]:
     """Returns the table's columns, for a `select` that gives rows its order and types."""
-    return [F.col(column.name).cast(column.type) for column in table]
+    return [F.col(column.name).cast(column.type.simpleString()) for column in table]
 
 
 def nanoseconds(timestamp: str) -> Column:

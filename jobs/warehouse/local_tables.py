@@ -1,5 +1,6 @@
 """Holds small tables in the driver's memory. Spark plans them as local relations, which it reads without a job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -28,9 +29,19 @@ class LocalTable:
     @classmethod
     def collect(cls, rows: DataFrame) -> Self:
         """Computes the rows, which have to be few."""
-        schema = rows.schema
-        rows = rows.select([F.col(field.name).cast(nullable(field.dataType)) for field in schema])
+        rows = cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema})
         return cls(rows.sparkSession, rows.toArrow(), rows.schema)
+
+
+def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
+    """Returns the columns of these names with these types, in this order.
+
+    A column that has its type is left alone: each expression costs several calls to the JVM.
+    """
+    there = {field.name: field.dataType for field in rows.schema}
+    if there == types and list(there) == list(types):
+        return rows
+    return rows.select(*(name if there[name] == of else F.col(name).cast(of) for name, of in types.items()))
 
 
 def nullable(of: DataType) -> DataType:

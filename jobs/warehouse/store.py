@@ -16,7 +16,7 @@ from jobs.app.errors import ConflictError, JobError
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_writer, log
-from jobs.warehouse.local_tables import LocalTable, nullable
+from jobs.warehouse.local_tables import LocalTable, cast_columns, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables, located
 from schemas.table import Table
@@ -300,4 +300,4 @@ def _same_key(table: Table) -> str:
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:
     """Returns the rows with the table's columns in its order, each cast to its type; nested fields are nullable."""
-    return rows.select([F.col(column.name).cast(nullable(column.type)) for column in table])
+    return cast_columns(rows, {column.name: nullable(column.type) for column in table})

@@ -37,11 +37,16 @@ def choose(cases: Iterable[tuple[Column, Column]]) -> Column:
 def sentence(template: str, *columns: Column | str) -> Column:
     """Returns the template with a column's text at each {}; a null reads "unknown"."""
     parts = template.split("{}")
-    texts = [F.coalesce(_column(column).cast("string"), F.lit("unknown")) for column in columns]
     pieces = [F.lit(parts[0])]
-    for text, part in zip(texts, parts[1:], strict=True):
-        pieces += [text, F.lit(part)]
+    for column, part in zip(columns, parts[1:], strict=True):
+        pieces += [_text(column), F.lit(part)]
     return F.concat(*pieces)
+
+
+def _text(column: Column | str) -> Column:
+    if isinstance(column, str):  # one call to the JVM instead of seven: there are a hundred sentences
+        return F.expr(f"coalesce(string({column}), 'unknown')")
+    return F.coalesce(column.cast("string"), F.lit("unknown"))
 
 
 def counted(count: Column | str, one: str, many: str) -> Column:
