@@ -264,7 +264,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
             ENDS: lambda: every_end,
         }
-        writes = [partial(_write, warehouse, table, rows) for table, rows in of_messages.items()]
+        writes: list[Callable[[], DataFrame]] = [
+            partial(_write, warehouse, table, rows) for table, rows in of_messages.items()
+        ]
         concerned, transactions, sequences, *_ = run_in_parallel([find_concerned, *writes])
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, sequences, transactions)
