@@ -237,47 +237,35 @@ _PLACE = (
     Column("last_ns", LONG, "Latest record time of the capture, ns since 1970."),
 )
 
-CONNECTION_CAPTURES = Table(
-    "connection_captures",
-    "Which captures contain segments between which endpoints. A late capture makes ingest read these captures again.",
+INTERNAL_CONNECTIONS = Table(
+    "internal_connections",
+    "Which captures contain segments between which endpoints, and the state of the connections between them when a run "
+    "had read that capture as their last. The next run resumes from the state; a late capture makes ingest read the "
+    "captures after it again.",
     ("endpoints", "capture_id"),
     (
         _ENDPOINTS,
         _PACKED,
         *_PLACE,
         Column("capture_id", STRING, "Capture that contains segments between the endpoints.", nullable=False),
-    ),
-)
-
-CONNECTION_STATES = Table(
-    "connection_states",
-    "State of a connection at the end of a run, from which the next run resumes: one row per run that saw it.",
-    ("endpoints", "capture_id"),
-    (
-        _ENDPOINTS,
-        _PACKED,
-        *_PLACE,
-        Column(
-            "capture_id",
-            STRING,
-            "Last capture of that run that contains segments between the endpoints.",
-            nullable=False,
-        ),
         Column(
             "first_instance",
             LONG,
-            "Instance of the first connection that may continue; earlier ones are complete.",
-            nullable=False,
+            "Instance of the first connection that may continue; earlier ones are complete. Null without a state.",
         ),
         Column(
             "tails",
             ArrayType(
                 StructType([StructField("stream_id", STRING, False), StructField("stream_offset", LONG, False)]), False
             ),
-            "Offset in each stream from which its rows are provisional: the next run replaces them.",
-            nullable=False,
+            "Offset in each stream from which its rows are provisional: the next run replaces them. Null without a "
+            "state.",
         ),
-        Column("state", STRING, "TCP and framing state as JSON, including incomplete packets.", nullable=False),
+        Column(
+            "state",
+            STRING,
+            "TCP and framing state as JSON, including incomplete packets; null where no run ended with this capture.",
+        ),
     ),
 )
 

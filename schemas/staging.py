@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from schemas.ingest import (
     CAPTURES,
     CLOCK_STEPS,
-    CONNECTION_STATES,
+    INTERNAL_CONNECTIONS,
     NOT_JUDGED,
     PACKETS,
     QUARANTINE,
@@ -171,7 +171,8 @@ ASSEMBLED = StructType(
             ),
         ),
         StructField(
-            "state", StructType([StructField(f.name, f.dataType) for f in CONNECTION_STATES.spark if f.name in _STATE])
+            "state",
+            StructType([StructField(f.name, f.dataType) for f in INTERNAL_CONNECTIONS.spark if f.name in _STATE]),
         ),
         StructField("needs_payload", StructType([StructField("packed", BINARY), StructField("rewind", BOOL)])),
     ]
@@ -209,7 +210,7 @@ HISTORY = StructType(
     [
         _PACKED,
         _LONG["capture"],
-        *(StructField(f.name, f.dataType) for f in CONNECTION_STATES.spark if f.name != "packed"),
+        *(StructField(f.name, f.dataType) for f in INTERNAL_CONNECTIONS.spark if f.name != "packed"),
         _TEXT["stream_id"],
         StructField("instance", LONG),
         _REWIND,
@@ -217,14 +218,14 @@ HISTORY = StructType(
 )
 """Facts about a connection before it is assembled; each row has one of these.
 
-`capture`: rank of a capture of this run that holds segments of it. `state`: a row of `connection_states`. `stream_id`
-and `instance`: a stream. `rewind`: it is assembled again. None of them: a row of `connection_captures`."""
+`capture`: rank of a capture of this run that holds segments of it. `stream_id` and `instance`: a stream. `rewind`: it
+is assembled again. None of them: a row of `internal_connections`."""
 
 PLANNED = StructType(
     [
         StructField("last", StructType([_PACKED, *_PLACE])),
         StructField("held", StructType([_PACKED, *_PLACE])),
-        StructField("overtaken", StructType([_TEXT["endpoints"], _TEXT["capture_id"]])),
+        StructField("overtaken", StructType([_TEXT["endpoints"], _PACKED, *_PLACE])),
         StructField("late", StructType([_PACKED, _REWIND])),
         StructField("lost", StructType([_PACKED])),
         StructField("read", StructType([_PACKED, _TEXT["capture_id"]])),
@@ -234,7 +235,7 @@ PLANNED = StructType(
 )
 """What is decided about a connection; in each row one of these, the others null.
 
-`last`: place of its last capture. `held`: place of a capture of this run that holds segments of it. `overtaken`: key of
-a state that lacks one of these. `late`: one of these comes before captures that were read already, so that it is
-assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: the state
-from which it resumes. `stale`: rows of a stream that are replaced."""
+`last`: place of its last capture. `held`: place of a capture of this run that holds segments of it. `overtaken`: place
+of a capture whose state lacks one of these. `late`: one of these comes before captures that were read already, so that
+it is assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: the
+state from which it resumes. `stale`: rows of a stream that are replaced."""

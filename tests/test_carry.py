@@ -15,12 +15,12 @@ from wiretap import Sent, conversation, fast_open, pcap
 
 from jobs.app.errors import JobError
 from jobs.ingestion.in_process import InProcess
-from schemas.ingest import CAPTURES, CONNECTION_CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
-TABLES = (CAPTURES, CONNECTION_CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
+TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 
 
 class Repeated(NamedTuple):
@@ -51,8 +51,12 @@ def written(folder: Path, captures: list[bytes]) -> list[str]:
     return uris
 
 
+_OF_A_RUN = ("ingested_at", "first_instance", "tails", "state")
+"""Columns that tell of the run that wrote a row."""
+
+
 def sorted_rows(rows: pa.Table) -> list[str]:
-    return sorted(repr({name: row[name] for name in row if name != "ingested_at"}) for row in rows.to_pylist())
+    return sorted(repr({name: row[name] for name in row if name not in _OF_A_RUN}) for row in rows.to_pylist())
 
 
 def cut(rng: random.Random, sent: list[bytes], nights: int) -> list[bytes]:
@@ -191,7 +195,10 @@ def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path:
     uris, engine = thirds(tmp_path), InProcess()
     ingest_more(engine, uris[2:], WHOLE)
     Path(uris[2]).unlink()
-    engine.tables.pop("connection_states")
+    connections = engine.tables["internal_connections"]
+    column = connections.column_names.index("state")
+    nothing = pa.nulls(connections.num_rows, pa.string())
+    engine.tables["internal_connections"] = connections.set_column(column, "state", nothing)
     with pytest.raises(JobError, match="put these back"):
         ingest_more(engine, uris[:1], WHOLE)
     assert engine.read(CAPTURES).num_rows == 1

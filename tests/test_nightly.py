@@ -18,7 +18,7 @@ from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.errors import UsageError
 from jobs.steps import decode, ingest, nightly
-from schemas.ingest import BOOKS, CONNECTION_STATES, PACKETS
+from schemas.ingest import BOOKS, PACKETS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.messages import DECODED_TABLES
 from schemas.tables import INGESTED, TABLES
@@ -131,9 +131,6 @@ def test_captures_one_at_a_time_in_any_order_end_as_together(
     assert written["operationParameters"]["mode"] == "Append"
 
 
-COMPARED = [table for table in INGESTED if table is not CONNECTION_STATES]
-
-
 def nights(spark: SparkSession, tmp_path: Path, order: Iterable[int]) -> Path:
     """The tables of a night for each capture, which is gone after it."""
     warehouse = tmp_path / "warehouse"
@@ -148,7 +145,7 @@ def nights(spark: SparkSession, tmp_path: Path, order: Iterable[int]) -> Path:
 @pytest.mark.slow
 def test_connections_go_on_when_captures_are_rotated_away(spark: SparkSession, branches: Path, tmp_path: Path) -> None:
     warehouse = nights(spark, tmp_path, (0, 1, 2))
-    assert all_rows(warehouse, COMPARED) == all_rows(branches, COMPARED)
+    assert all_rows(warehouse, INGESTED) == all_rows(branches, INGESTED)
 
 
 @pytest.mark.slow
@@ -221,7 +218,7 @@ def test_exit_codes_and_json(
 def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path) -> None:
     ingest.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", bodies="keep"))
     decode.run(spark, config(tmp_path))
-    for table in {*COMPARED, *DECODED_TABLES, BOOKS} - {PACKETS}:
+    for table in {*INGESTED, *DECODED_TABLES, BOOKS} - {PACKETS}:
         assert rows(tmp_path, table.name) == rows(orders[0], table.name)
     sizes = [(len(row["raw"]), row["size"]) for row in rows(tmp_path, "packets")]
     assert all(raw == size for raw, size in sizes)
@@ -236,6 +233,6 @@ def test_splits_do_not_show(spark: SparkSession, branches: Path, tmp_path: Path)
             shutil.copyfileobj(source, target)
     ingest.run(spark, config(tmp_path / "warehouse", plain, split_bytes=50_000))
     hashed = ("ingested_at", "uri", "capture_id", "size_bytes", "compression")
-    for table in COMPARED:
+    for table in INGESTED:
         of_plain, of_packed = (rows(place, table.name, without=hashed) for place in (tmp_path / "warehouse", branches))
         assert of_plain == of_packed

@@ -24,12 +24,12 @@ from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
-from jobs.transforms.retention import outdated_states
+from jobs.transforms.retention import without_outdated_states
 from jobs.warehouse import local_writer, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
-from schemas.ingest import BOOKS, PACKETS, STREAM_GAPS
+from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
 from schemas.table import LONG, Column, Table
@@ -153,7 +153,7 @@ def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     """In ingest, while that is rolled back, with all captures written but the step not ended, in decode, in replay."""
     night = config(warehouse, *BRANCHES[1:])
     commits = Commits(monkeypatch)
-    for last in ("MERGE connection_states", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
+    for last in ("MERGE internal_connections", "RESTORE packets", "MERGE captures", "WRITE messages", "WRITE verdicts"):
         commits.last = last
         with pytest.raises(Killed):
             nightly.run(spark, night)
@@ -169,7 +169,7 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = Commits(monkeypatch)
-    commits.last = "MERGE connection_states"
+    commits.last = "MERGE internal_connections"
     with pytest.raises(Killed):
         ingest.run(spark, config(warehouse, BRANCHES[1]))
     commits.last = ""
@@ -403,9 +403,16 @@ def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSessio
         ("c", 72 * day, "6"),
         ("c", 100 * day, "7"),
     ]
-    rows_of = [(endpoints, last - 1, last, capture) for endpoints, last, capture in states]
-    frame = spark.createDataFrame(rows_of, "endpoints string, first_ns long, last_ns long, capture_id string")
-    assert sorted(map(tuple, outdated_states(frame, 30).collect())) == [("a", "1"), ("a", "2")]
+    rows_of: list[Any] = [
+        (endpoints, b"", last - 1, last, capture, 1, [], "state") for endpoints, last, capture in states
+    ]
+    frame = spark.createDataFrame([*rows_of, ("a", b"", 0, 1, "0", None, None, None)], INTERNAL_CONNECTIONS.spark)
+    found = without_outdated_states(frame, 30)
+    assert sorted((row["endpoints"], row["capture_id"], row["state"]) for row in found.collect()) == [
+        ("a", "1", None),
+        ("a", "2", None),
+    ]
+    assert found.columns == list(INTERNAL_CONNECTIONS.names)
 
 
 def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkSession, tmp_path: Path) -> None:

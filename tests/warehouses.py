@@ -7,7 +7,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from jobs.app.config import DEFAULTS, Config
-from schemas.ingest import CONNECTION_STATES
+from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
 
@@ -35,5 +35,6 @@ def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_a
 
 def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, list[dict[str, Any]]]:
     """What the tables say; but for the states, of which every run leaves its own."""
-    without = ("ingested_at", "uri")
-    return {table.name: rows(warehouse, table.name, without=without) for table in tables if table != CONNECTION_STATES}
+    states = ("first_instance", "tails", "state")
+    without = {table: ("ingested_at", "uri", *(states if table == INTERNAL_CONNECTIONS else ())) for table in tables}
+    return {table.name: rows(warehouse, table.name, without=without[table]) for table in tables}

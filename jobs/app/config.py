@@ -147,7 +147,7 @@ class Config:
         "labels and names of queues and senders as they are, or as HMAC-SHA-256 under a key",
         "decode",
         choices=("keep", "hash"),
-        reason="packets.raw, packets.trailer, quarantine.raw and connection_states hold them in any case.",
+        reason="packets.raw, packets.trailer, quarantine.raw and internal_connections hold them in any case.",
     )
     names_key: str = _option(
         "",

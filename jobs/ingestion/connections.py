@@ -61,14 +61,14 @@ def collect_history(packed: bytes, history: Iterable[Row], places: Mapping[int, 
     for row in history:
         if row["capture"] is not None:
             found.now.append(places[row["capture"]])
-        elif row["state"] is not None:
-            found.states.append(row)
         elif row["stream_id"] is not None:
             found.streams.append(row)
         elif row["rewind"] is not None:
             found = found._replace(rewind=row["rewind"])
         else:
             found.before.append(Place.of(row))
+            if row["state"] is not None:
+                found.states.append(row)
     found.states.sort(key=lambda row: Place.of(row).key, reverse=True)
     return found
 
@@ -124,7 +124,8 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
         yield {"held": {"packed": packed} | place._asdict()}
     for state in connection.states:
         if Place.of(state).key >= first and state["capture_id"] != last.capture_id:
-            yield {"overtaken": {name: state[name] for name in ("endpoints", "capture_id")}}
+            names = {name: state[name] for name in ("endpoints", "packed")}
+            yield {"overtaken": names | Place.of(state)._asdict()}
     latest = next(iter(earlier_states(connection)), None)
     if uncovered_captures(connection, latest):
         yield {"late": {"packed": packed, "rewind": False}}

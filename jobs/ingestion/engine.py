@@ -69,9 +69,6 @@ class Engine(Protocol[T]):
         Rows have nanoseconds in place of timestamps (`schemas.staging.TIMES`).
         """
 
-    def delete(self, table: Table, keys: T) -> None:
-        """Deletes rows by key."""
-
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
 

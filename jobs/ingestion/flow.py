@@ -17,8 +17,7 @@ from jobs.ingestion.engine import Engine, Row, T
 from schemas import staging
 from schemas.ingest import (
     CAPTURES,
-    CONNECTION_CAPTURES,
-    CONNECTION_STATES,
+    INTERNAL_CONNECTIONS,
     PACKETS,
     QUARANTINE,
     STREAM_GAPS,
@@ -62,9 +61,8 @@ class Changes(Generic[T]):
     """Holds the rows that a run deletes and writes."""
 
     stale: T
-    overtaken: T
-    """Keys of states that lack a capture of this run."""
-    states: T
+    connections: T
+    """Rows that are new or replace others."""
     added: Mapping[Table, T]
     """Rows of the other tables except `captures`."""
     captures: T
@@ -131,13 +129,15 @@ def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
     states = engine.keep(states)
     names = engine.select(states, packed="packed", endpoints="endpoints")
+    held = engine.join(
+        engine.join(engine.pick(planned, "held"), names, ["packed"]), states, ["packed", "capture_id"], "anti"
+    )
     confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
     runs = engine.pick(found.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
     faults = engine.join(engine.pick(found.rows, "fault", "capture"), ids, ["capture"])
     unreadable = engine.table(unreadable_rows(found.captures), QUARANTINE.spark)
     added = {
-        CONNECTION_CAPTURES: engine.join(engine.pick(planned, "held"), names, ["packed"]),
         STREAMS: engine.pick(rows, "stream"),
         STREAM_GAPS: engine.pick(rows, "gap"),
         PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
@@ -145,22 +145,17 @@ def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled
         PINGS: engine.join(engine.pick(found.rows, "ping", "capture"), ids, ["capture"]),
     }
     captures = capture_rows(found.captures, engine.collect(engine.pick(found.rows, "count", "capture")))
-    overtaken = engine.pick(planned, "overtaken")
-    return Changes(engine.keep(assembled.stale), overtaken, states, added, engine.table(captures, staging.CAPTURE))
+    connections = engine.union(states, held, engine.pick(planned, "overtaken"))
+    return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
 
 
 def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
     """Deletes the rows that a run replaces, and writes all its tables except `captures`."""
-
-    def write_states() -> None:
-        engine.write(CONNECTION_STATES, changes.states, update=True)
-        if engine.count(changes.overtaken):
-            engine.delete(CONNECTION_STATES, changes.overtaken)
-
     if engine.count(changes.stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
         engine.do_all(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
-    engine.do_all([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), write_states])
+    connections = partial(engine.write, INTERNAL_CONNECTIONS, changes.connections, update=True)
+    engine.do_all([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), connections])
 
 
 def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
@@ -172,13 +167,11 @@ def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
     """Returns rows of HISTORY for the connections in the captures, without those of captures that were not finished."""
     now = engine.keep(engine.distinct(engine.select(found.segments, packed="connection", capture="capture")))
     done = engine.read(CAPTURES)
-    before, states = (
-        engine.join(engine.join(engine.read(table), now, ["packed"], "semi"), done, ["capture_id"], "semi")
-        for table in (CONNECTION_CAPTURES, CONNECTION_STATES)
-    )
+    before = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
+    before = engine.join(before, done, ["capture_id"], "semi")
     names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
     every_column = engine.table([], staging.HISTORY)
-    return engine.union(every_column, now, before, states, engine.streams_between(names))
+    return engine.union(every_column, now, before, engine.streams_between(names))
 
 
 def _plan(engine: Engine[T], history: T, captures: Sequence[Row], gone: frozenset[str] = frozenset()) -> T:

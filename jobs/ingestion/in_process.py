@@ -116,9 +116,6 @@ class InProcess:
             new = self.join(new, there, table.key, "anti")
         self.tables[table.name] = pa.concat_tables([self.tables[table.name], new])
 
-    def delete(self, table: Table, keys: pa.Table) -> None:
-        self._reduce(table, self.join(self.read(table), keys, table.key, "anti"))
-
     def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
         rows = self.read(table)
         first = {row["stream_id"]: row["from_offset"] for row in stale.to_pylist()}

@@ -98,9 +98,6 @@ class OnSpark:
         self.warehouse.merge(table, rows.withColumns(times), update=update)
         progress(f"ingest: wrote {table.name}")
 
-    def delete(self, table: Table, keys: DataFrame) -> None:
-        self.warehouse.delete(table, keys)
-
     def delete_from_offset(self, table: Table, stale: DataFrame) -> None:
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, stale, f"t.stream_id = s.stream_id AND {offset}")

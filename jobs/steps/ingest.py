@@ -6,6 +6,7 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import ChangedError, JobError
+from jobs.app.errors import ChangedError, JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import codegen_for_size
@@ -25,11 +26,12 @@ from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import BOOKS, CAPTURES
+from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
 
+_OF_BEFORE = replace(INTERNAL_CONNECTIONS, name="connection_states")
 _ATTEMPTS = 5
 
 
@@ -52,8 +54,13 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     Returns the size and time of the files.
 
     Raises:
-        JobError: files changed in every attempt.
+        JobError: files changed in every attempt. UsageError: the tables are too old to be continued.
     """
+    if warehouse.has(_OF_BEFORE):
+        raise UsageError(
+            f"The tables in {warehouse.place} were made by a version of msmq-replay before 0.1.0, whose connections "
+            "are in other tables. Ingest the captures into a new warehouse, or use that version."
+        )
     with _codegen_for_size(warehouse, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     progress(f"ingest: {len(files)} files to look at")

@@ -4,8 +4,8 @@ Deletes old states of connections, compacts small files (OPTIMIZE), and deletes 
 `vacuum_hours` needs (VACUUM). The costs: older versions can no longer be read, and queries that have been running for
 longer fail. The two newest states of each connection stay, and those of the last `state_days` of capture time. A
 capture that arrives later than that makes its connections start again: all of their captures are read again or, if
-these are gone, the late bytes go to quarantine. `connection_captures` is never pruned: without it a late capture would
-look like the first.
+these are gone, the late bytes go to quarantine. The rows of `internal_connections` themselves stay: without them a late
+capture would look like the first.
 
 Registered tables get the view `message_history` and, in Unity Catalog, keys and tags.
 
@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
-from jobs.transforms.retention import outdated_states
+from jobs.transforms.retention import without_outdated_states
 from jobs.warehouse import publish_lock
 from jobs.warehouse.catalog import describe
 from jobs.warehouse.checkpoint import checkpoint
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import CAPTURES, CONNECTION_STATES
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
 from schemas.tables import TABLES
 
 
@@ -33,10 +33,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
         tables = [table for table in TABLES if held.has(table)]
-        outdated = checkpoint(outdated_states(held.read(CONNECTION_STATES), config.state_days))
+        outdated = checkpoint(without_outdated_states(held.read(INTERNAL_CONNECTIONS), config.state_days))
         states = outdated.count()
         if states:
-            held.delete(CONNECTION_STATES, outdated)
+            held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
         for table in tables:
             before, after = held.optimize(table)
