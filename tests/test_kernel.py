@@ -185,16 +185,23 @@ def payload_bytes(frames: Sequence[bytes]) -> int:
     return sum(s.length for f in frames if (s := heard(f)))
 
 
-def test_every_byte_comes_back_from_a_capture_with_segments_larger_than_the_mtu(tmp_path: Path) -> None:
-    capture = tmp_path / "tap.pcap"
-    sent = conversations(random.Random(2), tmp_path, bulk=60)
+@contextmanager
+def tapped(capture: Path) -> Iterator[Sequence[str]]:
+    """Two namespaces, captured in the second; skips the test if the kernel drops frames before they are captured."""
     with namespaces(2) as names, running(names[1], "tap", "left", capture) as tap:
-        talk(names, tmp_path)
+        yield names
         assert tap.stdin is not None
         tap.stdin.close()
         missed = int(said(tap))
     if missed:
         pytest.skip(f"the kernel dropped {missed} frames before they were captured")
+
+
+def test_every_byte_comes_back_from_a_capture_with_segments_larger_than_the_mtu(tmp_path: Path) -> None:
+    capture = tmp_path / "tap.pcap"
+    sent = conversations(random.Random(2), tmp_path, bulk=60)
+    with tapped(capture) as names:
+        talk(names, tmp_path)
     assert max(map(len, frames_of(capture))) > LARGEST_FRAME
     found = ingest([capture], WHOLE)
     balance(found)
@@ -214,15 +221,10 @@ def test_every_byte_comes_back_from_connections_that_carry_data_on_the_syn(accep
     """[RFC 7413]: a server with Fast Open acknowledges the data, another one does not, and it is sent again."""
     capture, on_syn = tmp_path / "tap.pcap", 1000
     sent = conversations(random.Random(3), tmp_path, bulk=20)
-    with namespaces(2) as names, running(names[1], "tap", "left", capture) as tap:
+    with tapped(capture) as names:
         allow_fast_open(names[0], 0x1 | 0x4)  # a client, also without a cookie
         allow_fast_open(names[1], 0x2 | 0x200 if accepted else 0)  # a server that asks for no cookie
         talk(names, tmp_path, on_syn=on_syn)
-        assert tap.stdin is not None
-        tap.stdin.close()
-        missed = int(said(tap))
-    if missed:
-        pytest.skip(f"the kernel dropped {missed} frames before they were captured")
     syns = {s.key: s for frame in frames_of(capture) if (s := heard(frame)) and s.flags & SYN}
     opening = [s for s in syns.values() if s.key[2:] == (SERVER, PORT)]
     assert [s.length for s in opening] == [on_syn] * CONNECTIONS
