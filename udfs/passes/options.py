@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from schemas import wire
+from udfs.tcp.connections import WINDOW_BYTES
 from udfs.tcp.overlap import Overlap
 
 Batches = Iterable[pa.RecordBatch]
@@ -29,6 +30,6 @@ class IngestOptions:
     overlap: Overlap = Overlap.FIRST
     keep_bodies: bool = False
     split_bytes: int = 64 << 20
-    window_bytes: int = 64 << 20
+    window_bytes: int = WINDOW_BYTES
     quarantine_raw_bytes: int = 4096
     batch_bytes: int = 4 << 20
