@@ -263,6 +263,7 @@ def test_senders_with_the_same_fingerprint_have_the_same_verdicts(
     spark.catalog.clearCache()
 
 
+@pytest.mark.slow
 def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     shuffled = Tables()
     for name, rows in tables.rows.items():

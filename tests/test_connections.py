@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from pyspark.sql import SparkSession
 from warehouses import all_rows, config
 from wiretap import ACK, PSH, Sent, goodbye, handshake, msmq, pcap
 
+from jobs.app.errors import UsageError
 from jobs.ingestion import connections
 from jobs.ingestion.captures import Place
 from jobs.steps import ingest
-from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.staging import HISTORY
 
 ISN, SIZE, COUNT = 1000, 1000, 30
@@ -92,3 +95,12 @@ def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(spark: SparkSes
     assert found == all_rows(tmp_path / "once", TABLES)
     assert len(found["packets"]) == COUNT * SIZE // 600
     assert not found["stream_gaps"]
+
+
+def test_tables_of_before_the_first_release_are_refused(tmp_path: Path) -> None:
+    """They keep the states of connections elsewhere, so that a connection would begin again."""
+    spark: Any = None
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(replace(INTERNAL_CONNECTIONS, name="connection_states"))
+    with pytest.raises(UsageError, match=r"before 0\.1\.0.*Ingest the captures into a new warehouse"):
+        ingest.step(tables, config(tmp_path), [])

@@ -112,6 +112,7 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
+@pytest.mark.slow
 def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
     nightly.run(spark, config(tmp_path, BRANCHES[0]))
     assert all_rows(tmp_path) == all_rows(first_night)
@@ -438,6 +439,7 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkS
         derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda: None)
 
 
+@pytest.mark.slow
 def test_a_derived_table_of_an_older_declaration_is_made_anew(
     spark: SparkSession, warehouse: Path, first_night: Path
 ) -> None:
@@ -559,6 +561,7 @@ def stood(warehouse: Path) -> dict[str, tuple[Any, ...]]:
     return {row["scope_key"]: tuple(row[name] for name in names) for row in rows(warehouse, "states")}
 
 
+@pytest.mark.slow
 def test_a_later_warehouse_goes_on_where_an_earlier_one_stood(
     spark: SparkSession, first_night: Path, branches: Path, tmp_path: Path
 ) -> None:
