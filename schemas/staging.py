@@ -224,18 +224,19 @@ is assembled again. None of them: a row of `internal_connections`."""
 PLANNED = StructType(
     [
         StructField("last", StructType([_PACKED, *_PLACE])),
-        StructField("held", StructType([_PACKED, *_PLACE])),
-        StructField("overtaken", StructType([_TEXT["endpoints"], _PACKED, *_PLACE])),
+        StructField("present", StructType([_PACKED, *_PLACE])),
+        StructField("obsolete", StructType([_TEXT["endpoints"], _PACKED, *_PLACE])),
         StructField("late", StructType([_PACKED, _REWIND])),
-        StructField("lost", StructType([_PACKED])),
+        StructField("unrecoverable", StructType([_PACKED])),
         StructField("read", StructType([_PACKED, _TEXT["capture_id"]])),
         StructField("state", STATE_ROW),
         StructField("stale", StructType([_PACKED, _TEXT["stream_id"], _LONG["from_offset"]])),
     ]
 )
-"""What is decided about a connection; in each row one of these, the others null.
+"""Decisions about a connection; a row has one of these, and the others are null.
 
-`last`: place of its last capture. `held`: place of a capture of this run that holds segments of it. `overtaken`: place
-of a capture whose state lacks one of these. `late`: one of these comes before captures that were read already, so that
-it is assembled again. `lost`: it cannot be, because a capture is gone. `read`: a capture to read for that. `state`: the
-state from which it resumes. `stale`: rows of a stream that are replaced."""
+`last`: the place of its last capture. `present`: the place of a capture of this run that holds segments of it.
+`obsolete`: the place of a capture whose state lacks such a capture. `late`: such a capture comes before captures that
+were read already, so that the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
+`read`: a capture to read again for it. `state`: the state from which it resumes. `stale`: rows of a stream that are
+replaced."""

@@ -121,11 +121,11 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
     first = min(place.key for place in connection.now)
     yield {"last": {"packed": packed} | last._asdict()}
     for place in connection.now:
-        yield {"held": {"packed": packed} | place._asdict()}
+        yield {"present": {"packed": packed} | place._asdict()}
     for state in connection.states:
         if Place.of(state).key >= first and state["capture_id"] != last.capture_id:
             names = {name: state[name] for name in ("endpoints", "packed")}
-            yield {"overtaken": names | Place.of(state)._asdict()}
+            yield {"obsolete": names | Place.of(state)._asdict()}
     latest = next(iter(earlier_states(connection)), None)
     if uncovered_captures(connection, latest):
         yield {"late": {"packed": packed, "rewind": False}}
@@ -137,7 +137,7 @@ def _plan_again(connection: Connection, gone: Collection[str]) -> Iterator[Row]:
     """Plans the second assembly of a connection, with all its bytes.
 
     If an earlier capture is gone, the connection resumes from its latest state, also a later one: late segments then do
-    not fit and go to quarantine. Without any state the connection is `lost`.
+    not fit and go to quarantine. A connection without any state is `unrecoverable`.
     """
     state = last_complete_state(connection, rewind=bool(connection.rewind))
     uncovered = uncovered_captures(connection, state)
@@ -145,7 +145,7 @@ def _plan_again(connection: Connection, gone: Collection[str]) -> Iterator[Row]:
         uncovered = []
         state = next(iter(connection.states), None)
         if state is None:
-            yield {"lost": {"packed": connection.packed}}
+            yield {"unrecoverable": {"packed": connection.packed}}
     for capture_id in [*uncovered, *(place.capture_id for place in connection.now)]:
         yield {"read": {"packed": connection.packed, "capture_id": capture_id}}
     yield from _resume(connection, state)

@@ -96,7 +96,7 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     return Extracted(captures, rows, engine.pick(rows, "segment", "capture"))
 
 
-def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> Assembled[T]:
+def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions) -> Assembled[T]:
     """Assembles connections: first those that resume from their latest state, then the others from all their bytes.
 
     The others are those with late captures, and those whose first assembly needed bytes of a framed run.
@@ -104,48 +104,47 @@ def assemble(engine: Engine[T], found: Extracted[T], options: IngestOptions) -> 
     Raises:
         JobError: a connection needs an earlier capture that is gone, and has no state to resume from.
     """
-    history = engine.keep(_read_history(engine, found))
-    planned = _plan(engine, history, found.captures)
+    history = engine.keep(_read_history(engine, extracted))
+    planned = _plan(engine, history, extracted.captures)
     late = engine.pick(planned, "late")
-    in_order = engine.join(found.segments, engine.select(late, connection="packed"), ["connection"], "anti")
-    rows = _run_assembly(engine, found.captures, in_order, planned, options, final=False)
+    in_order = engine.join(extracted.segments, engine.select(late, connection="packed"), ["connection"], "anti")
+    rows = _run_assembly(engine, extracted.captures, in_order, planned, options, final=False)
     stale = engine.pick(planned, "stale")
     repeated = engine.keep(engine.union(engine.pick(rows, "needs_payload"), late))
     if not (count := engine.count(repeated)):
         return Assembled(rows, planned, stale, repeated)
     progress(f"ingest: {count} connections are assembled again with all their bytes")
     history = engine.keep(engine.union(engine.join(history, repeated, ["packed"], "semi"), repeated))
-    replanned, more = _read_again(engine, found, history, options)
+    replanned, more = _read_again(engine, extracted, history, options)
     redone = _run_assembly(engine, more.captures, more.segments, replanned, options, final=True)
     first = engine.join(rows, engine.distinct(engine.select(redone, endpoints="endpoints")), ["endpoints"], "anti")
     stale = engine.union(engine.join(stale, repeated, ["packed"], "anti"), engine.pick(replanned, "stale"))
     return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
-def collect_changes(engine: Engine[T], found: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
+def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
     """Turns the extracted and assembled rows into rows of the tables."""
     rows, planned = assembled.rows, assembled.planned
-    ids = engine.table(found.captures, staging.CAPTURE_ID)
+    ids = engine.table(extracted.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
     states = engine.keep(states)
     names = engine.select(states, packed="packed", endpoints="endpoints")
-    held = engine.join(
-        engine.join(engine.pick(planned, "held"), names, ["packed"]), states, ["packed", "capture_id"], "anti"
-    )
+    present = engine.join(engine.pick(planned, "present"), names, ["packed"])
+    others = engine.join(present, states, ["packed", "capture_id"], "anti")
     confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
-    runs = engine.pick(found.rows, "run_packets", "capture")
+    runs = engine.pick(extracted.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
-    faults = engine.join(engine.pick(found.rows, "fault", "capture"), ids, ["capture"])
-    unreadable = engine.table(unreadable_rows(found.captures), QUARANTINE.spark)
+    faults = engine.join(engine.pick(extracted.rows, "fault", "capture"), ids, ["capture"])
+    unreadable = engine.table(unreadable_rows(extracted.captures), QUARANTINE.spark)
     added = {
         STREAMS: engine.pick(rows, "stream"),
         STREAM_GAPS: engine.pick(rows, "gap"),
         PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
-        PINGS: engine.join(engine.pick(found.rows, "ping", "capture"), ids, ["capture"]),
+        PINGS: engine.join(engine.pick(extracted.rows, "ping", "capture"), ids, ["capture"]),
     }
-    captures = capture_rows(found.captures, engine.collect(engine.pick(found.rows, "count", "capture")))
-    connections = engine.union(states, held, engine.pick(planned, "overtaken"))
+    captures = capture_rows(extracted.captures, engine.collect(engine.pick(extracted.rows, "count", "capture")))
+    connections = engine.union(states, others, engine.pick(planned, "obsolete"))
     return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
 
 
@@ -163,9 +162,9 @@ def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
     engine.write(CAPTURES, changes.captures)
 
 
-def _read_history(engine: Engine[T], found: Extracted[T]) -> T:
+def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
     """Returns rows of HISTORY for the connections in the captures, without those of captures that were not finished."""
-    now = engine.keep(engine.distinct(engine.select(found.segments, packed="connection", capture="capture")))
+    now = engine.keep(engine.distinct(engine.select(extracted.segments, packed="connection", capture="capture")))
     done = engine.read(CAPTURES)
     before = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
     before = engine.join(before, done, ["capture_id"], "semi")
@@ -188,24 +187,26 @@ def _run_assembly(
     return engine.keep(engine.run(rows, work, staging.ASSEMBLED, staging.SEGMENTS.key))
 
 
-def _read_again(engine: Engine[T], found: Extracted[T], history: T, options: IngestOptions) -> tuple[T, Extracted[T]]:
+def _read_again(
+    engine: Engine[T], extracted: Extracted[T], history: T, options: IngestOptions
+) -> tuple[T, Extracted[T]]:
     """Plans connections again and reads all their segments from the captures that their states do not cover.
 
     Raises:
         JobError: an earlier capture is gone, and there is no state to resume from.
     """
-    planned = _plan(engine, history, found.captures)
+    planned = _plan(engine, history, extracted.captures)
     read = engine.distinct(engine.select(engine.pick(planned, "read"), capture_id="capture_id"))
-    needed = {row["capture_id"] for row in engine.collect(read)} - {row["capture_id"] for row in found.captures}
+    needed = {row["capture_id"] for row in engine.collect(read)} - {row["capture_id"] for row in extracted.captures}
     old: list[Row] = []
     if needed:
         progress(f"ingest: {len(needed)} earlier captures are read again")
         known = engine.known_captures(needed)
         old = find_unchanged(index_captures(engine, [row["uri"] for row in known], options), known)
         if gone := frozenset(needed - {row["capture_id"] for row in old}):
-            planned = _plan(engine, history, found.captures, gone)
-            if engine.count(engine.pick(planned, "lost")):
+            planned = _plan(engine, history, extracted.captures, gone)
+            if engine.count(engine.pick(planned, "unrecoverable")):
                 raise JobError("Late captures belong before captures that are gone or changed: put these back.")
             warn("ingest: earlier captures are gone: late segments of their connections go to quarantine")
-    captures = rank([*found.captures, *old])
+    captures = rank([*extracted.captures, *old])
     return planned, extract(engine, captures, options, engine.pick(planned, "read"))
