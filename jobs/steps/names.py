@@ -11,6 +11,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.names import Names, skeleton
 from jobs.app.text_files import exists, write_text
+from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import quoted
 from schemas.messages import MESSAGES
@@ -18,7 +19,6 @@ from schemas.replay import ENDS
 
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP|HTTPS?|SPX):/*([^\\/:]+)[\\/](?:.*[\\/])?([^\\/]+)$", re.IGNORECASE)
 _SHOWN = 3
-_NULL = "00000000-0000-0000-0000-000000000000"
 
 
 def step(warehouse: Warehouse, config: Config, names: Names) -> None:
@@ -63,7 +63,7 @@ def _seen(warehouse: Warehouse, names: Names) -> list[tuple[bool, str, str, str]
     named: dict[str, str] = {}
     for row in queues:
         addresses[row.source_queue_manager] |= set()
-        final = row.queue_manager_address in (None, _NULL, row.receiver_guid)
+        final = row.queue_manager_address in (None, NULL_GUID, row.receiver_guid)
         for owner, queue in (
             (row.source_queue_manager, row.admin_queue),
             (row.source_queue_manager, row.response_queue),
