@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.coverage import select_unreadable
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
-from schemas.ingest import NOT_JUDGED, Stage
+from schemas.ingest import NOT_JUDGED
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, FindingKind, Verdict
 
@@ -316,11 +317,7 @@ def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends:
 
 def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, sessions: Sequence[str]) -> DataFrame:
     """Returns per session `recovered_bytes`, `unreadable_bytes` (in quarantine), and its `mid_stream` streams."""
-    unreadable = (
-        quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
-        .groupBy("stream_id")
-        .agg(F.sum("length").alias("unreadable_bytes"))
-    )
+    unreadable = select_unreadable(quarantine).groupBy("stream_id").agg(F.sum("length").alias("unreadable_bytes"))
     return (
         ends.where(F.col("session_id").isin(*sessions))
         .select("stream_id", "session_id", "mid_stream")

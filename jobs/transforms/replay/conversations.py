@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import SO_FAR, nanoseconds, null, timestamp
 from jobs.transforms.replay.clocks import with_recorded_times, with_steps_undone, with_streams_in_time
-from jobs.transforms.replay.coverage import unread_ranges
+from jobs.transforms.replay.coverage import select_unreadable, unread_ranges
 from schemas.ingest import Stage
 
 _KEY = ["stream_id", "stream_offset"]
@@ -64,7 +64,7 @@ class Conversations(NamedTuple):
             stream_gaps=self.stream_gaps.join(involved, "stream_id", "left_anti").unionByName(
                 missing, allowMissingColumns=True
             ),
-            quarantine=_unusable(self.quarantine)
+            quarantine=select_unreadable(self.quarantine)
             .join(involved, "stream_id", "left_anti")
             .unionByName(unusable, allowMissingColumns=True),
             acks=_once(self.acks, copies, placed),
@@ -314,7 +314,7 @@ def unread_by_all(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame,
     """
     columns = (*_KEY, "length")
     ranges = stream_gaps.select(*columns, F.lit(1).alias("missing")).unionByName(
-        _unusable(quarantine).select(*columns, F.lit(0).alias("missing"))
+        select_unreadable(quarantine).select(*columns, F.lit(0).alias("missing"))
     )
     counting = F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct())
     own = _steps(
@@ -345,10 +345,6 @@ def unread_by_all(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame,
         .where("unread > 0 and held = 0 and length > 0")
         .select(*_KEY, "length", (F.col("missing") > 0).alias("missing"))
     )
-
-
-def _unusable(quarantine: DataFrame) -> DataFrame:
-    return quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
 
 
 def _steps(ranges: DataFrame, **counts: Column) -> DataFrame:

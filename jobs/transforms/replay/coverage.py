@@ -9,9 +9,13 @@ from schemas.ingest import Stage
 
 def unread_ranges(stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Returns `stream_id`, `stream_offset` and `length` of each range of stream bytes that is missing or unreadable."""
-    unreadable = quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
     columns = ("stream_id", "stream_offset", "length")
-    return stream_gaps.select(*columns).unionByName(unreadable.select(*columns))
+    return stream_gaps.select(*columns).unionByName(select_unreadable(quarantine).select(*columns))
+
+
+def select_unreadable(quarantine: DataFrame) -> DataFrame:
+    """Returns the rows of QUARANTINE that are runs of stream bytes."""
+    return quarantine.where(F.col("stage").isin(Stage.FRAMING.value, Stage.DECODE.value))
 
 
 def _blind_spans(messages: DataFrame, unread: DataFrame) -> DataFrame:
