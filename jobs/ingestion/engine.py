@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Engine(Protocol[T]):
-    """Runs passes, combines rows, reads and writes tables. Only rows that are as few as capture files are collected."""
+    """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures."""
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
@@ -61,7 +61,7 @@ class Engine(Protocol[T]):
         """Counts rows."""
 
     def collect(self, rows: T) -> list[Row]:
-        """Returns rows that are as few as capture files."""
+        """Returns rows that are as few as the splits of captures."""
 
     def write(self, table: Table, rows: T, *, update: bool = False) -> None:
         """Adds rows whose key is not in the table and, with `update`, replaces those whose key is.
