@@ -11,7 +11,8 @@ from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
 from jobs.app.spark_session import StartingSession, codegen_for_size
 from jobs.warehouse import local_writer, log
-from jobs.warehouse.store import Warehouse, located
+from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import path_in
 from schemas.ingest import CAPTURES
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
@@ -23,7 +24,7 @@ def is_small(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether it is known without Spark that a warehouse of these captures will be held in memory."""
     if config.catalog_schema or "://" in config.warehouse:
         return False
-    ingested = _bytes_ingested(located(config.warehouse, CAPTURES.name))
+    ingested = _bytes_ingested(path_in(config.warehouse, CAPTURES.name))
     return ingested is not None and ingested + _bytes_of(files) <= config.in_memory_bytes
 
 

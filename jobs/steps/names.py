@@ -13,7 +13,7 @@ from jobs.app.names import Names, skeleton
 from jobs.app.text_files import exists, write_text
 from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import quoted
+from jobs.warehouse.tables import string_literal
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS
 
@@ -36,7 +36,7 @@ def create_view(warehouse: Warehouse, names: Names) -> None:
     kind, name = "TEMP VIEW", "names"
     if warehouse.catalog_schema:
         kind, name = "VIEW", warehouse.registered("names")
-    rows = ", ".join(f"({', '.join(map(quoted, row))})" for row in names.rows()) or "('', '', '')"
+    rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows()) or "('', '', '')"
     where = "" if names else " WHERE false"
     warehouse.spark.sql(
         f"CREATE OR REPLACE {kind} {name} (what, original, name) AS "  # noqa: S608 - each value is quoted

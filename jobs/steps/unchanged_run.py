@@ -20,7 +20,8 @@ from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
 from jobs.steps import report
 from jobs.warehouse import log, provenance
-from jobs.warehouse.store import Warehouse, located
+from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import path_in
 from schemas.replay import ENDS, STATES
 from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
@@ -36,7 +37,7 @@ def recall(config: Config) -> Summary | None:
         return None
     files_now = stamps(capture_files(config.captures))
     try:
-        place = located(config.warehouse, _NAME)
+        place = path_in(config.warehouse, _NAME)
         night = json.loads(read_text(place)) if exists(place) else {}
         if config.names_skeleton and not exists(config.names_skeleton):
             return None
@@ -63,7 +64,7 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
         "report": report.mark(warehouse, config),
         "summary": summary,
     }
-    write_text(located(config.warehouse, _NAME), json.dumps(night))
+    write_text(path_in(config.warehouse, _NAME), json.dumps(night))
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
@@ -79,8 +80,8 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
 
 
 def _report(config: Config) -> str:
-    return report.head(config.out or located(config.warehouse, report.NAME))
+    return report.head(config.out or path_in(config.warehouse, report.NAME))
 
 
 def _version(folder: str, table: str) -> int:
-    return log.rows_version(log.commits(located(folder, table)))
+    return log.rows_version(log.commits(path_in(folder, table)))

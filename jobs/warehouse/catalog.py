@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.warehouse.tables import Tables, identifier, quoted
+from jobs.warehouse.tables import Tables, identifier, string_literal
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS, SESSION_ACKS
@@ -39,11 +39,9 @@ _TAG = "msmq_replay", "names"
 
 def describe(warehouse: Tables) -> None:
     """Creates the view and, in Unity Catalog, adds the keys, references and tags that are missing."""
-    warehouse.spark.sql(
-        f"CREATE OR REPLACE VIEW {_of(warehouse, HISTORY)} COMMENT "
-        f"{quoted('One row per arrival: its message, verdict, outcome, and the capture and frame to open.')} AS "
-        f"{history(warehouse.name)}"
-    )
+    comment = string_literal("One row per arrival: its message, verdict, outcome, and the capture and frame to open.")
+    view = _of(warehouse, HISTORY)
+    warehouse.spark.sql(f"CREATE OR REPLACE VIEW {view} COMMENT {comment} AS {history(warehouse.name)}")
     try:
         there = set(_there(warehouse))
     except PySparkException:  # not Unity Catalog, which has an information schema
@@ -84,7 +82,7 @@ def statements(name: Callable[[Table], str]) -> Iterator[tuple[str, str]]:
     for table in TABLES:
         for column in table:
             if column.name in (*NAME_COLUMNS, *_ADDRESSES, *_BYTES):
-                tag = f"SET TAGS ({quoted(_TAG[0])} = {quoted(_TAG[1])})"
+                tag = f"SET TAGS ({string_literal(_TAG[0])} = {string_literal(_TAG[1])})"
                 yield (
                     f"{table.name}.{column.name}",
                     f"ALTER TABLE {name(table)} ALTER COLUMN {identifier(column.name)} {tag}",

@@ -18,10 +18,8 @@ from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_writer, log
 from jobs.warehouse.local_tables import LocalTable, cast_columns, nullable
 from jobs.warehouse.log import Commit, rows_version
-from jobs.warehouse.tables import CONFLICT, Tables, located
+from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
-
-__all__ = ["Changes", "Warehouse", "conform", "located"]
 
 _CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
 """Columns that Delta's change data feed adds."""

@@ -41,7 +41,7 @@ class Guard(Protocol):
         """Makes sure that the run still holds the lock; raises ConflictError if it does not."""
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """Returns the text as a string literal of Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -51,7 +51,7 @@ def identifier(text: str) -> str:
     return "`" + text.replace("`", "``") + "`"
 
 
-def located(folder: str, name: str) -> str:
+def path_in(folder: str, name: str) -> str:
     """Returns the path of a name in a folder of tables; a path without a scheme is made absolute."""
     folder = folder if "://" in folder else str(Path(folder).absolute())
     return f"{folder.rstrip('/')}/{name}"
@@ -97,7 +97,7 @@ class Tables:
 
     def location(self, name: str) -> str:
         """Returns the path of a name in the folder."""
-        return located(self.folder, name)
+        return path_in(self.folder, name)
 
     def read(self, table: Table, version: int | None = None) -> DataFrame:
         """Returns the table's rows, those of the given version if there is one."""
@@ -168,7 +168,7 @@ class Tables:
         columns = ", ".join(_definition(column) for column in table)
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
-            f"COMMENT {quoted(table.comment)} TBLPROPERTIES ({_properties(properties)})"
+            f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({_properties(properties)})"
         )
         try:
             self.commit(lambda: self._sql(statement))
@@ -194,7 +194,7 @@ class Tables:
         if new:
             self._sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(map(_definition, new))})")
         for column in table:
-            comment = quoted(column.comment)
+            comment = string_literal(column.comment)
             self._sql(f"ALTER TABLE {name} ALTER COLUMN {identifier(column.name)} COMMENT {comment}")
         for key in properties:
             check = key.removeprefix(_CHECK)
@@ -260,12 +260,12 @@ def _declared(table: Table) -> dict[str, str]:
 
 
 def _properties(pairs: Mapping[str, str]) -> str:
-    return ", ".join(f"{quoted(key)} = {quoted(value)}" for key, value in pairs.items())
+    return ", ".join(f"{string_literal(key)} = {string_literal(value)}" for key, value in pairs.items())
 
 
 def _definition(column: Column) -> str:
     required = "" if column.nullable else " NOT NULL"
-    return f"{identifier(column.name)} {column.type.simpleString()}{required} COMMENT {quoted(column.comment)}"
+    return f"{identifier(column.name)} {column.type.simpleString()}{required} COMMENT {string_literal(column.comment)}"
 
 
 def _clustering(table: Table) -> str:
