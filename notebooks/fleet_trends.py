@@ -4,23 +4,36 @@
 # MAGIC What was lost, what each night brought, which senders get worse, and how long receivers take to acknowledge.
 # MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
 # MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
-# MAGIC All days are UTC.
+# MAGIC All days are UTC. With a `names_file`, names stand beside queue managers and queues.
 
 # COMMAND ----------
 
 from pyspark.sql import SparkSession
 
-from jobs.transforms import trends
-from jobs.warehouse.chosen import ask, chosen_warehouse
+from jobs.transforms import report, trends
+from jobs.transforms.health import health
+from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
-from schemas.ingest import STREAMS
+from schemas.ingest import CAPTURES, STREAMS
+from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-chosen = ask(spark, globals().get("dbutils"))
+chosen = ask(spark, globals().get("dbutils"), "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Health by queue
+# MAGIC The last run's captures and the traffic before: what is worse, gone or new, and how long acknowledgments take.
+
+# COMMAND ----------
+
+last = report.last_run(warehouse.read(CAPTURES)).first()
+display(with_names(health(verdicts, warehouse.read(OUTCOMES), last and last["since"], limit=200), chosen))
 
 # COMMAND ----------
 
@@ -61,7 +74,7 @@ display(trends.findings_by_week(warehouse.read(FINDINGS)))
 
 # COMMAND ----------
 
-display(trends.worsening_senders(verdicts, limit=50))
+display(with_names(trends.worsening_senders(verdicts, limit=50), chosen))
 
 # COMMAND ----------
 

@@ -5,7 +5,7 @@
 # MAGIC and where its bytes are.
 # MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
 # MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
-# MAGIC Without a `session`, the worst is taken.
+# MAGIC Without a `session`, the worst is taken. With a `names_file`, names stand beside queue managers and queues.
 
 # COMMAND ----------
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.transforms import report, report_lists
-from jobs.warehouse.chosen import ask, chosen_warehouse
+from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.outcomes import OUTCOMES
@@ -21,7 +21,7 @@ from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
-chosen = ask(spark, globals().get("dbutils"), "session")
+chosen = ask(spark, globals().get("dbutils"), "session", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
 outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
@@ -31,7 +31,7 @@ outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
 worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, outcomes, limit=1)
 session = chosen["session"] or worst.first()["session_id"]
 print(session)
-display(worst)
+display(with_names(worst, chosen))
 
 # COMMAND ----------
 
@@ -41,11 +41,15 @@ display(worst)
 
 # COMMAND ----------
 
-display(
+became = (
     report_lists.of_sessions(outcomes, [session])
     .orderBy(F.desc_nulls_last("lost"), F.desc("stuck"), "tx_sequence_id", "tx_sequence_number")
-    .select("outcome", "lost", "stuck", "tx_sequence_number", "message_id", "label", "explanation", "witness")
+    .select(
+        *("outcome", "lost", "stuck", "destination_queue", "tx_sequence_number", "message_id", "label"),
+        *("explanation", "witness"),
+    )
 )
+display(with_names(became, chosen))
 
 # COMMAND ----------
 
@@ -54,11 +58,11 @@ display(
 
 # COMMAND ----------
 
-display(
-    report_lists.of_sessions(incidents, [session]).select(
-        *("incident_id", "severity", "outcome", "cause", "began_at", "ended_at", "explanation", "witness")
-    )
+happened = report_lists.of_sessions(incidents, [session]).select(
+    *("incident_id", "severity", "outcome", "cause", "source_queue_manager", "destination_queue"),
+    *("began_at", "ended_at", "explanation", "witness"),
 )
+display(with_names(happened, chosen))
 
 # COMMAND ----------
 
@@ -68,11 +72,10 @@ display(
 
 # COMMAND ----------
 
-display(
-    report_lists.of_sessions(findings, [session]).select(
-        *("incident_id", "severity", "kind", "found_at", "messages", "explanation", "witness")
-    )
+found = report_lists.of_sessions(findings, [session]).select(
+    *("incident_id", "severity", "kind", "destination_queue", "found_at", "messages", "explanation", "witness")
 )
+display(with_names(found, chosen))
 
 # COMMAND ----------
 

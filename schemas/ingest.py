@@ -216,6 +216,20 @@ STREAMS = Table(
             values=tuple(Attempt),
         ),
         Column(
+            "connection_last_at",
+            TIMESTAMP,
+            "Time of the last segment of its connection, of either direction, with or without data, UTC.",
+        ),
+        Column(
+            "window_shut_at",
+            TIMESTAMP,
+            "When the longest time began for which the receiver's TCP announced a window of 0, UTC; null if it never "
+            "did.",
+        ),
+        Column(
+            "window_shut_ms", LONG, "How long that lasted, until the window opened or the connection's last segment."
+        ),
+        Column(
             "copy_of",
             STRING,
             "The stream that counts, where both show the same conversation, captured at both ends of an address "

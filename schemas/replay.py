@@ -97,6 +97,9 @@ class FindingKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
     CANNOT_CONNECT = "cannot_connect"
+    WINDOW_STALLED = "window_stalled"
+    SEVERAL_RECEIVERS = "several_receivers"
+    ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
 
 
 class Severity(StrEnum):
@@ -175,6 +178,7 @@ VERDICTS = Table(
         Column("destination_queue", STRING, "Format name of the destination queue."),
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
         Column("label", STRING, "The message's label."),
+        Column("body_size", U32, "Bytes of the body."),
         Column("sent_at", TIMESTAMP, "SentTime, by the sender's clock, UTC."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
         TX_SEQUENCE,
@@ -216,6 +220,7 @@ VERDICTS = Table(
             values=tuple(Explains),
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
+        Column("final_ack_latency_ms", DOUBLE, "Milliseconds from the message to that FinalAck."),
         Column(
             "covered_at",
             TIMESTAMP,
@@ -347,6 +352,7 @@ SESSIONS = Table(
         _RECEIVER,
         Column("replay_scope", STRING, "What a state belonged to.", nullable=False, values=tuple(Scope)),
         Column("connections", LONG, "TCP connections.", nullable=False),
+        Column("encrypted", LONG, "Messages whose body is encrypted; it is not looked into.", nullable=False),
         Column("messages", LONG, "Messages.", nullable=False),
         Column("transactional", LONG, "Transactional ones among them.", nullable=False),
         Column(
@@ -474,6 +480,6 @@ FINDINGS = Table(
             "The fewest rows that prove it, as stream_id@stream_offset, in the order of the proof.",
             nullable=False,
         ),
-        Column("incident_id", STRING, "The incident that it is part of; null where it belongs to no sequence."),
+        Column("incident_id", STRING, "The incident that it is part of; null where it is part of none."),
     ),
 )

@@ -55,7 +55,7 @@ SEGMENTS = Table(
         Column("from_b", BOOL, "Sent by the higher endpoint.", nullable=False),
         Column("seq", LONG, "Sequence number.", nullable=False),
         Column("ack", LONG, "Acknowledgment number.", nullable=False),
-        Column("flags", U16, "TCP flags.", nullable=False),
+        Column("flags", U16, "TCP flags, and 0x100 for a window of 0.", nullable=False),
         Column("length", LONG, "Payload bytes on the wire.", nullable=False),
         Column("payload", BINARY, "Payload bytes captured.", nullable=False),
         Column(
@@ -103,6 +103,8 @@ TIMES = {
     "captured_at": "captured_ns",
     "first_captured_at": "first_ns",
     "last_captured_at": "last_ns",
+    "connection_last_at": "connection_last_ns",
+    "window_shut_at": "window_shut_from_ns",
     "ingested_at": "ingested_ns",
 }
 """Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""

@@ -129,9 +129,20 @@ SENTENCES = {
         K.NOT_RECEIVED_BY_APPLICATION,
         (
             "1 message did not reach its queue, as an acknowledgment says: the queue is full (NACK_Q_EXCEED_QUOTA). "
-            f"The first is message {guid('returned_because_the_queue_is_full.a')}\\9."
+            f"The first is message {guid('returned_because_the_queue_is_full.a')}\\9. Look whether an application "
+            "reads the queue, or raise the quota of the queue or the machine."
         ),
         ["returned_because_the_queue_is_full.0>@0", "returned_because_the_queue_is_full.0<@0"],
+    ),
+    "a_transaction_that_nobody_read_in_time": (
+        K.NOT_RECEIVED_BY_APPLICATION,
+        (
+            "1 message left its queue unread, as an acknowledgment says: its time to be received ran out "
+            "(NACK_RECEIVE_TIMEOUT). Transactional: 1. The first is message "
+            f"{guid('a_transaction_that_nobody_read_in_time.a')}\\1, which had 30 s: the acknowledgment came 31.5 s "
+            "after it. Look whether an application reads the queue, or allow more time."
+        ),
+        ["a_transaction_that_nobody_read_in_time.0>@0", "a_transaction_that_nobody_read_in_time.0<@0"],
     ),
     "new_messages_under_an_old_sequence": (
         K.SEQUENCE_REGRESSED,
@@ -199,6 +210,36 @@ SENTENCES = {
             "ip.other): it has several networks, or it moved."
         ),
         ["one_host_on_two_networks.0>@0", "one_host_on_two_networks.1>@0"],
+    ),
+    "no_session_ack_any_more": (
+        K.WINDOW_STALLED,
+        (
+            "The receiver stopped taking packets on 1 connection: for up to 92 s no SessionAck came for packets that "
+            "were sent. It did not go on, so messages wait in the sender's outgoing queue. Look on the receiver for a "
+            "full disk, a lack of memory, and a Message Queuing service that is paused or hangs."
+        ),
+        ["no_session_ack_any_more.0>@10"],
+    ),
+    "one_sequence_goes_to_two_receivers": (
+        K.SEVERAL_RECEIVERS,
+        (
+            "2 queue managers take messages at the address ip.one_sequence_goes_to_two_receivers.b "
+            f"({guid('one_sequence_goes_to_two_receivers.b')}, {guid('one_sequence_goes_to_two_receivers.c')}): a load "
+            "balancer or a cluster is in front of them, or Message Queuing was installed again. 1 sequence of messages "
+            "went to several of them. Let a sender reach the same one each time: transactional messages need one "
+            "receiver."
+        ),
+        [f"one_sequence_goes_to_two_receivers.{number}>@0" for number in (0, 1)],
+    ),
+    "the_answers_go_to_another_address": (
+        K.ACKNOWLEDGED_ELSEWHERE,
+        (
+            "1 acknowledgment went to ip.behind, although the messages of sender "
+            f"{guid('the_answers_go_to_another_address.a')} come from ip.the_answers_go_to_another_address.a: it has "
+            "several networks, or its address is translated on the way. Look whether it arrives there: a sender "
+            "repeats what is not acknowledged."
+        ),
+        ["the_answers_go_to_another_address.1>@0"],
     ),
     "no_last_message": (
         K.TORN_TRANSACTION,

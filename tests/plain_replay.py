@@ -26,9 +26,10 @@ from replay_tables import Tables, fates
 from replayer import NULL, Fate, Key
 
 from jobs.app.spark_session import open_session
+from schemas.staging import TIMES
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.ingest import PACKETS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.passes.options import IngestOptions
@@ -70,12 +71,12 @@ class Night:
 
         self.raw = {
             "streams": [
-                row | {f"{end}_captured_at": row[f"{end}_ns"] and row[f"{end}_ns"] // 1000 for end in ("first", "last")}
+                row | {at: row[ns] and row[ns] // 1000 for at, ns in TIMES.items() if ns in row}
                 for row in self.found.streams
             ],
             "stream_gaps": self.found.gaps,
             "quarantine": [*self.found.quarantine, *broken],
-        } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES)}
+        } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES, SESSION_ACKS)}
         self.clock_steps = {str(at): row["clock_steps"] or [] for at, row in enumerate(self.found.captures)}
         self.tables, self.own_keys = plain_copies.once(plain_clock.in_order(self.raw, self.clock_steps))
         self.every_message, self.acks = self.tables["messages"], self.tables["acks"]

@@ -18,7 +18,9 @@ from pyspark.sql.types import StructType
 from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
 from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
+from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
+from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.conversations import Conversations
@@ -29,7 +31,7 @@ from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse.checkpoint import materialize
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.replay import Reading, Scope
 from schemas.table import Table, arrow_schema
 from schemas.wire import UNLIMITED
@@ -54,7 +56,7 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
                 "extension_size",
                 "correlation_id",
             ),
-            *("sent_at", "time_to_reach_queue", "time_to_be_received"),
+            *("sent_at", "time_to_reach_queue", "time_to_be_received", "window_size", "body_encrypted"),
         ),
     ),
     "streams": (
@@ -62,6 +64,7 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
         (
             *("stream_id", "connection_id", "src_ip", "dst_ip", "from_initiator", "mid_stream", "recovered_bytes"),
             *("missing_bytes", "first_captured_at", "last_captured_at", "initial_seq"),
+            *("connection_last_at", "window_shut_at", "window_shut_ms"),
         ),
     ),
     "stream_gaps": (STREAM_GAPS, ("stream_id", "stream_offset", "length")),
@@ -72,15 +75,17 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
             *("stream_id", "stream_offset", "captured_at", "captured_ns", "ack_type", "source_queue_manager"),
             *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
             *("source_guid", "message_class", "acknowledged_message_id", "capture_id", "last_frame"),
+            "window_size",
         ),
     ),
     "handshakes": (
         HANDSHAKES,
         (
             *("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
-            *("capture_id", "last_frame"),
+            *("capture_id", "last_frame", "ack_timeout_ms"),
         ),
     ),
+    "session_acks": (SESSION_ACKS, ("stream_id", "stream_offset", "captured_ns", "window_size")),
 }
 
 
@@ -133,7 +138,7 @@ class Tables:
         peers = materialize(with_peers(once.streams, once.handshakes))
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, once=once)
         verdicts = materialize(once.restore(judge_messages(inputs)))
-        united = {name: getattr(once, name) for name in TABLES}
+        united = {name: getattr(once, name, rows) for name, rows in tables.items()}
         return verdicts, united | {"ends": peers, "every_end": once.every_end(peers)}
 
     def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
@@ -202,7 +207,14 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     watched = watched_sessions(inputs["ends"], unread, acks)
     neighbours = materialize(with_neighbours(result, watched, outcomes.unusual))
     concerned = materialize(concerned_messages(result, neighbours, fates))
-    return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned)
+    packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
+    flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
+    further = [
+        window_stalled(inputs["streams"], inputs["ends"], *packets),
+        several_receivers(flows, inputs["ends"]),
+        acknowledged_elsewhere(flows, inputs["ends"], acks),
+    ]
+    return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned, further)
 
 
 def transactions(result: DataFrame) -> DataFrame:

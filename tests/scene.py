@@ -99,6 +99,10 @@ class Scene:
         packet = build.order_ack(by, sender=self.sender, message_id=1, sequence_id=S, number=number)
         self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
 
+    def session_ack(self, at: float, **fields: int) -> None:
+        """A SessionAck, on the first connection's way back."""
+        self.packet("session_acks", (f"{self.name}.0<", int(at * 1000)), at, build.session_ack(**fields))
+
     def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
         """A FinalAck for a number, and for the message ID that goes with it or another one."""
         packet = build.final_ack(

@@ -16,13 +16,13 @@ def purged_from_its_queue(s: Scene) -> None:
     s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_Q_PURGED)
 
 
-def returned(s: Scene, message_class: MessageClass) -> None:
-    """A message outside transactions, and an administration message of the class about it."""
+def returned(s: Scene, message_class: MessageClass, at: float = 1, **fields: Any) -> None:
+    """A message, outside transactions unless it has a sequence, and an administration message of the class about it."""
     s.connection(lasting=60)
-    s.message(0, 9, 0, None)
-    about = s.sender.bytes_le + (9).to_bytes(4, "little")
+    s.message(0, **{"number": 9, "previous": 0, "sequence": None, **fields})
+    about = s.sender.bytes_le + fields.get("number", 9).to_bytes(4, "little")
     packet = build.user_message(guid(f"{s.name}.b"), message_id=1, message_class=message_class, correlation_id=about)
-    s.packet("messages", (f"{s.name}.0<", 0), 1, packet)
+    s.packet("messages", (f"{s.name}.0<", 0), at, packet)
 
 
 @scene(not_received_by_application=ERROR)
@@ -33,6 +33,12 @@ def returned_because_the_queue_is_full(s: Scene) -> None:
 @scene(not_received_by_application=WARNING)
 def returned_because_nobody_read_it_in_time(s: Scene) -> None:
     returned(s, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
+
+
+@scene(not_received_by_application=WARNING)
+def a_transaction_that_nobody_read_in_time(s: Scene) -> None:
+    fields = {"number": 1, "sequence": S, "time_to_reach_queue": DAYS, "time_to_be_received": 30}
+    returned(s, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT, 31.5, **fields)
 
 
 @scene()

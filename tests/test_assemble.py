@@ -13,6 +13,7 @@ from pipeline import WHOLE, frames, ingest, look, stream
 from wiretap import (
     ACK,
     CLIENT,
+    FIN,
     RST,
     SERVER,
     SYN,
@@ -51,6 +52,46 @@ def test_a_whole_conversation(tmp_path: Path) -> None:
         last = [i for i, s in enumerate(TALK, 1) if not s.by_server and s.payload]
         assert found.packets[len(REQUESTS) - 1]["last_frame"] == last[-1]
         assert found.packets[0]["first_frame"] == last[0]
+
+
+def test_the_longest_time_of_a_tcp_window_of_0(tmp_path: Path) -> None:
+    """The server's window is 0 three times; the FIN without a window is the last segment but one."""
+    data = REQUEST[:3000]
+    sent = [
+        *wiretap.handshake(1000, 5000),
+        Sent(False, 1001, 5001, ACK, data[:1000]),
+        Sent(True, 5001, 2001, ACK, window=0),  # second 4
+        Sent(True, 5001, 2001, ACK),
+        Sent(False, 2001, 5001, ACK, data[1000:2000]),
+        Sent(True, 5001, 3001, ACK, window=0),  # second 7
+        Sent(False, 2001, 5001, ACK, data[1000:2000]),
+        Sent(True, 5001, 3001, ACK, window=0),
+        Sent(True, 5001, 3001, ACK),
+        Sent(False, 3001, 5001, ACK, data[2000:]),
+        Sent(True, 5001, 4001, FIN | ACK, window=0),  # second 12
+        Sent(False, 4001, 5002, FIN | ACK),
+    ]
+    (row,) = look(tmp_path, pcap(wiretap.records(frames(sent), step_ns=wiretap.BILLION))).streams
+    first = row["first_ns"] - 3 * wiretap.BILLION
+    assert (row["window_shut_from_ns"] - first, row["window_shut_ms"]) == (7 * wiretap.BILLION, 3_000)
+    assert row["connection_last_ns"] - first == 13 * wiretap.BILLION
+    (row,) = look(tmp_path, pcap(wiretap.records(frames(sent[:10]), step_ns=wiretap.BILLION))).streams  # it stays at 0
+    assert (row["window_shut_from_ns"] - first, row["window_shut_ms"]) == (7 * wiretap.BILLION, 2_000)
+    whole = look(tmp_path, pcap(wiretap.records(frames(TALK)))).streams
+    assert {(row["window_shut_from_ns"], row["window_shut_ms"]) for row in whole} == {(None, None)}
+
+
+def test_equal_endpoints_on_two_vlans(tmp_path: Path) -> None:
+    """Two connections at once are told apart by their sequence numbers, whatever the VLAN tags."""
+    isns = 9, 9 + (1 << 30)
+    talks = [conversation(random.Random(3), REQUEST, RESPONSE, client_isn=isn, server_isn=isn) for isn in isns]
+    one, other = talks
+    at_once = [*one[:3], *other[:3], *chain(*zip(one[3:], other[3:], strict=True))]
+    vlans = [0x8100 if sent in one else 0x88A8 for sent in at_once]
+    tagged = [ethernet(sent.frame()[14:], tags=[tag]) for sent, tag in zip(at_once, vlans, strict=True)]
+    found = look(tmp_path, pcap(wiretap.records(tagged)))
+    assert [row["instance"] for row in found.streams] == [0, 1, 0, 1]
+    assert found.framed() == REQUESTS * 2
 
 
 @pytest.mark.parametrize(("size", "acknowledged"), [(700, 700), (700, 0), (700, 1), (700, 333), (1, 1), (1460, 1459)])

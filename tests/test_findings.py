@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import scenes_of_connections
 import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
@@ -15,7 +16,8 @@ from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass
 
-__all__ = ["scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]  # importing them fills SCENES
+__all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
+"""Importing them fills SCENES."""
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,11 @@ def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Pat
     assert {(row["sender_name"], row["queue_name"]) for row in lost} == {("the name", "the name")}
     assert {row["source_queue_manager"] for row in lost} <= originals
     assert "the name" in {row["sender_name"] for row in incidents}
+    worst, became, incidents, findings, *_ = shown_by("one_session", dbutils=SimpleNamespace(widgets=widgets))
+    assert {row["queue_name"] for rows in (became, incidents, findings) for row in rows} == {"the name"}
+    assert worst[0]["sender_name"] == "the name"
+    *_, senders, _, _ = shown_by("fleet_trends", dbutils=SimpleNamespace(widgets=widgets))
+    assert {row["sender_name"] for row in senders} == {"the name"}
 
 
 def test_widgets_choose_folder_and_period(weeks: Path) -> None:
@@ -120,7 +125,8 @@ def test_one_session_is_shown_message_by_message() -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_trends_are_shown_by_day_and_week() -> None:
-    incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
+    queues, incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
+    assert {row["change"] for row in queues} == {"gone", "new"}  # each night, a sender has another receiver
     assert len(incidents) == 3
     assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17

@@ -197,6 +197,16 @@ def test_incidents_come_worst_first_each_with_its_findings(limited: Path, nights
     assert part.count('data-new="yes"') == 5
 
 
+def test_the_health_of_each_queue_names_what_changed(limited: Path, one_session: Path) -> None:
+    """Each night, a sender has another receiver."""
+    part = text_of(limited).partition('<section id="health"')[2].partition("</section>")[0]
+    assert part.count('<span class="severity info">new</span>') == 10
+    assert "the changed ones first" in part
+    alone = text_of(one_session).partition('<section id="health"')[2].partition("</section>")[0]
+    assert alone.count("<tr>") == 2  # one of them is the head
+    assert "first; figures" not in alone
+
+
 def test_resend_schedules_are_not_shown(limited: Path) -> None:
     assert "resend schedule" not in text_of(limited)
 

@@ -47,10 +47,11 @@ def tcp(
     ports: tuple[int, int] = (50_000, 1801),
     options: bytes = b"",
     header: int | None = None,
+    window: int = 8192,
 ) -> bytes:
     """A TCP segment; `header` is the header's length to claim."""
     length = 20 + len(options) if header is None else header
-    fields = (*ports, seq % 2**32, ack % 2**32, length // 4 << 4, flags, 8192, 0, 0)
+    fields = (*ports, seq % 2**32, ack % 2**32, length // 4 << 4, flags, window, 0, 0)
     return struct.pack(">HHIIBBHHH", *fields) + options + payload
 
 
@@ -292,6 +293,7 @@ class Sent(NamedTuple):
     ack: int
     flags: int
     payload: bytes = b""
+    window: int = 8192
 
     def frame(
         self,
@@ -309,6 +311,7 @@ class Sent(NamedTuple):
             flags=self.flags,
             ports=(source[1], target[1]),
             options=options,
+            window=self.window,
         )
         hosts = (source[0], target[0])
         return ethernet(ipv6(segment, hosts=hosts) if ":" in source[0] else ipv4(segment, hosts=hosts))

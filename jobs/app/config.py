@@ -241,7 +241,7 @@ class Config:
     )
     situations: bool = _option(
         default=False,
-        help_text="add senders that are cloned or reset to a snapshot, and one that was refused when the capture began",
+        help_text="add senders that are cloned, reset, stalled, failing, or refused when the capture began",
         section="simulate",
     )
     both_ends: bool = _option(

@@ -101,6 +101,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": _SEVERITIES,
         "sessions": list(sessions.values()),
+        "health": _health(rows["health"]),
         "session_count": extent["sessions"],
         "limits": {
             name: getattr(config, name)
@@ -299,6 +300,15 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
         }
         for place, row in enumerate(rows["sessions"], 1)
     }
+
+
+def _health(rows: Rows) -> Rows:
+    """Returns the rows with milliseconds as whole numbers, and short names of their sessions."""
+    whole = ({name: round(value) for name, value in row.items() if name.endswith("_ms") and value} for row in rows)
+    return [
+        row | ms | {"short": " → ".join(map(_first_part, row["session_id"].split("->")))}
+        for row, ms in zip(rows, whole, strict=True)
+    ]
 
 
 def _coverage(session: Row, covered: Row) -> float | None:

@@ -21,6 +21,7 @@ from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
 from jobs.simulator.truth import TRUTH, Truth
 from jobs.simulator.world import LARGEST_BODY, World
+from schemas.replay import FindingKind
 
 __all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "START_NS", "TRUTH", "simulate"]
 
@@ -31,6 +32,8 @@ _HEADERS = 500  # bytes that a message takes beside its body, roughly
 _FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30
 _MESSAGES_PER_SENDER, _MOST_SENDERS = 5_000, 240
 _RECEIVERS = 2
+_SHARED = 7
+"""Number, in its address, of a receiver that is not alone there."""
 _STEP_AFTER_NS = 20 * SECOND
 _SKEW_NS, _NEAR_LOSS = 7 * SECOND, 0.01
 
@@ -61,10 +64,11 @@ def simulate(
     approximate size of one file of the ring buffer. `loss`: share of frames that the capture misses. `begins_s`,
     `ends_s`: seconds after the first traffic between which the capture runs. `largest_sender`: share of all messages
     that the first sender sends; 0 gives every sender the same. `situations`: add senders that are cloned, that go back
-    to a snapshot, and whose receiver was refusing when the capture began. `mirrored`: every frame is captured twice.
-    `both_ends`: captures of the senders' end as well, before address translation, by a clock that is 7 s ahead,
-    which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds. `is_demo`:
-    tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders.
+    to a snapshot, whose receiver was refusing when the capture began or stops taking packets for a while, that fail to
+    connect, whose messages are returned, and that share the address of their receiver. `mirrored`: every frame is
+    captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock that is
+    7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
+    `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders.
 
     Memory grows by about 150 bytes a message.
     """
@@ -117,6 +121,7 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
     for router in routers:
         events.at(named_ns, router.link.connect)
     branches = BRANCHES + SITUATIONS if situations else BRANCHES
+    shared = [Receiver(rng, events, _SHARED) for branch in branches if branch.shares_address]
     count = min(max(len(branches), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
     first = int(messages * largest_sender)
     for index in range(count):
@@ -124,6 +129,9 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
         if quota:
             at = index // 2 % _RECEIVERS
             branch = branches[index % len(branches)]
-            sender = Sender(world, faults, index, receivers[at], routers[at], quota, branch=branch)
+            receiver = shared.pop() if branch.shares_address and shared else receivers[at]
+            sender = Sender(world, faults, index, receiver, routers[at], quota, branch=branch)
+            if branch.shares_address and receiver is not receivers[at]:
+                sender.find(FindingKind.SEVERAL_RECEIVERS)
             start_ns = named_ns if sender.branch.needs_names else START_NS
             events.at(start_ns + (index + 1) * _STAGGER_NS, sender.start)

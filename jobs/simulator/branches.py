@@ -43,6 +43,8 @@ class Habits:
     """Share of transactions whose messages ask for a FinalAck."""
     short_lived_share: float = 0.1
     """Share of messages that expire after 25 s."""
+    express_share: float = 0.05
+    """Share of transactions that a non-transactional message follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,16 @@ class Branch:
     """A copy of the queue manager starts, with its identity and state, and goes on by itself."""
     cloned_after: float = 1 / 2
     """Share of its messages that a queue manager sends before it is cloned."""
+    is_held: bool = False
+    """At half of its messages the receiver sends no SessionAcks for a while."""
+    is_shut: bool = False
+    """At half of its messages the receiver's TCP announces a window of 0 for a while."""
+    fails_to_connect: bool = False
+    """Its first SYN has no answer."""
+    is_full: bool = False
+    """The queue takes no express messages: they are returned."""
+    shares_address: bool = False
+    """Its receiver is not the only queue manager at its address."""
     is_reverted: bool = False
     """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
 
@@ -109,5 +121,11 @@ SITUATIONS = (
     Branch((_PRIVATE,), is_reverted=True),
     Branch((_PRIVATE,), sent_before=9, receiver_at=5),
     Branch(is_cloned=True, ip_version=6),
+    Branch((_PRIVATE,), is_held=True),
+    Branch((_PRIVATE,), is_shut=True),
+    Branch(fails_to_connect=True),
+    Branch(is_full=True, habits=Habits(express_share=0.5)),
+    Branch((_PRIVATE,), shares_address=True),
+    Branch(shares_address=True),
 )
-"""Senders with whom something is wrong for good."""
+"""Senders with whom something is wrong for good, or for a while."""

@@ -10,7 +10,7 @@ _Kind = TypeVar("_Kind")
 Action = Callable[..., None]
 
 
-def nothing() -> None:
+def nothing(*_: Any) -> None:
     """Does nothing."""
 
 

@@ -1,6 +1,7 @@
 """Simulates queue managers that send, route and receive, and what goes wrong with them."""
 
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from random import Random
 from typing import Any
@@ -8,13 +9,16 @@ from uuid import UUID
 
 from jobs.simulator import build
 from jobs.simulator.branches import Branch, Fault
-from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults
+from jobs.simulator.capture import Seen
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults, nothing
 from jobs.simulator.incoming import Incoming
+from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message, Template
 from jobs.simulator.session import Session
 from jobs.simulator.stream import Stream, post_back
 from jobs.simulator.world import Host, Line, Link, World
-from schemas.wire import QueueType
+from schemas.replay import FindingKind
+from schemas.wire import MessageClass, QueueType
 
 _RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
 _CUT_NS = MILLISECOND, 4 * MILLISECOND  # after a transaction was sent, when part of it has arrived
@@ -23,8 +27,11 @@ _BETWEEN_RESTARTS_NS = 600 * SECOND  # of a receiver, at least
 _LAST_NUMBER = 0xFFFFFFFF
 _TRANSACTION_IDS = 1 << 20
 _TRANSACTION_BITS = 0x2, 0x4, 0x8  # FA, FM, LM
-_EXPRESS_SHARE = 0.05  # share of transactions that a non-transactional message follows
 _SHORT_LIFE_S = 25  # shorter than the first wait for an OrderAck
+_HOLD_NS = 50 * SECOND
+_SHUT_NS = 12 * SECOND
+_SURELY_STALLED_NS = 31 * SECOND  # patience and a step of `jobs.transforms.findings.stalls`, with AckTimeout of 20 s
+_UNANSWERED_NS = 25 * SECOND
 _BUSY_NS = MILLISECOND, 50 * MILLISECOND
 _SILENCES_S = 100, 100, 100, 100, 1_000, 7_000  # everything is resent two, five and ten times
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
@@ -173,11 +180,18 @@ class Sender:
                     world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers),
                 )
                 world.truth.fates(incoming.verdicts, incoming.fates)
-            streams.append(Stream(world.events, incoming, part, self._next_sequence_id, self._answer))
+            stream = Stream(world.events, incoming, part, self._next_sequence_id, self._answer)
+            stream.take_express = self._return if branch.is_full else nothing
+            streams.append(stream)
         return streams
 
     def start(self) -> None:
         """Connects, or continues a session from before the capture."""
+        if self.branch.fails_to_connect:
+            self.link.fail()
+            self.find(FindingKind.CANNOT_CONNECT)
+            self._world.events.after(_UNANSWERED_NS, self.link.connect)
+            return
         if not self.branch.sent_before:
             self.link.connect()
             return
@@ -219,6 +233,31 @@ class Sender:
         given = self._world, self._faults, self._index + _CLONES, self._receiver, self._router, self._quota
         Sender(*given, branch=branch, original=self).start()
 
+    def _held(self, length_ns: int) -> None:
+        """Notes that packets waited so long for a SessionAck; whether that is too long, the step of time may decide."""
+        if length_ns > _SURELY_STALLED_NS:
+            self.find(FindingKind.WINDOW_STALLED)
+
+    def find(self, kind: FindingKind | None, _: int = 0) -> None:
+        """Notes what must be found of this sender; None for what nobody can foretell."""
+        for stream in self.streams:
+            self._world.truth.find(stream.incoming.verdicts, kind)
+
+    def _return(self, message: Message) -> None:
+        """Returns an express message, because its queue is full."""
+        packet = build.user_message(
+            self._receiver.guid,
+            message_id=self._receiver.next_ordinal(),
+            sent_time=self._world.events.now // SECOND,
+            message_class=MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA,
+            correlation_id=self.guid.bytes_le + message.ordinal.to_bytes(4, "little"),
+        )
+
+        def seen_on(_: Connection) -> Seen:
+            return partial(self.find, FindingKind.NOT_RECEIVED_BY_APPLICATION)
+
+        self._answer(packet, nothing, recoverable=True, seen_on=seen_on)
+
     def _next_sequence_id(self) -> int:
         """Returns a TxSequenceID above all earlier ones."""
         self._sequence_ordinal += 1
@@ -253,6 +292,13 @@ class Sender:
         if self.branch.is_cloned and self._is_due(self.branch.cloned_after):
             self.branch = replace(self.branch, is_cloned=False)
             self._start_clone()
+        if (self.branch.is_held or self.branch.is_shut) and self._is_due(1 / 2):
+            self.find(None)
+            if self.branch.is_held:
+                session.far.hold(_HOLD_NS, self._held)
+            else:
+                session.shut(_SHUT_NS, partial(self._held, _HOLD_NS))
+            self.branch = replace(self.branch, is_held=False, is_shut=False)
         silent = any(stream.silent_until_ns > events.now for stream in self.streams)
         fault = Fault.SILENT if silent else self._commit(session) if self._quota else None
         if fault is Fault.DISCONNECTED or fault is Fault.RESTORED:
@@ -321,7 +367,7 @@ class Sender:
             del sent[-1]
         sent += [(message, message.number - 1) for message in stream.left_behind]
         stream.left_behind.clear()
-        if world.rng.random() < _EXPRESS_SHARE:
+        if world.rng.random() < self.branch.habits.express_share:
             sent.append((self._message(stream, self._express), 0))
         for message, previous in sent:
             session.send(message, previous)

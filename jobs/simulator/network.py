@@ -59,18 +59,23 @@ class FrameBuilder:
         macs = (b"\x02\x00" + endpoint.address.packed[-4:] for endpoint in (target, source))  # locally administered
         self._ethernet = b"".join(macs) + (b"\x08\x00" if self._is_v4 else b"\x86\xdd")
         addresses = _words(b"".join(self._addresses))
-        self._tcp_sum = addresses + _TCP + source.port + target.port + self._WINDOW
+        self._tcp_sum = addresses + _TCP + source.port + target.port
+        self.window = self._WINDOW
         self._ip_sum = addresses + 0x4500 + 0x4000 + (self._HOPS << 8 | _TCP)
         self._identification = 0
         self.segment_size = _MTU - (20 if self._is_v4 else 40) - _TCP_HEADER
+
+    def shut(self, *, is_open: bool) -> None:
+        """Makes all frames from now on announce a window of 0, or the ordinary one again."""
+        self.window = self._WINDOW if is_open else 0
 
     def frame(self, seq: int, ack: int, flags: int, payload: bytes = b"", options: bytes = b"") -> bytes:
         """Returns one TCP segment in one frame with both checksums right; `options` are padded to a multiple of 4."""
         content = options + payload
         length = _TCP_HEADER + len(content)
         control = (_TCP_HEADER + len(options)) << 10 | flags  # the data offset counts 32-bit words
-        checksum = -(self._tcp_sum + length + seq + ack + control + _words(content)) % 0xFFFF
-        segment = (*self._addresses, *self._ports, seq, ack, control, self._WINDOW, checksum, 0)
+        checksum = -(self._tcp_sum + self.window + length + seq + ack + control + _words(content)) % 0xFFFF
+        segment = (*self._addresses, *self._ports, seq, ack, control, self.window, checksum, 0)
         if self._is_v4:
             self._identification = identification = (self._identification + 1) & 0xFFFF
             ip_checksum = -(self._ip_sum + 20 + length + identification) % 0xFFFF
@@ -157,6 +162,11 @@ class Direction:
         ack = self.back.received
         frame = self._frame(b"", self.sent, ack, ACK)
         self._events.at(self._slot(len(frame)), self._arrive_ack, frame, ack)
+
+    def announce(self, *, is_open: bool) -> None:
+        """Announces a window of 0 to the other side, or the ordinary one again."""
+        self._frames.shut(is_open=is_open)
+        self.acknowledge()
 
     def end(self) -> None:
         """Ends the direction; the capture has only a part of a packet that has partly passed the tap."""

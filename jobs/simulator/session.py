@@ -1,6 +1,7 @@
 """Simulates a protocol session on a TCP connection: set-up, window, SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.1.6.1)."""
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -33,6 +34,7 @@ class Side:
         self._acknowledged = 0  # packets of this side that the peer has acknowledged
         self._answered_recoverable = 0  # recoverable packets of the peer that this side has acknowledged
         self._ack_since = self._ack_due = 0  # ns; 0 when there is nothing to acknowledge
+        self._silent_until_ns = self._first_held_ns = 0
 
     @property
     def unacknowledged(self) -> int:
@@ -46,7 +48,12 @@ class Side:
         self._sent += 1
         self._sent_recoverable += recoverable
         acknowledged = None
-        if self._ack_due and 4 * (self._events.now - self._ack_since) > 3 * (self._ack_due - self._ack_since):
+        is_silent = self._events.now < self._silent_until_ns
+        if (
+            self._ack_due
+            and not is_silent
+            and 4 * (self._events.now - self._ack_since) > 3 * (self._ack_due - self._ack_since)
+        ):
             packet[BASE_FLAGS] |= _HAS_SESSION_HEADER
             packet += bytes(build.session_header(**self._counts()))
             acknowledged = self._received
@@ -57,6 +64,7 @@ class Side:
         if acknowledged is not None:
             self.acknowledged_up_to(acknowledged)
         self._received += 1
+        self._first_held_ns = self._first_held_ns or self._events.now
         unanswered = self._received_recoverable - self._answered_recoverable
         self._received_recoverable += recoverable
         if not self._ack_due:
@@ -72,6 +80,16 @@ class Side:
         self._acknowledged = count
         self._session.pump()
 
+    def hold(self, duration_ns: int, held: Callable[[int], None]) -> None:
+        """Sends no SessionAck for a while; then calls `held` with the time since the first packet, if still open."""
+        self._silent_until_ns, self._first_held_ns = self._events.now + duration_ns, 0
+        self._events.at(self._silent_until_ns, self._release, held)
+
+    def _release(self, held: Callable[[int], None]) -> None:
+        if self._session.open and self._first_held_ns:
+            held(self._events.now - self._first_held_ns)
+            self._send_ack()
+
     def _start_timer(self, delay_ns: int) -> None:
         self._ack_since, self._ack_due = self._events.now, self._events.now + delay_ns
         self._events.at(self._ack_due, self._ack_timer, self._ack_due)
@@ -81,7 +99,7 @@ class Side:
             self._send_ack()
 
     def _send_ack(self) -> None:
-        if self._session.open:
+        if self._session.open and self._events.now >= self._silent_until_ns:
             packet = build.session_ack(**self._counts())
             self.direction.write(packet, self.peer.acknowledged_up_to, self._received)
             self.direction.flush()
@@ -97,7 +115,7 @@ class Side:
         }
         self._answered_recoverable = self._received_recoverable
         self._ack_due = 0
-        flags = {"recoverable_msg_ack_flags": (1 << unanswered) - 1}
+        flags = {"recoverable_msg_ack_flags": (1 << min(unanswered, _ACK_FLAGS)) - 1}
         return {name: count & 0xFFFF for name, count in counts.items()} | flags
 
 
@@ -107,7 +125,7 @@ class Session:
     def __init__(self, connection: Connection, take: Action, *, hops: int, is_final: bool) -> None:
         """Starts closed; `hops`: routing servers before it, `is_final`: the next queue manager is the destination."""
         self.events: Events = connection.network.events
-        self.open = False
+        self.open = self._is_shut = False
         self.connection = connection
         self.near, self.far = Side(self, connection.up), Side(self, connection.down)
         self.near.peer, self.far.peer = self.far, self.near
@@ -164,6 +182,19 @@ class Session:
         """Queues a message, which the next `pump` sends if the window allows it."""
         self._backlog.append((message, previous))
 
+    def shut(self, duration_ns: int, opened: Action) -> None:
+        """Lets the peer's TCP announce a window of 0 for a while; then calls `opened`, if the session is still open."""
+        self._is_shut = True
+        self.connection.down.announce(is_open=False)
+        self.events.after(duration_ns, self._end_shut, opened)
+
+    def _end_shut(self, opened: Action) -> None:
+        self._is_shut = False
+        if self.open:
+            opened()
+            self.connection.down.announce(is_open=True)
+            self.pump()
+
     def left(self) -> list[tuple[Message, int]]:
         """Returns the messages that the peer has not acknowledged, then those not yet sent."""
         return [*self._under_way, *self._backlog]
@@ -173,7 +204,7 @@ class Session:
         near, backlog, under_way = self.near, self._backlog, self._under_way
         while len(under_way) > near.unacknowledged:
             under_way.popleft()
-        if not self.open:
+        if not self.open or self._is_shut:
             return
         while backlog and near.unacknowledged < _WINDOW:
             message, previous = backlog.popleft()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from jobs.simulator.capture import Seen
-from jobs.simulator.events import SECOND, Action, Events
+from jobs.simulator.events import SECOND, Action, Events, nothing
 from jobs.simulator.incoming import Incoming
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message, Template
@@ -43,6 +43,7 @@ class Stream:
         self.number = self.last_sent = self.vanished = 0
         """`vanished` is the number of a message that is gone, though all later ones depend on it."""
         self.loses_order_ack = False
+        self.take_express: Action = nothing
         self.silent_until_ns = 0
         """Time until which the receiver's OrderAcks are lost."""
         self._events = events
@@ -114,6 +115,8 @@ class Stream:
         """Hands a message to its receiver."""
         if message.number:
             self.incoming.arrive(self, session, message, previous)
+        else:
+            self.take_express(message)
 
 
 def post_back(

@@ -1,9 +1,11 @@
 """Writes truth.json: what a replay must say of every transactional message that the capture holds.
 
-Of a whole capture also what became of each message, `outcomes`, and what they add up to by sequence, `incidents`.
+Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, and which
+situations of the sender must be found, `findings`.
 """
 
 import json
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copyfileobj
@@ -14,6 +16,7 @@ from uuid import UUID
 from jobs.simulator.fates import Fates, incidents
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
+from schemas.replay import FindingKind
 
 TRUTH = "truth.json"
 _Pair = tuple[int, int]
@@ -125,6 +128,7 @@ class Truth:
         self._folder = folder
         self._scopes: list[tuple[dict[str, str], TextIO, Verdicts]] = []
         self._fates: dict[int, Fates] = {}
+        self._findings: dict[int, set[FindingKind] | None] = defaultdict(set)
         self.files = ExitStack()
 
     def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
@@ -141,6 +145,11 @@ class Truth:
         """Adds the outcomes of a scope's messages, which `write` adds where the capture is whole."""
         self._fates[id(verdicts)] = fates
 
+    def find(self, verdicts: Verdicts, kind: FindingKind | None) -> None:
+        """Notes a finding on a scope's sender; None says that more may be found of it, until the next call."""
+        found = self._findings[id(verdicts)] or set()
+        self._findings[id(verdicts)] = None if kind is None else found | {kind}
+
     def write(self, *, with_outcomes: bool) -> None:
         """Writes all scopes in which a message arrived; with outcomes, where these are known exactly."""
         with (self._folder / TRUTH).open("w", encoding="utf-8") as file:
@@ -152,6 +161,9 @@ class Truth:
                     rows.seek(0)
                     copyfileobj(rows, file)
                     file.write("\n]")
+                    findings = self._findings[id(verdicts)]
+                    if with_outcomes and findings is not None:
+                        file.write(f', "findings": {json.dumps(sorted(findings))}')
                     fates = self._fates.get(id(verdicts))
                     if with_outcomes and fates and fates.is_exact:
                         outcomes = fates.outcomes()

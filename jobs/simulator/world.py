@@ -8,11 +8,12 @@ from random import Random
 from uuid import UUID
 
 from jobs.simulator import build
-from jobs.simulator.events import MILLISECOND, SECOND, Action, Events
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, nothing
 from jobs.simulator.network import Connection, Endpoint, Network
 from jobs.simulator.session import Session
 from jobs.simulator.stream import Stream
 from jobs.simulator.truth import Truth
+from udfs.network.dissect import SYN
 
 MSMQ_PORT = 1801
 _LATENCY_NS = 2 * MILLISECOND
@@ -98,6 +99,10 @@ class Link:
             return
         session = self._new_session(is_open=False)
         session.establish(self._near, self._far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
+
+    def fail(self) -> None:
+        """Sends a SYN that nobody answers."""
+        self._new_session(is_open=False).connection.up.control(SYN, nothing)
 
     def go_on(self) -> Session:
         """Returns a session that was there before the simulation; `begin` continues it."""

@@ -10,7 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.app.logs import progress
 from jobs.transforms.findings.captures import captured_twice, clock_stepped
-from jobs.transforms.findings.connections import cannot_connect
+from jobs.transforms.findings.connections import began_with_another_version, cannot_connect
+from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.replay.clocks import find_steps
 from jobs.transforms.replay.conversations import Conversations, measure_skews, place_copies, unread_by_all
 from jobs.transforms.replay.copies import (
@@ -25,8 +26,8 @@ from jobs.transforms.replay.copies import (
 )
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import CAPTURES, STREAMS
-from schemas.messages import HANDSHAKES, MESSAGES
+from schemas.ingest import CAPTURES, QUARANTINE, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
 
 
@@ -39,11 +40,13 @@ def unite(
         tables = tables._replace(streams=every.where("attempt is null").drop("attempt"))
     connections = known_connections(tables.streams, tables.handshakes)
     suspected = suspect_copies(connections).crossJoin(every.agg(_any("copy_of", every), _any("attempt", every)))
+    other_version = F.coalesce(F.max(began_with_another_version(tables.quarantine)), F.lit(False))
+    suspected = suspected.crossJoin(tables.quarantine.agg(other_version.alias("other_version")))
     if captures is not None:
         suspected = suspected.crossJoin(captures.agg(_any("clock_steps", captures)))
     (found,) = (row.asDict() for row in suspected.collect())
     tables = tables._replace(streams=tables.streams.drop("copy_of"), had_copies=found["copy_of"])
-    tables = tables._replace(failing=found["attempt"] or found["failing"])
+    tables = tables._replace(failing=found["attempt"] or found["failing"] or found["other_version"])
     if captures is not None and found["clock_steps"]:
         tables = tables.without_steps(materialize(find_steps(captures)))
     if not found["same_beginning"] and not found["vague"]:
@@ -75,13 +78,17 @@ def _any(column: str, rows: DataFrame) -> Column:
 
 
 def findings_of_captures(tables: Conversations, ends: DataFrame, warehouse: Warehouse) -> list[DataFrame]:
-    """Returns the findings on captures, and on who could not connect; none where all is well."""
-    captures = warehouse.read(CAPTURES)
+    """Returns the findings on captures, and on who could not connect or stopped taking packets."""
+    read, captures = warehouse.read, warehouse.read(CAPTURES)
     findings = [] if tables.copies is None else [captured_twice(ends)]
-    findings += [] if tables.steps is None else [clock_stepped(captures, warehouse.read(MESSAGES))]
-    pings = None if warehouse.is_new(PINGS) else warehouse.read(PINGS)
+    findings += [] if tables.steps is None else [clock_stepped(captures, read(MESSAGES))]
+    pings = None if warehouse.is_new(PINGS) else read(PINGS)
     if tables.failing or pings is not None:
-        findings.append(cannot_connect(warehouse.read(STREAMS), warehouse.read(HANDSHAKES), captures, pings))
+        findings.append(cannot_connect(read(STREAMS), read(HANDSHAKES), read(QUARANTINE), captures, pings))
+    if tables.steps is None:  # else the times of different packets cannot be compared
+        findings.append(
+            window_stalled(read(STREAMS), ends, read(MESSAGES), read(ACKS), read(SESSION_ACKS), read(HANDSHAKES))
+        )
     return findings
 
 

@@ -21,6 +21,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
 from jobs.steps.summary import replay_summary, with_muted, with_names
+from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
@@ -69,7 +70,7 @@ from jobs.warehouse.provenance import as_left, derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.pings import PINGS
 from schemas.replay import (
@@ -87,7 +88,7 @@ from schemas.replay import (
 from schemas.table import Table
 from schemas.tables import REPLAYED
 
-SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PINGS)
+SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
 _MOST_CHAINS = 300_000
 """Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
 _MOST_SLOTS = 1_000_000
@@ -227,7 +228,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
-        _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES[:-1])
+        _, messages, streams, stream_gaps, quarantine, acks, handshakes, captures = map(warehouse.read, SOURCES[:-2])
         states, ends = previous_warehouse.tables(warehouse.spark, config)
         keep = warehouse.materialize
         once = unite(
@@ -270,8 +271,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         concerned, transactions, sequences, *_ = run_in_parallel([find_concerned, *writes])
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
         written = (verdicts, sequences, transactions)
-        of_captures = findings_of_captures(once, every_end, warehouse)
-        findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, of_captures))
+        further = findings_of_captures(once, every_end, warehouse)
+        further += [several_receivers(inputs.flows, peers), acknowledged_elsewhere(inputs.flows, peers, inputs.acks)]
+        findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, further))
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))

@@ -25,6 +25,7 @@ from jobs.steps import in_memory
 from jobs.steps.headline import headline_figures
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
+from jobs.transforms.health import health
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -148,7 +149,10 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         sessions=report.ranked_sessions(sessions, verdicts, findings, outcomes, config.listed_sessions)
         if config.listed_sessions
         else None,
-        caveats=report.caveats(files, streams, tables["quarantine"], tables["books"]),
+        health=health(all_verdicts, report_lists.of_sessions(tables["outcomes"], only), since, config.listed_sessions)
+        if config.listed_sessions
+        else None,
+        caveats=report.caveats(files, streams, tables["quarantine"], tables["books"], sessions),
     )
     rows["listed_messages"] = arrange.take_turns(rows["listed_messages"], config.listed_messages)
     listed = [row["session_id"] for row in rows["sessions"]]

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from pyspark.sql import Column, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from schemas.table import U64, Table
@@ -23,7 +23,12 @@ def columns_of(table: Table) -> list[Column]:
     return [F.col(column.name).cast(column.type.simpleString()) for column in table]
 
 
-def nanoseconds(timestamp: str) -> Column:
+def optional(rows: DataFrame, name: str, kind: str) -> Column:
+    """Returns a column of a table, or NULL of this SQL type where the table is of a release that lacked it."""
+    return F.col(name) if name in rows.columns else null(kind)
+
+
+def nanoseconds(timestamp: Column | str) -> Column:
     """Returns a timestamp in ns since 1970; null for null."""
     return F.unix_micros(timestamp) * 1000
 

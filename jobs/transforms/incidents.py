@@ -56,6 +56,8 @@ _CAUSES_BY_KIND: Mapping[Cause, tuple[FindingKind, ...]] = {
     ),
     Cause.RESENT: (FindingKind.DUPLICATES, FindingKind.RESEND_SCHEDULE),
 }
+_EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
+"""Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
 _SENTENCES: Mapping[Cause, str] = {
     Cause.REFUSED_FOR_CAUSE: "The receiver refused messages of {} for a cause that its FinalAck names",
     Cause.NUMBER_REUSED: "Numbers of {} were used again for different messages, so that the receiver accepted only one "
@@ -95,11 +97,13 @@ def sequence_incidents(findings: DataFrame, outcomes: DataFrame, sequences: Data
             F.max("ended_at").alias("ended_at"),
             *(F.sum(name).alias(name) for name in (*_COUNTS, "stuck", "findings")),
             F.max("undelivered").alias("undelivered"),
+            F.max("is_story").alias("is_story"),
             F.min("cause_rank").alias("cause_rank"),
             F.max(F.col("cause_rank") == _RANK_OF[Cause.NUMBER_REUSED]).alias("reused"),
             F.min(F.struct("rank", F.coalesce("began_at", "ended_at").alias("at"), "witness")).alias("worst"),
             F.min_by(F.struct("session_id", "destination_queue"), F.struct("began_at", "rank")).alias("place"),
         )
+        .where("is_story")
     )
     span = ("source_queue_manager", "first_captured_at", "last_captured_at", "last_accepted_number")
     in_scope = Window.partitionBy("scope_key").orderBy("tx_sequence_id")
@@ -152,6 +156,7 @@ def _events(findings: DataFrame, outcomes: DataFrame) -> DataFrame:
         _cause_rank("outcome", _CAUSES_BY_OUTCOME).alias("cause_rank"),
         F.array_position(ranks, F.col("outcome")).alias("rank"),
         "witness",
+        F.lit(True).alias("is_story"),
     )
     of_sequence = F.col("scope_key").isNotNull() & F.col("tx_sequence_id").isNotNull()
     by_finding = findings.where(of_sequence).select(
@@ -164,6 +169,7 @@ def _events(findings: DataFrame, outcomes: DataFrame) -> DataFrame:
         _cause_rank("kind", _CAUSES_BY_KIND).alias("cause_rank"),
         (F.array_position(severities, F.col("severity")) + len(_RANKED)).alias("rank"),
         "witness",
+        (~F.col("kind").isin(*(kind.value for kind in _EXPLAINING))).alias("is_story"),
     )
     return by_outcome.unionByName(by_finding)
 

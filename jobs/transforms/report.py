@@ -11,7 +11,7 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, nanoseconds, null, signed
+from jobs.transforms.expressions import SO_FAR, nanoseconds, null, optional, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import select_unreadable
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
@@ -334,12 +334,13 @@ def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, session
     )
 
 
-def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, books: DataFrame) -> DataFrame:
+def caveats(
+    captures: DataFrame, streams: DataFrame, quarantine: DataFrame, books: DataFrame, sessions: DataFrame
+) -> DataFrame:
     """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
     files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
-    known = "not_judged" in captures.columns  # older releases lack it
-    not_judged = F.col("not_judged") if known else null(NOT_JUDGED.simpleString())
+    not_judged = optional(captures, "not_judged", NOT_JUDGED.simpleString())
     aside = captures.select(F.explode(not_judged).alias("aside")).groupBy("aside.what")
     unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")
     holed = F.col("missing_bytes") > 0
@@ -359,6 +360,16 @@ def caveats(captures: DataFrame, streams: DataFrame, quarantine: DataFrame, book
         .unionByName(
             aside.agg(F.sum("aside.records").alias("many")).select(
                 F.lit("other traffic").alias("what"), F.col("what").alias("reason"), "many", null("long").alias("bytes")
+            )
+        )
+        .unionByName(
+            sessions.agg(F.sum(optional(sessions, "encrypted", "long")).alias("many"))
+            .where("many > 0")
+            .select(
+                F.lit("message").alias("what"),
+                F.lit("encrypted_body").alias("reason"),
+                "many",
+                null("long").alias("bytes"),
             )
         )
         .unionByName(

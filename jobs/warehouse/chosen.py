@@ -55,6 +55,8 @@ def with_names(rows: DataFrame, chosen: Mapping[str, str]) -> DataFrame:
     names = Names.read(chosen["names_file"])
     for column, added, known in (
         ("source_queue_manager", "sender_name", names.queue_managers),
+        ("sender", "sender_name", names.queue_managers),
+        ("receiver", "receiver_name", names.queue_managers),
         ("destination_queue", "queue_name", names.queues),
     ):
         if known and column in rows.columns:

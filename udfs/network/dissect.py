@@ -39,6 +39,8 @@ _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
 _FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram
 _KEY_BYTES = 37
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
+WINDOW_CLOSED = 0x100
+"""Beside the flags of a segment: it announces a window of 0, so its receiver must not send data."""
 
 
 class Segments(NamedTuple):
@@ -47,6 +49,7 @@ class Segments(NamedTuple):
     `frame`: record number, from 1. `endpoints`: 36 bytes, the sending address (IPv4 mapped into IPv6) and port, then
     the receiving ones, in network order. `payload`: index in the block's buffer. `captured`: payload bytes in the
     capture. `length`: payload bytes on the wire, more than `captured` when the snap length cut the frame.
+    `flags`: those of the TCP header, and `WINDOW_CLOSED`.
     `header_sum`: as `udfs.network.checksum.header_sums` returns it, or `NO_SUM`.
     """
 
@@ -128,13 +131,15 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     at, payload, v4 = at[pick], (transport + header)[pick], ether_type == _IPV4
     endpoints, length = _endpoints(data, network[pick], at, v4[pick]), datagram_end[pick] - payload
     sums = header_sums(data, at, header[pick], endpoints, length)
+    flags = data[at + 13].astype(np.int64)
+    is_closed = (_be16(data, at + 14) == 0) & ((flags & (SYN | RST)) == 0)
     taken = Segments(
         frame=frame[pick],
         time_ns=records.time_ns[pick],
         endpoints=endpoints,
         seq=_be32(data, at + 4),
         ack=_be32(data, at + 8),
-        flags=data[at + 13].astype(np.int64),
+        flags=np.where(is_closed, flags | WINDOW_CLOSED, flags),
         payload=payload,
         captured=np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0),
         length=length,

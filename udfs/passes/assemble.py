@@ -234,6 +234,8 @@ class _Stream:
         attempt = find_attempt(self._connection)
         if attempt:
             first_ns = last_ns = self._connection.last_ns
+        seen_ns = self._connection.last_ns
+        shut_from_ns, shut_ns = side.longest_shut(seen_ns)
         self._out.add(
             "stream",
             self._endpoints,
@@ -251,6 +253,9 @@ class _Stream:
                 "first_ns": None if last_ns == NO_TIME else first_ns,
                 "last_ns": None if last_ns == NO_TIME else last_ns,
                 "attempt": attempt,
+                "connection_last_ns": None if seen_ns == NO_TIME else seen_ns,
+                "window_shut_from_ns": shut_from_ns,
+                "window_shut_ms": None if shut_from_ns is None else shut_ns // 1_000_000,
             },
         )
 

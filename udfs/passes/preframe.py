@@ -20,7 +20,7 @@ from udfs.arrow.buffers import Ints, fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
-from udfs.network.dissect import ACK, FIN, RST, SYN, Segments, connection_keys
+from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
 from udfs.network.segment_rows import EXTRACTED, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.tcp.connections import Segment
@@ -151,7 +151,8 @@ class _Block:
         self._segments = segments
         self._from_b = from_b
         self._event = ((segments.flags & (SYN | FIN | RST)) != 0) | ((segments.flags & ACK) == 0)
-        self._odd = (segments.captured != segments.length) | (segments.length == 1)
+        closed = (segments.flags & WINDOW_CLOSED) != 0
+        self._odd = (segments.captured != segments.length) | (segments.length == 1) | closed
 
     def connection(self, index: Ints) -> _Preframed | None:
         """Frames the segments of one connection, given in file order; None when there is no framed run.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from schemas.ingest import TcpReason
 from udfs.capture.records import NO_TIME
 from udfs.network.checksum import intact
-from udfs.network.dissect import ACK, FIN, RST, SYN
+from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED
 
 _MODULUS = 1 << 32
 _HALF = 1 << 31
@@ -101,6 +101,11 @@ class Direction:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Offset and length of what is missing between delivered bytes."""
     conflict: bool = False
+    shut_ns: int | None = None
+    """Time since which its receiver announces a window of 0."""
+    shut_longest_ns: int = 0
+    shut_longest_from_ns: int | None = None
+    """The longest time for which it did so and then opened its window, and when that began."""
     rejected: list[tuple[Segment, TcpReason]] = field(default_factory=list)
     pending: list[tuple[int, Segment, int]] = field(default_factory=list)
     """Segments with payload: position, segment, position acknowledged before it arrived (at least 0)."""
@@ -127,6 +132,22 @@ class Direction:
         """Tells whether a segment at this position fits what this direction has sent."""
         reference = self.end if self.end is not None else self.acked
         return reference is None or -_BEHIND < position - reference < window
+
+    def see_window(self, segment: Segment) -> None:
+        """Takes the window that a segment of the other side announces."""
+        if segment.time_ns == NO_TIME:
+            return
+        if not segment.flags & WINDOW_CLOSED:
+            self.shut_longest_from_ns, self.shut_longest_ns = self.longest_shut(segment.time_ns)
+            self.shut_ns = None
+        elif self.shut_ns is None:
+            self.shut_ns = segment.time_ns
+
+    def longest_shut(self, now_ns: int) -> tuple[int | None, int]:
+        """Returns when the longest time began for which the receiver announced a window of 0, and its length, in ns."""
+        if self.shut_ns is not None and now_ns - self.shut_ns > self.shut_longest_ns:
+            return self.shut_ns, now_ns - self.shut_ns
+        return self.shut_longest_from_ns, self.shut_longest_ns
 
     def take(self, position: int, segment: Segment, window: int) -> None:
         """Adds a segment with data to `pending`, or to `late` if the newest byte is ahead by more than the window."""
@@ -217,6 +238,7 @@ class Connection:
             acked = other.unwrap(segment.ack)
             if other.near(acked, self.window):
                 other.acked = _highest(other.acked, acked)
+            other.see_window(segment)
         self.closed = self.closed or None not in (side.fin, other.fin)
 
 

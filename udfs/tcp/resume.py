@@ -9,7 +9,10 @@ from udfs.capture.records import NO_TIME
 from udfs.tcp.connections import Connection, Connections, Direction
 
 _VERSION = 1
-_PLAIN = ("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict")
+_PLAIN = (
+    *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
+    *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
+)
 
 
 def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:

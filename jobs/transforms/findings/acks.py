@@ -8,30 +8,68 @@ from jobs.transforms.findings.model import NS, choose, class_name, counted, one_
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from jobs.transforms.replay.evidence import was_queued
 from schemas.replay import FindingKind, Severity, Verdict
-from schemas.wire import NEGATIVE_CLASS, MessageClass
+from schemas.wire import NEGATIVE_CLASS, UNLIMITED, MessageClass
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals
+_READ = "Look whether an application reads the queue, or allow more time."
+_SIGNED = "Compare certificates and cryptographic providers of sender and receiver."
 _CAUSES = {
-    MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q: "the queue does not exist",
-    MessageClass.MQMSG_CLASS_NACK_DELETED: "it was deleted on its way",
-    MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: "its time to reach the queue ran out",
-    MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA: "the queue is full",
-    MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED: "the sender has no access to the queue",
-    MessageClass.MQMSG_CLASS_NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers",
-    MessageClass.MQMSG_CLASS_NACK_BAD_SIGNATURE: "its signature is not valid",
-    MessageClass.MQMSG_CLASS_NACK_BAD_ENCRYPTION: "it could not be decrypted",
-    MessageClass.MQMSG_CLASS_NACK_COULD_NOT_ENCRYPT: "it could not be encrypted",
-    MessageClass.MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_Q: "it is transactional and the queue is not",
-    MessageClass.MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_MSG: "the queue is transactional and it is not",
-    MessageClass.MQMSG_CLASS_NACK_UNSUPPORTED_CRYPTO_PROVIDER: "the receiver lacks its cryptographic provider",
-    MessageClass.MQMSG_CLASS_NACK_SOURCE_COMPUTER_GUID_CHANGED: "the GUID of its source changed",
-    MessageClass.MQMSG_CLASS_NACK_Q_DELETED: "the queue was deleted",
-    MessageClass.MQMSG_CLASS_NACK_Q_PURGED: "the queue was purged",
-    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT: "its time to be received ran out",
-    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER: "its time to be received ran out at the sender",
-    MessageClass.MQMSG_CLASS_NACK_RECEIVE_REJECTED: "an application rejected it",
+    MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q: (
+        "the queue does not exist",
+        "Create the queue, or correct its name at the sender.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_DELETED: ("it was deleted on its way", "Ask who deleted it from its outgoing queue."),
+    MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: (
+        "its time to reach the queue ran out",
+        "Look for what held it up, such as a receiver that could not be reached, or allow more time.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA: (
+        "the queue is full",
+        "Look whether an application reads the queue, or raise the quota of the queue or the machine.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED: (
+        "the sender has no access to the queue",
+        "Grant its account the right to send to the queue.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_HOP_COUNT_EXCEEDED: ("it passed too many queue managers", "Check the routing links."),
+    MessageClass.MQMSG_CLASS_NACK_BAD_SIGNATURE: ("its signature is not valid", _SIGNED),
+    MessageClass.MQMSG_CLASS_NACK_BAD_ENCRYPTION: ("it could not be decrypted", _SIGNED),
+    MessageClass.MQMSG_CLASS_NACK_COULD_NOT_ENCRYPT: ("it could not be encrypted", _SIGNED),
+    MessageClass.MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_Q: (
+        "it is transactional and the queue is not",
+        "Send it outside a transaction, or to a transactional queue.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_NOT_TRANSACTIONAL_MSG: (
+        "the queue is transactional and it is not",
+        "Send it in a transaction, or to another queue.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_UNSUPPORTED_CRYPTO_PROVIDER: (
+        "the receiver lacks its cryptographic provider",
+        _SIGNED,
+    ),
+    MessageClass.MQMSG_CLASS_NACK_SOURCE_COMPUTER_GUID_CHANGED: (
+        "the GUID of its source changed",
+        "Ask whether Message Queuing was installed again on the sender.",
+    ),
+    MessageClass.MQMSG_CLASS_NACK_Q_DELETED: ("the queue was deleted", "Ask who deleted the queue."),
+    MessageClass.MQMSG_CLASS_NACK_Q_PURGED: ("the queue was purged", "Ask who purged the queue."),
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT: ("its time to be received ran out", _READ),
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER: (
+        "its time to be received ran out at the sender",
+        _READ,
+    ),
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_REJECTED: (
+        "an application rejected it",
+        "Look for the cause in the log of the application.",
+    ),
 }
-"""Why a message was not received, [MC-MQAC] 2.2.2.9."""
+"""Why a message was not received, [MC-MQAC] 2.2.2.9, and what to do about it."""
+_LIMITS = {
+    MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: "time_to_reach_queue",
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT: "time_to_be_received",
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER: "time_to_be_received",
+}
+"""Classes that say that a time ran out, and the column with that time in s."""
 
 
 def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFrame) -> DataFrame:
@@ -100,7 +138,8 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
     """Returns the findings on negative acknowledgments in administration messages, per class, session and queue.
 
     CorrelationID names the message, transactional or not ([MS-MQMQ] 2.2.18.1.6). Session and queue are those of the
-    message where a capture holds it, else the session is that of the acknowledgment.
+    message where a capture holds it, else the session is that of the acknowledgment. Where a time ran out, the finding
+    names that time of the first message, and how long after it the acknowledgment came.
     """
     negative = messages.where(F.col("message_class").bitwiseAND(NEGATIVE_CLASS) != 0).join(
         ends.select("stream_id", "session_id"), "stream_id"
@@ -116,7 +155,12 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
         .join(ends.select("stream_id", "session_id"), "stream_id")
         .groupBy(F.col("message_id").alias("correlation_id"))
         .agg(
-            F.min(F.struct("captured_ns", row_key().alias("key"), "session_id", "destination_queue")).alias("about"),
+            F.min(
+                F.struct(
+                    *("captured_ns", row_key().alias("key"), "session_id", "destination_queue", "transactional"),
+                    *sorted(set(_LIMITS.values())),
+                )
+            ).alias("about"),
         )
     )
     queued = was_queued(F.col("message_class"))
@@ -129,6 +173,7 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
         )
         .agg(
             F.count_distinct("correlation_id").alias("messages"),
+            F.count_distinct(F.when(F.col("about.transactional"), F.col("correlation_id"))).alias("transactional"),
             F.min(F.struct("ack.captured_ns", "ack.captured_at", "ack.key", "about", "correlation_id")).alias("first"),
         )
         .select(
@@ -139,22 +184,36 @@ def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFra
             "destination_queue",
             "messages",
             sentence(
-                "{}, as {}: {} ({}). The first is message {}.",
+                "{}, as {}: {} ({}).{} The first is message {}{}. {}",
                 F.when(
                     queued, counted("messages", "message left its queue unread", "messages left their queue unread")
                 ).otherwise(
                     counted("messages", "message did not reach its queue", "messages did not reach their queue")
                 ),
                 one_or_many("messages", "an acknowledgment says", "acknowledgments say"),
-                _cause(F.col("message_class")),
+                _said(0, "for a reason that the documents do not name"),
                 class_name(F.col("message_class")),
+                F.when(F.col("transactional") > 0, sentence(" Transactional: {}.", "transactional")).otherwise(""),
                 "first.correlation_id",
+                _delay(),
+                _said(1, "Look for the class in [MC-MQAC] 2.2.2.9."),
             ).alias("explanation"),
             F.array("first.about.key", "first.key").alias("witness"),
         )
     )
 
 
-def _cause(message_class: Column) -> Column:
-    known = ((message_class == int(one), F.lit(words)) for one, words in _CAUSES.items())
-    return F.coalesce(choose(known), F.lit("for a reason that the documents do not name"))
+def _said(place: int, otherwise: str) -> Column:
+    """Returns why (0) a message of `message_class` was not received, or what to do about it (1)."""
+    of_class = F.col("message_class")
+    return F.coalesce(
+        choose((of_class == int(one), F.lit(said[place])) for one, said in _CAUSES.items()), F.lit(otherwise)
+    )
+
+
+def _delay() -> Column:
+    """Returns ", whose 60 s ran out: the acknowledgment came 61.5 s after it", or an empty text."""
+    limit = choose((F.col("message_class") == int(one), F.col(f"first.about.{name}")) for one, name in _LIMITS.items())
+    delay_s = F.round((F.col("first.captured_ns") - F.col("first.about.captured_ns")) / NS, 1)
+    said = sentence(", which had {} s: the acknowledgment came {} s after it", limit, delay_s)
+    return F.when(limit.isNotNull() & delay_s.isNotNull() & (limit < UNLIMITED), said).otherwise("")

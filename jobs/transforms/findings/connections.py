@@ -3,20 +3,22 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null
+from jobs.transforms.expressions import null, optional
 from jobs.transforms.findings.model import counted, sentence
-from schemas.ingest import Attempt
+from schemas.ingest import Attempt, FramingReason
 from schemas.replay import FindingKind, Severity
 
 _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
 _REFUSED_SESSION, _CLOSED, _NO_PONG, _REFUSED_BY_PONG = "refused_session", "closed", "no_pong", "refused_by_pong"
+_OTHER_VERSION = "other_version"
 _FAILURES = {
     Attempt.NO_ANSWER.value: ("connection had no answer", "connections had no answer"),
     Attempt.REFUSED.value: ("was refused by a reset", "were refused by a reset"),
     Attempt.SILENT.value: ("opened and carried nothing", "opened and carried nothing"),
     _CLOSED: ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
     _REFUSED_SESSION: ("was refused in the handshake", "were refused in the handshake"),
+    _OTHER_VERSION: ("began with another version of the protocol", "began with another version of the protocol"),
     _NO_PONG: ("ping had no answer", "pings had no answer"),
     _REFUSED_BY_PONG: ("ping was answered with a refusal", "pings were answered with a refusal"),
 }
@@ -24,16 +26,16 @@ _FAILURES = {
 
 
 def cannot_connect(
-    streams: DataFrame, handshakes: DataFrame, captures: DataFrame, pings: DataFrame | None
+    streams: DataFrame, handshakes: DataFrame, quarantine: DataFrame, captures: DataFrame, pings: DataFrame | None
 ) -> DataFrame:
-    """Returns the findings on addresses that could not connect to others, as STREAMS and PINGS show.
+    """Returns the findings on addresses that could not connect to others, as STREAMS, QUARANTINE and PINGS show.
 
     They are warnings where no later connection carried bytes in both directions. Attempts in the last seconds of the
     captures are left out, because they may still have been answered. A session may be refused in the handshake or by
     closing the connection ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an
     unanswered one counts only where nothing connected afterwards.
     """
-    tries = _connections(streams, handshakes)
+    tries = _connections(streams, handshakes, quarantine.where(began_with_another_version(quarantine)))
     if pings is not None:
         tries = tries.unionByName(_pings(pings))
     is_failure, pair = F.col("failure").isNotNull(), ("client", "server")
@@ -83,14 +85,21 @@ def cannot_connect(
     )
 
 
+def began_with_another_version(quarantine: DataFrame) -> Column:
+    """Returns whether a row of QUARANTINE is the beginning of a stream, and of another version of the protocol."""
+    reason = optional(quarantine, "reason", "string")
+    return F.coalesce((reason == FramingReason.BAD_VERSION.value) & (F.col("stream_offset") == 0), F.lit(False))
+
+
 def _utc(name: str) -> Column:
     return F.concat(F.date_format(name, "yyyy-MM-dd HH:mm:ss"), F.lit(" UTC"))
 
 
-def _connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
+def _connections(streams: DataFrame, handshakes: DataFrame, of_other_version: DataFrame) -> DataFrame:
     """Returns `client`, `server`, `first_at`, `last_at`, `key` and `failure` (null for none) of each connection.
 
-    One that was closed without an answer counts only where the captures show that its receiver acknowledged bytes.
+    `of_other_version` are rows of QUARANTINE. A connection that was closed without an answer counts only where the
+    captures show that its receiver acknowledged bytes.
     """
     answered = streams.where(~F.col("from_initiator")).select("connection_id", F.lit(True).alias("answered"))
     refused = (
@@ -99,11 +108,17 @@ def _connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
         .select("connection_id", F.lit(True).alias("refused"))
         .distinct()
     )
+    other_version = (
+        of_other_version.join(streams.where("not mid_stream").select("stream_id", "connection_id"), "stream_id")
+        .select("connection_id", F.lit(True).alias("other_version"))
+        .distinct()
+    )
     closed = F.col("answered").isNull() & F.col("closed") & F.col("acked_bytes").isNotNull()
     return (
         streams.where("from_initiator")
         .join(answered, "connection_id", "left")
         .join(refused, "connection_id", "left")
+        .join(other_version, "connection_id", "left")
         .select(
             F.col("src_ip").alias("client"),
             F.col("dst_ip").alias("server"),
@@ -111,6 +126,7 @@ def _connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
             F.col("last_captured_at").alias("last_at"),
             F.concat("stream_id", F.lit("@0")).alias("key"),
             F.when(F.col("refused"), _REFUSED_SESSION)
+            .when(F.col("other_version"), _OTHER_VERSION)
             .when(F.col("attempt").isNotNull(), F.col("attempt"))
             .when(closed, _CLOSED)
             .alias("failure"),

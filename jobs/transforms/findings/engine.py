@@ -83,7 +83,7 @@ def collect_findings(
     found = (
         in_verdicts(verdicts, concerned),
         expired_on_arrival(messages, ends, verdicts),
-        ordinal_regressed(messages, ends),
+        ordinal_regressed(messages, ends, sequences),
         two_addresses(ends.where("copy_of is null"), verdicts),
         repeated_order_acks(acks, verdicts, sequences),
         not_received_by_application(messages, ends),

@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import row_key, signed, timestamp
+from jobs.transforms.expressions import row_key, signed, timestamp, unsigned
 from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Reason, Severity
 from schemas.wire import UNLIMITED
@@ -63,8 +63,10 @@ def _outlived(limit: str) -> Column:
     return F.coalesce((F.col(limit) != UNLIMITED) & (F.col("age_s") > F.col(limit)), F.lit(False))
 
 
-def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
+def ordinal_regressed(messages: DataFrame, ends: DataFrame, sequences: DataFrame) -> DataFrame:
     """Returns the findings on senders whose MessageID falls while SentTime rises ([MS-MQQB] 3.1.1.3 MessageIdOrdinal).
+
+    Scope and sequence are those of the first message after the fall, if it is transactional.
 
     Both are given when a message is sent, so resends and the order of commits have no influence. A wrap does not count.
     """
@@ -89,11 +91,14 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
         & (F.unix_seconds("m.sent_at") == F.col("p.sent_s"))
         & (F.col("m.message_id_ordinal") == F.col("p.n"))
     )
-    row = F.struct("captured_at", "session_id", "destination_queue", "key")
+    row = F.struct("captured_at", "session_id", "destination_queue", "key", "tx_sequence_id")
     pairs = (
         messages.alias("m")
         .join(F.broadcast(sides).alias("p"), same)
-        .select("p.*", "m.stream_id", "m.captured_at", "m.captured_ns", "m.destination_queue", row_key().alias("key"))
+        .select(
+            *("p.*", "m.stream_id", "m.captured_at", "m.captured_ns", "m.destination_queue", "m.tx_sequence_id"),
+            row_key().alias("key"),
+        )
         .join(ends.select("stream_id", "session_id"), "stream_id")
         .groupBy("source_queue_manager", "fallen_s", "side", "n")
         .agg(F.min_by(row, F.struct("captured_ns", "key")).alias("row"))
@@ -103,12 +108,32 @@ def ordinal_regressed(messages: DataFrame, ends: DataFrame) -> DataFrame:
         .agg(F.count(F.lit(1)).alias("messages"), F.min(F.struct("fallen_s", "side_0", "side_1")).alias("first"))
     )
     before, after = F.col("first.side_0"), F.col("first.side_1")
-    return pairs.select(
+    fits = reduce(
+        Column.__or__,
+        (
+            F.coalesce(F.contains("scope_key", after["row"][name]), F.lit(False))
+            for name in ("session_id", "destination_queue")
+        ),
+    )
+    scopes = sequences.select(
+        F.col("source_queue_manager").alias("source"), F.col("tx_sequence_id").alias("sequence"), "scope_key"
+    )
+    same_sequence = (F.col("source_queue_manager") == F.col("source")) & (
+        F.col("sequence") == after["row"]["tx_sequence_id"]
+    )
+    placed = (
+        pairs.join(scopes, same_sequence, "left")
+        .groupBy("source_queue_manager", "messages", "first")
+        .agg(F.max_by("scope_key", F.struct(fits, "scope_key")).alias("scope_key"))
+    )
+    return placed.select(
         F.lit(FindingKind.ORDINAL_REGRESSED.value).alias("kind"),
         F.lit(Severity.WARNING.value).alias("severity"),
         after["row"]["captured_at"].alias("found_at"),
         after["row"]["session_id"].alias("session_id"),
+        "scope_key",
         after["row"]["destination_queue"].alias("destination_queue"),
+        F.when(F.col("scope_key").isNotNull(), after["row"]["tx_sequence_id"]).alias("tx_sequence_id"),
         "messages",
         sentence(
             "The message IDs of sender {} fell {} while its clock went on, the first time from {} to {}: the sender "
@@ -145,6 +170,8 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
         F.when(two_machines, Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
         timestamp(F.col("places")[1]["first_ns"]).alias("found_at"),
         places[1]["first"]["session_id"].alias("session_id"),
+        F.col("conflict.scope_key").alias("scope_key"),
+        unsigned(F.col("conflict.sequence")).alias("tx_sequence_id"),
         F.size(places).alias("messages"),
         sentence(
             "Queue manager {} has {} addresses ({}){}",
@@ -157,20 +184,27 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
             ).otherwise(F.lit(": it has several networks, or it moved.")),
         ).alias("explanation"),
         F.coalesce(
-            F.col("conflict"),
+            F.col("conflict.keys"),
             F.transform(F.slice(places, 1, 2), lambda place: F.concat(place["first"]["stream_id"], F.lit("@0"))),
         ).alias("witness"),
     )
 
 
 def _conflicts(ends: DataFrame, verdicts: DataFrame, several: DataFrame) -> DataFrame:
-    """Returns `sender_guid` and `conflict`, the keys of two messages that cannot be of one machine."""
+    """Returns `sender_guid` and `conflict`: the `keys` of two messages that cannot be of one machine, and their place.
+
+    The place is `scope_key` and `sequence` (`signed`) of the message that suffers.
+    """
     streams = ends.join(several.select("sender_guid"), "sender_guid", "left_semi")
     sent = verdicts.join(F.broadcast(streams.select("stream_id", "sender_guid", "address")), "stream_id").select(
         *("sender_guid", "address", "scope_key", "tx_sequence_number", "accepted", "reason", "content_hash"),
         signed(F.col("tx_sequence_id")).alias("sequence"),
         row_key().alias("key"),
     )
+
+    def conflict(*keys: str) -> Column:
+        return F.struct(F.array(*keys).alias("keys"), "scope_key", "sequence").alias("conflict")
+
     one_number = (
         sent.groupBy("sender_guid", "scope_key", "sequence", "tx_sequence_number")
         .agg(
@@ -178,7 +212,7 @@ def _conflicts(ends: DataFrame, verdicts: DataFrame, several: DataFrame) -> Data
             F.max(F.struct("address", "content_hash", "key")).alias("other"),
         )
         .where("one.address < other.address AND one.content_hash <> other.content_hash")
-        .select("sender_guid", F.array("one.key", "other.key").alias("conflict"))
+        .select("sender_guid", conflict("one.key", "other.key"))
     )
     accepted = sent.where("accepted").groupBy("sender_guid", "scope_key", "address")
     highest = accepted.agg(F.max(F.struct("sequence", "key")).alias("highest"))
@@ -186,6 +220,6 @@ def _conflicts(ends: DataFrame, verdicts: DataFrame, several: DataFrame) -> Data
     two_states = (
         stale.join(highest.withColumnRenamed("address", "elsewhere"), ["sender_guid", "scope_key"])
         .where("elsewhere <> address AND highest.sequence > sequence")
-        .select("sender_guid", F.array("highest.key", "key").alias("conflict"))
+        .select("sender_guid", conflict("highest.key", "key"))
     )
     return one_number.unionByName(two_states).groupBy("sender_guid").agg(F.min("conflict").alias("conflict"))

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, nanoseconds, null, timestamp
+from jobs.transforms.expressions import SO_FAR, nanoseconds, null, optional, timestamp
 from jobs.transforms.replay.clocks import with_recorded_times, with_steps_undone, with_streams_in_time
 from jobs.transforms.replay.coverage import select_unreadable, unread_ranges
 from schemas.ingest import Stage
@@ -98,7 +98,7 @@ class Conversations(NamedTuple):
         """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
         if self.copies is None and not self.had_copies:
             return None
-        before = F.col("copy_of") if "copy_of" in streams.columns else null("string")  # older releases lack it
+        before = optional(streams, "copy_of", "string")
         now = streams.select("stream_id", null("string").alias("now")).where("false")
         if self.copies is not None:
             now = self.copies.select("stream_id", F.col("copy_of").alias("now"))

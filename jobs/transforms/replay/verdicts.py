@@ -191,6 +191,7 @@ def verdict_rows(judged: DataFrame, messages: DataFrame, streams: DataFrame) -> 
         "covered_at": timestamp(F.col("covered_ns")),
         "explained_by": F.when(is_last, F.col("explained_by")),
         "final_ack_class": F.when(same_id, F.col("final.message_class")),
+        "final_ack_latency_ms": F.when(same_id, F.col("final.captured_ns") - F.col("captured_ns")) / _MS,
         "assumed": F.col("in_doubt") & ~in_time,
     }
     return (

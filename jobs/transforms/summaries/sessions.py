@@ -28,6 +28,7 @@ def summarize_sessions(
         .agg(
             F.count(F.lit(1)).alias("messages"),
             F.count_if(transactional).alias("transactional"),
+            F.count_if("body_encrypted").alias("encrypted"),
             *first_and_last_time(),
         )
         .join(ends, "stream_id")
@@ -36,6 +37,7 @@ def summarize_sessions(
             F.count_distinct("connection_id").alias("connections"),
             F.sum("messages").alias("messages"),
             F.sum("transactional").alias("transactional"),
+            F.sum("encrypted").alias("encrypted"),
             F.sum(F.when(passes_through(), F.col("transactional")).otherwise(0)).alias("passing_through"),
             F.sum(F.when(receiver_is_unknown(), F.col("transactional")).otherwise(0)).alias("receiver_unknown"),
             F.min("first_captured_at").alias("first_captured_at"),

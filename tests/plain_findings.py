@@ -1,0 +1,149 @@
+"""Finds situations of connections in simulated nights without Spark, and compares them with the truth.
+
+`python tests/plain_findings.py 0 500` does so for these seeds and prints the nights that differ.
+"""
+
+import json
+import sys
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from night_outcomes import SITUATIONS
+from plain_replay import WHOLE, Night, variant
+
+from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
+from schemas.replay import FindingKind as K
+from schemas.wire import NEGATIVE_CLASS
+
+_PATIENCE_NS = 750_000
+"""Of each ms of AckTimeout."""
+_SHUT_MS = 10_000
+
+
+class Facts:
+    """What the tables of a night say of each sender."""
+
+    def __init__(self, night: Night) -> None:
+        self.tables = night.raw | night.tables
+        self.streams = {row["stream_id"]: row for row in self.tables["streams"]}
+        self.sources = defaultdict(set)
+        for row in self.tables["messages"]:
+            if row["transactional"]:
+                self.sources[row["stream_id"]].add(row["source_queue_manager"])
+        ways = defaultdict(list)
+        for stream, row in self.streams.items():
+            ways[row["connection_id"]].append(stream)
+        self.back = {way: other for pair in ways.values() for way in pair for other in pair if way != other}
+        self.ends = night.ends
+        self.found: dict[str, set[K]] = defaultdict(set)
+
+    def add(self, kind: K, sources: Iterable[str]) -> None:
+        """Adds a finding for each of these senders."""
+        for source in sources:
+            self.found[source].add(kind)
+
+    def at(self, address: str) -> set[str]:
+        """The senders of the messages that came from an address."""
+        return {
+            one for way, sources in self.sources.items() if self.streams[way]["src_ip"] == address for one in sources
+        }
+
+    def cannot_connect(self) -> None:
+        """Finds connections that carried no byte."""
+        for row in self.streams.values():
+            if row["attempt"] is not None:
+                self.add(K.CANNOT_CONNECT, self.at(row["src_ip"]))
+
+    def returned(self) -> None:
+        """Finds negative acknowledgments."""
+        for row in self.tables["messages"]:
+            if row["message_class"] & NEGATIVE_CLASS:
+                self.add(K.NOT_RECEIVED_BY_APPLICATION, [row["correlation_id"].partition("\\")[0]])
+
+    def shared(self) -> None:
+        """Finds addresses at which several queue managers take messages."""
+        receivers: dict[str, dict[str, str]] = defaultdict(dict)
+        for way, sources in self.sources.items():
+            if (receiver := self.ends[way].receiver_guid) is not None:
+                receivers[self.streams[way]["dst_ip"]] |= dict.fromkeys(sources, receiver)
+        for of in receivers.values():
+            if len(set(of.values())) > 1:
+                self.add(K.SEVERAL_RECEIVERS, of)
+
+    def stalled(self) -> None:
+        """Finds TCP windows of 0, and packets without a SessionHeader from the other side in time."""
+        for way, row in self.streams.items():
+            if (row["window_shut_ms"] or 0) >= _SHUT_MS:
+                self.add(K.WINDOW_STALLED, self.sources[way])
+        timeouts, headers, packets = {}, defaultdict(list), defaultdict(list)
+        for row in self.tables["handshakes"]:
+            if row["ack_timeout_ms"]:
+                timeouts[row["stream_id"]] = row["ack_timeout_ms"]
+        for name in ("messages", "acks", "session_acks"):
+            for row in self.tables[name]:
+                if row["window_size"] is not None:
+                    headers[row["stream_id"]].append(row["captured_ns"])
+                if name != "session_acks":
+                    packets[row["stream_id"]].append(row["captured_ns"])
+        for way, times in packets.items():
+            if (back := self.back.get(way)) is None:
+                continue
+            patience = max(timeouts.get(way, 0), timeouts.get(back, 0)) * _PATIENCE_NS or 120_000 * _PATIENCE_NS
+            answers = sorted(headers[back])
+            until = max(self.streams[one]["connection_last_ns"] for one in (way, back))
+            for time in times:
+                place = bisect_left(answers, time)
+                if (answers[place] if place < len(answers) else until) - time > patience:
+                    self.add(K.WINDOW_STALLED, self.sources[way] or {"an acknowledging queue manager"})
+
+
+def found(night: Night, *, with_times: bool) -> dict[str, set[K]]:
+    """Returns the kinds of findings by sender; without times, none that compare them."""
+    facts = Facts(night)
+    facts.cannot_connect()
+    facts.returned()
+    facts.shared()
+    if with_times:
+        facts.stalled()
+    return facts.found
+
+
+def difference(seed: int, options: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Returns how many findings the truth of a seed's night has, and the first difference."""
+    with TemporaryDirectory() as name:
+        simulate(name, seed, **{**variant(seed), **WHOLE, **options, "situations": True})
+        night = Night(sorted(Path(name).glob(f"{CAPTURE_PREFIX}_*.pcap")))
+        truth = json.loads((Path(name) / TRUTH).read_text())
+    with_times = "clock_step_s" not in options
+    given = found(night, with_times=with_times)
+    told = 0
+    for scope in truth:
+        source = scope["source_queue_manager"]
+        if "findings" not in scope:
+            given.pop(source, None)
+            continue
+        expected = {K(kind) for kind in scope["findings"]} - (set() if with_times else {K.WINDOW_STALLED})
+        told += len(expected)
+        if given.pop(source, set()) != expected:
+            return told, f"seed {seed} {dict(options)}: {source}: {sorted(expected)} expected"
+    return told, f"seed {seed} {dict(options)}: {given}" if given else None
+
+
+def compare(seeds: Iterable[int]) -> tuple[int, list[str]]:
+    """Returns how many findings were compared, and the differences."""
+    told, differences = 0, []
+    for seed in seeds:
+        of_seed, said = difference(seed, SITUATIONS[seed % len(SITUATIONS)])
+        told += of_seed
+        differences += [said] if said else []
+    return told, differences
+
+
+if __name__ == "__main__":
+    told, differences = compare(range(*map(int, sys.argv[1:3])))
+    print(*differences, f"{told} findings, {len(differences)} nights differ", sep="\n")  # noqa: T201
+    sys.exit(bool(differences))
