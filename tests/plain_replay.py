@@ -26,10 +26,10 @@ from replay_tables import Tables, fates
 from replayer import NULL, Fate, Key
 
 from jobs.app.spark_session import open_session
-from schemas.staging import TIMES
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
+from schemas.staging import TIMES
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.passes.options import IngestOptions
