@@ -53,9 +53,10 @@ class Facts:
         }
 
     def cannot_connect(self) -> None:
-        """Finds connections that carried no byte."""
-        for row in self.streams.values():
-            if row["attempt"] is not None:
+        """Finds connections that carried no byte, and those that were closed without an answer."""
+        for way, row in self.streams.items():
+            whole = row["from_initiator"] and row["closed"] and not row["mid_stream"] and row["acked_bytes"] is not None
+            if row["attempt"] is not None or (whole and way not in self.back):
                 self.add(K.CANNOT_CONNECT, self.at(row["src_ip"]))
 
     def returned(self) -> None:

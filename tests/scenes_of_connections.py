@@ -139,13 +139,24 @@ def acknowledged_at(s: Scene, address: str) -> None:
     s.messages(1)
     s.tables.stream(f"{s.name}.1>", f"ip.{s.name}.b", address)
     s.tables.stream(f"{s.name}.1<", address, f"ip.{s.name}.b")
+    s.handshake(f"{s.name}.1", guid(f"{s.name}.b"), s.sender)
     packet = build.order_ack(guid(f"{s.name}.b"), sender=s.sender, message_id=1, sequence_id=S, number=1)
     s.packet("acks", (f"{s.name}.1>", 0), 0.6, packet)
 
 
-@scene(acknowledged_elsewhere=INFO)
+@scene(acknowledged_elsewhere=INFO, two_addresses=INFO)
 def the_answers_go_to_another_address(s: Scene) -> None:
     acknowledged_at(s, "ip.behind")
+
+
+@scene()
+def a_router_passes_the_answers_on(s: Scene) -> None:
+    acknowledged_at(s, f"ip.{s.name}.a")
+    s.tables.stream(f"{s.name}.2>", "ip.router", "ip.beyond")
+    s.tables.stream(f"{s.name}.2<", "ip.beyond", "ip.router")
+    s.handshake(f"{s.name}.2", guid("the router"), guid("beyond it"))
+    packet = build.order_ack(guid(f"{s.name}.b"), sender=s.sender, message_id=1, sequence_id=S, number=1)
+    s.packet("acks", (f"{s.name}.2>", 0), 0.7, packet)
 
 
 @scene()

@@ -56,6 +56,7 @@ SCENES: dict[str, tuple[list[tuple[int, list[Sent]]], str | None, str]] = {
     "10.1.0.6": ([(990, RESET)], "warning", "1 was refused by a reset"),
     "10.1.0.7": ([(0, exchange(REQUEST, b""))], "warning", "1 was closed without an answer to the handshake"),
     "10.1.0.8": ([(0, exchange(REQUEST, REFUSAL))], "warning", "1 was refused in the handshake"),
+    "10.1.0.11": ([(0, [one for one in exchange(REQUEST, b"") if not one.flags & SYN])], None, ""),
     "10.1.0.10": (
         [(0, exchange(b"\x11" + REQUEST[1:], b""))],
         "warning",

@@ -17,7 +17,7 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
     key = F.concat("stream_id", F.lit("@"), "first.offset").alias("key")
     served = (
         flows.where("receiver_guid is not null")
-        .join(_far_addresses(ends), "stream_id")
+        .join(_far_addresses(ends).drop("sender"), "stream_id")
         .select("far", "receiver_guid", "source_queue_manager", "session_id", "first", key)
     )
     receivers = (
@@ -68,7 +68,8 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
 def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -> DataFrame:
     """Returns the findings on senders whose acknowledgments go to an address that no message of theirs came from.
 
-    `flows` are rows of `scopes.find_flows`, `acks` those of `acknowledgments.pair_acks`.
+    `flows` are rows of `scopes.find_flows`, `acks` those of `acknowledgments.pair_acks`. Only what the receiver sends
+    itself counts, not what a router passes on.
     """
     pair = ("receiver", "source_queue_manager")
     came_from = flows.groupBy(*pair).agg(
@@ -78,6 +79,7 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
         acks.groupBy(*pair, F.substring_index("key", "@", 1).alias("stream_id"))
         .agg(F.count_distinct("key").alias("acks"), F.min(F.struct("ns", "key")).alias("first"))
         .join(_far_addresses(ends), "stream_id")
+        .where(F.col("receiver") == F.col("sender"))
         .join(came_from, list(pair))
         .where(~F.array_contains("addresses", F.col("far")))
         .groupBy("session_id", "source_queue_manager", "addresses", "far")
@@ -103,12 +105,12 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
 
 
 def _far_addresses(ends: DataFrame) -> DataFrame:
-    """Returns the address that each stream goes to, `far`, where the other direction was captured."""
+    """Returns the address that each stream goes to, `far`, and its `sender`, where the other direction was captured."""
     counting = ends.where("copy_of is null")
     other = counting.select("connection_id", F.col("stream_id").alias("back"), F.col("address").alias("far"))
     return (
-        counting.select("stream_id", "connection_id")
+        counting.select("stream_id", "connection_id", "sender")
         .join(other, "connection_id")
         .where("stream_id <> back")
-        .select("stream_id", "far")
+        .select("stream_id", "sender", "far")
     )

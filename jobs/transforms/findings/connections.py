@@ -113,7 +113,7 @@ def _connections(streams: DataFrame, handshakes: DataFrame, of_other_version: Da
         .select("connection_id", F.lit(True).alias("other_version"))
         .distinct()
     )
-    closed = F.col("answered").isNull() & F.col("closed") & F.col("acked_bytes").isNotNull()
+    closed = F.col("answered").isNull() & F.col("closed") & ~F.col("mid_stream") & F.col("acked_bytes").isNotNull()
     return (
         streams.where("from_initiator")
         .join(answered, "connection_id", "left")
