@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -158,64 +158,65 @@ def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tu
     title = "tshark with the generated dissector, to a text file"
     if peers:
         costs = {title: (peers[0].cost.cpu_s, peers[1].cost.cpu_s, peers[1].cost.wall_s)} | costs
-    lines = ["| what | wall s | CPU s | MB per core-second | times tshark |", "| --- | ---: | ---: | ---: | ---: |"]
+    rows = []
     first: float | None = None
     for what, (base_s, large_s, wall_s) in costs.items():
         rate = (large - base) / (large_s - base_s)
         first = rate if peers and first is None else first
         times = f"{rate / first:.1f}" if first else "-"
-        lines.append(f"| {what} | {wall_s:.1f} | {large_s:.1f} | {rate:.1f} | {times} |")
-    return lines
+        rows.append((what, f"{wall_s:.1f}", f"{large_s:.1f}", f"{rate:.1f}", times))
+    return _table(("what", "wall s", "CPU s", "MB per core-second", "times tshark"), rows)
 
 
 def profile(large: Night, log: Path) -> list[str]:
     """Returns Markdown on the time of each stage, and the bytes it moves for each byte of the capture."""
-    lines = [
-        "| stage | wall s | CPU s, Python | CPU s, JVM | bytes shuffled | through Arrow | written, of the capture's |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    heads = ("stage", "wall s", "CPU s, Python", "CPU s, JVM", "bytes shuffled", "through Arrow")
+    rows = []
     for (name, cost), bytes_moved in zip(large.stages.items(), read_moved(log, large.stages.values()), strict=True):
-        shares = " | ".join(f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
-        lines.append(f"| {name} | {cost.wall_s:.1f} | {cost.python_s:.1f} | {cost.jvm_s:.1f} | {shares} |")
-    return lines
+        shares = (f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
+        rows.append((name, f"{cost.wall_s:.1f}", f"{cost.python_s:.1f}", f"{cost.jvm_s:.1f}", *shares))
+    return _table((*heads, "written, of the capture's"), rows)
 
 
 def growth(nights: list[tuple[Night, float]]) -> list[str]:
     """Returns Markdown on how cost and memory grow with the capture; the base comes first."""
     base = nights[0][0]
     heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
-    lines = [f"| {' | '.join(heads)} |", f"|{' ---: |' * len(heads)}"]
+    rows = []
     for found, peak_mb in nights:
         size, cpu_s = found.capture.megabytes, found.cpu_s
         more_mb = size - base.capture.megabytes
         more = f"{(cpu_s - base.cpu_s) / more_mb * 1e3:.1f}" if more_mb else "-"
         stages = (f"{cost.cpu_s:.1f}" for cost in found.stages.values())
-        cells = (f"{size:.0f}", f"{found.wall_s:.1f}", f"{cpu_s:.1f}", *stages, more, f"{peak_mb:.0f}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        rows.append((f"{size:.0f}", f"{found.wall_s:.1f}", f"{cpu_s:.1f}", *stages, more, f"{peak_mb:.0f}"))
+    return _table(heads, rows)
 
 
 def model(small: Night, middle: Night, large: Night) -> list[str]:
     """Returns Markdown on each stage's fixed cost and cost a GB, from two nights, and how well they predict a third."""
-    lines = [
-        f"| stage | fixed, CPU s | CPU s per GB | predicted for {middle.capture.megabytes:.0f} MB | measured | error |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    predicting = f"predicted for {middle.capture.megabytes:.0f} MB"
+    rows = []
     for name in _STAGES:
         least, between, most = (found.stages[name].cpu_s for found in (small, middle, large))
         per_mb = (most - least) / (large.capture.megabytes - small.capture.megabytes)
         fixed = least - per_mb * small.capture.megabytes
         predicted = fixed + per_mb * middle.capture.megabytes
         off = predicted / between - 1
-        lines.append(f"| {name} | {fixed:.1f} | {per_mb * 1e3:.1f} | {predicted:.1f} | {between:.1f} | {off:+.0%} |")
-    return lines
+        rows.append((name, f"{fixed:.1f}", f"{per_mb * 1e3:.1f}", f"{predicted:.1f}", f"{between:.1f}", f"{off:+.0%}"))
+    return _table(("stage", "fixed, CPU s", "CPU s per GB", predicting, "measured", "error"), rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the lines of a Markdown table; its first column is text, the others are numbers."""
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
 
 
 def small_nights(folder: Path) -> list[str]:
     """Returns Markdown on a night with one small capture and one with nothing new, each in its own process."""
     capture = simulate_capture(folder, _SMALL_MB)
     command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
-    lines = ["| a process of its own | wall s |", "| --- | ---: |"]
+    rows = []
     for what in ("a night with one small capture", "a second one with nothing new"):
         began = time.monotonic()
         subprocess.run(  # noqa: S603 - this program
@@ -224,8 +225,8 @@ def small_nights(folder: Path) -> list[str]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        lines.append(f"| {what} | {time.monotonic() - began:.1f} |")
-    return lines
+        rows.append((what, f"{time.monotonic() - began:.1f}"))
+    return _table(("a process of its own", "wall s"), rows)
 
 
 def decoding(warehouse: Warehouse) -> list[str]:
@@ -241,10 +242,10 @@ def decoding(warehouse: Warehouse) -> list[str]:
         together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
     slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED_TABLES), strict=True))
     return [
-        "| decoding, outside Spark | messages per core-second |",
-        "| --- | ---: |",
-        f"| in batches | {together:,.0f} |",
-        f"| one by one | {alone:,.0f} |",
+        *_table(
+            ("decoding, outside Spark", "messages per core-second"),
+            (("in batches", f"{together:,.0f}"), ("one by one", f"{alone:,.0f}")),
+        ),
         "",
         f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
     ]
@@ -279,11 +280,8 @@ def decoding_in_spark(warehouse: Warehouse) -> list[str]:
     def least(rows: DataFrame) -> float:
         return min(measured(rows.write.format("noop").mode("overwrite").save).cpu_s for _ in range(_GOES))
 
-    return [
-        "| packets, in Spark | CPU µs a message |",
-        "| --- | ---: |",
-        *(f"| {name} | {least(rows) / count * 1e6:.2f} |" for name, rows in ways.items()),
-    ]
+    costs = ((name, f"{least(rows) / count * 1e6:.2f}") for name, rows in ways.items())
+    return _table(("packets, in Spark", "CPU µs a message"), costs)
 
 
 def _ending_here(work: Callable[[pa.RecordBatch], object]) -> Pass:
