@@ -1,10 +1,12 @@
 """Column expressions and window frames that several transforms share."""
 
+from collections.abc import Iterable
 from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from schemas.outcomes import Outcome
 from schemas.table import U64, Table
 
 BEFORE = (Window.unboundedPreceding, -1)
@@ -16,6 +18,11 @@ _SIGN = Decimal(1 << 63)
 def null(kind: str) -> Column:
     """Returns NULL of this SQL type."""
     return F.lit(None).cast(kind)
+
+
+def has_outcome(outcomes: Iterable[Outcome]) -> Column:
+    """Returns whether `outcome` is one of these."""
+    return F.col("outcome").isin(*(outcome.value for outcome in outcomes))
 
 
 def columns_of(table: Table) -> list[Column]:

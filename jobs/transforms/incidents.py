@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, columns_of, null, tx_sequence
+from jobs.transforms.expressions import SO_FAR, columns_of, has_outcome, null, tx_sequence
 from jobs.transforms.findings.model import choose, counted, sentence
 from schemas.incidents import INCIDENTS, Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
@@ -145,14 +145,14 @@ def _events(findings: DataFrame, outcomes: DataFrame) -> DataFrame:
     severities = F.array(*(F.lit(one.value) for one in reversed(Severity)))
     nothing = F.lit(0).cast("long")
     last_number = F.col("tx_sequence_number") + F.col("numbers") - 1
-    by_outcome = outcomes.where(F.col("outcome").isin(*(one.value for one in _RANKED))).select(
+    by_outcome = outcomes.where(has_outcome(_RANKED)).select(
         *(*_SEQUENCE, "session_id", "destination_queue"),
         F.col("first_seen_at").alias("began_at"),
         F.coalesce("accepted_at", "last_seen_at").alias("ended_at"),
-        *(F.when(_is_one_of(shown), F.col("numbers")).otherwise(0).alias(name) for name, shown in _COUNTS.items()),
+        *(F.when(has_outcome(shown), F.col("numbers")).otherwise(0).alias(name) for name, shown in _COUNTS.items()),
         F.col("stuck").cast("long").alias("stuck"),
         nothing.alias("findings"),
-        F.when(_is_one_of((*LOST, *_PENDING)), last_number).alias("undelivered"),
+        F.when(has_outcome((*LOST, *_PENDING)), last_number).alias("undelivered"),
         _cause_rank("outcome", _CAUSES_BY_OUTCOME).alias("cause_rank"),
         F.array_position(ranks, F.col("outcome")).alias("rank"),
         "witness",
@@ -172,10 +172,6 @@ def _events(findings: DataFrame, outcomes: DataFrame) -> DataFrame:
         (~F.col("kind").isin(*(kind.value for kind in _EXPLAINING))).alias("is_story"),
     )
     return by_outcome.unionByName(by_finding)
-
-
-def _is_one_of(outcomes: tuple[Outcome, ...]) -> Column:
-    return F.col("outcome").isin(*(one.value for one in outcomes))
 
 
 def _cause_rank(column: str, causes: Mapping[Cause, tuple[str, ...]]) -> Column:

@@ -11,7 +11,7 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, nanoseconds, null, optional, signed
+from jobs.transforms.expressions import SO_FAR, has_outcome, nanoseconds, null, optional, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import select_unreadable
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
@@ -185,7 +185,7 @@ def ranked_sessions(
     )
     became = outcomes.groupBy("session_id").agg(
         *(
-            F.sum(F.when(_is_one_of(shown), F.col("numbers")).otherwise(0)).alias(f"messages_{name}")
+            F.sum(F.when(has_outcome(shown), F.col("numbers")).otherwise(0)).alias(f"messages_{name}")
             for name, shown in LISTS.items()
         ),
         F.count_if("stuck").alias("messages_stuck"),
@@ -211,10 +211,6 @@ def ranked_sessions(
         )
         .drop("first_captured_at", "last_captured_at")
     )
-
-
-def _is_one_of(outcomes: Sequence[Outcome]) -> Column:
-    return F.col("outcome").isin(*(one.value for one in outcomes))
 
 
 def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
