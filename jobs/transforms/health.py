@@ -6,7 +6,7 @@ from enum import StrEnum
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import optional
+from jobs.transforms.expressions import has_outcome, optional
 from jobs.transforms.findings.model import choose
 from schemas.outcomes import Outcome
 from schemas.replay import Verdict
@@ -37,11 +37,8 @@ def health(verdicts: DataFrame, outcomes: DataFrame, since: datetime | None, lim
     and without `since`.
     """
     now = F.lit(True) if since is None else F.coalesce(F.col("at") >= F.lit(since), F.lit(True))
-    of_outcome = F.col("outcome")
-    never = of_outcome.isin(
-        *(one.value for one in (Outcome.PASSED_BY, Outcome.GIVEN_UP, Outcome.PENDING, Outcome.DISPLACED))
-    )
-    late = of_outcome == Outcome.DELIVERED_AFTER_REFUSAL.value
+    never = has_outcome((Outcome.PASSED_BY, Outcome.GIVEN_UP, Outcome.PENDING, Outcome.DISPLACED))
+    late = has_outcome([Outcome.DELIVERED_AFTER_REFUSAL])
     accepted = F.coalesce("accepted", F.lit(False))
     arrivals = (
         verdicts.select(
