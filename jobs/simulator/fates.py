@@ -66,7 +66,8 @@ class Fates:
         state: _Slot | None = None
         for sequence_id, number, previous, ordinal, content, accepted in self.arrivals:
             key = sequence_id, number, ordinal, content
-            first_seen.setdefault(sequence_id, number)
+            if state is None or state[0] <= sequence_id:  # else it came too late to say what is missing
+                first_seen.setdefault(sequence_id, number)
             sent_up_to[sequence_id] = max(sent_up_to.get(sequence_id, 0), previous)
             if previous:
                 skipped |= {(sequence_id, between) for between in range(previous + 1, number)}
@@ -106,8 +107,8 @@ class Fates:
                 rows.append({"id": str(key[0]), "no": key[1], "mid": key[2], "outcome": outcome})
         arrived = {key[:2] for key in acceptances.keys() | refusals.keys()}
         begun = self.arrivals[0].sequence_id if self.arrivals else 0
-        for sequence_id, last in sent_up_to.items():
-            lowest = first_seen[sequence_id] if sequence_id == begun else 1
+        for sequence_id, first in first_seen.items():
+            lowest, last = first if sequence_id == begun else 1, sent_up_to[sequence_id]
             for number in range(lowest, last + 1):
                 slot = sequence_id, number
                 if slot not in arrived and slot not in skipped and slot not in gap:
