@@ -329,14 +329,16 @@ STATES = Table(
 
 SENDERS = Table(
     "senders",
-    "One row per original sender: a fingerprint of the replay's inputs. While that is the same, its verdicts are kept.",
+    "One row per original sender: a fingerprint of the replay's inputs but its messages. While that is the same and no "
+    "message of it is new or changed, its verdicts are kept.",
     ("source_queue_manager",),
     (
         _SOURCE,
         Column(
             "fingerprint",
             LONG,
-            "xxhash64 of its messages, acknowledgments, peers and unread ranges, the options and the program.",
+            "xxhash64 of its flows, acknowledgments, peers, unread ranges and the options; where messages were "
+            "captured twice or by clocks that step, of its messages as well.",
             nullable=False,
         ),
     ),

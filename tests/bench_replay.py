@@ -27,9 +27,8 @@ from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import NULL_GUID, with_peers
-from jobs.transforms.summaries.sequences import summarize_sequences
+from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
-from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse import checkpoint
 from schemas.wire import UNLIMITED
 
@@ -200,27 +199,29 @@ class Bench:
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.folder = spark, folder
-        self.plans: Counter[str] = Counter()
+        self.planned: list[DataFrame] = []
 
     def table(self, name: str, rows: DataFrame) -> DataFrame:
         """Writes rows; returns them as read again."""
-        self.counted(rows)
+        self.planned.append(rows)
         path = str(self.folder / name)
         rows.write.parquet(path)
         return self.spark.read.parquet(path)
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
-        """Materializes rows as the job does, and counts the operators of their plan."""
-        self.counted(rows)
+        """Materializes rows as the job does."""
+        self.planned.append(rows)
         return checkpoint.materialize(rows, most)
 
-    def counted(self, rows: DataFrame) -> None:
-        """Counts the operators of the plan."""
+    def operators(self) -> Counter[str]:
+        """Counts the operators of the plans since the last call."""
         text = StringIO()
         with redirect_stdout(text):
-            rows.explain()
+            for rows in self.planned:
+                rows.explain()
+        self.planned.clear()
         words = text.getvalue().replace("(", " ").replace("*", " ").split()
-        self.plans.update(word for word in words if word in _OPERATORS)
+        return Counter(word for word in words if word in _OPERATORS)
 
     def replay(self, messages: int, scopes: int) -> list[str]:
         """Returns the cost of each table, as lines of Markdown."""
@@ -233,15 +234,16 @@ class Bench:
         result: dict[str, DataFrame] = {}
 
         def write(name: str, make: Callable[[], DataFrame]) -> str:
-            self.plans.clear()
-
             def work() -> None:
                 result[name] = self.table(name, make())
 
             cost = measured(work)
-            plan = " | ".join(str(self.plans[operator]) for operator in _OPERATORS)
+            total.append(cost.cpu_s)
+            plans = self.operators()
+            plan = " | ".join(str(plans[operator]) for operator in _OPERATORS)
             return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.cpu_s / messages * 1e6:.1f} | {plan} |"
 
+        total: list[float] = []
         given: list[ReplayInputs] = []
         derived: list[Outcomes] = []
         fates: list[DataFrame] = []
@@ -249,7 +251,7 @@ class Bench:
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
             given.append(step.read_inputs(*read, materialize=self.materialize))
-            return given[0].fingerprint_senders("")
+            return given[0].fingerprint_senders("", with_messages=False)
 
         def outcomes() -> DataFrame:
             derived.append(step.derive_outcomes(result["verdicts"], materialize=self.materialize))
@@ -263,35 +265,40 @@ class Bench:
             watched = watched_sessions(ends, unread, acks)
             neighbours = self.materialize(with_neighbours(verdicts, watched, derived[0].unusual))
             concerned = self.materialize(concerned_messages(verdicts, neighbours, fates[0]))
-            return collect_findings(tables["messages"], ends, acks, verdicts, sequences, transactions, concerned)
+            suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
+            summaries = (verdicts, sequences, transactions)
+            return collect_findings(tables["messages"], ends, acks, *summaries, concerned, suspects)
 
         lines = [
             f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",
             f"| --- |{' ---: |' * (3 + len(_OPERATORS))}",
         ]
-        copied = measured(lambda: lines.append(write("messages_again", lambda: tables["messages"])))
-        all_of_it = measured(
-            lambda: lines.extend(
-                [
-                    write("senders", senders),
-                    write("verdicts", lambda: step.judge_messages(given[0], materialize=self.materialize)),
-                    write("outcomes", outcomes),
-                    write("sequences", lambda: summarize_sequences(result["verdicts"], derived[0])),
-                    write(
-                        "sessions",
-                        lambda: summarize_sessions(
-                            tables["messages"], ends, gaps, quarantine, result["verdicts"], derived[0]
-                        ),
-                    ),
-                    write("transactions", lambda: assemble_transactions(result["verdicts"], fates[0])),
-                    write("findings", found),
-                ]
-            )
-        )
-        each_us, times = all_of_it.cpu_s / messages * 1e6, all_of_it.cpu_s / copied.cpu_s
+        self.planned.clear()
+        lines.append(write("messages_again", lambda: tables["messages"]))
+        (copied,) = total
+        total.clear()
+        lines += [
+            write("senders", senders),
+            write("verdicts", lambda: step.judge_messages(given[0], materialize=self.materialize)),
+            write("outcomes", outcomes),
+            write("sequences", lambda: summarize_sequences(derived[0])),
+            write("states", lambda: summarize_states(derived[0].tallies)),
+            write(
+                "sessions",
+                lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, derived[0]),
+            ),
+            write(
+                "transactions",
+                lambda: step.derive_transactions(
+                    result["verdicts"], derived[0], fates[0], materialize=self.materialize
+                ),
+            ),
+            write("findings", found),
+        ]
+        each_us, times = sum(total) / messages * 1e6, sum(total) / copied
         return [
             *lines,
-            f"| all | {all_of_it.wall_s:.1f} | {all_of_it.cpu_s:.1f} | {each_us:.1f} | |",
+            f"| all | | {sum(total):.1f} | {each_us:.1f} | |",
             "",
             f"All of it costs {times:.1f} times as much as reading the messages and writing them back.",
         ]
@@ -299,7 +306,7 @@ class Bench:
     def hashes(self) -> list[str]:
         """Returns the count and a hash of the rows of each table; their order has no influence."""
         lines = []
-        for name in ("verdicts", "sequences", "sessions", "transactions", "findings"):
+        for name in ("verdicts", "sequences", "states", "sessions", "transactions", "findings"):
             rows = self.spark.read.parquet(str(self.folder / name))
             of_row = F.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
             lines.append(f"{name} {rows.agg(F.count('*'), F.sum(of_row)).collect()[0]}")

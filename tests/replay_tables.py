@@ -17,18 +17,18 @@ from pyspark.sql.types import StructType
 
 from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
-from jobs.steps.replay import derive_outcomes, judge_messages, read_inputs
+from jobs.steps.replay import derive_outcomes, derive_transactions, find_suspects, judge_messages, read_inputs
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
 from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
 from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.outcomes.rows import message_fates
+from jobs.transforms.outcomes.tallies import tally
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
-from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.warehouse.checkpoint import materialize
 from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
@@ -182,7 +182,7 @@ def states_after(
     result: DataFrame, previous: DataFrame | None, reading: Reading
 ) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
     """Returns STATES, and by scope: ID, number, reject count, messages, latest time."""
-    rows = materialize(summarize_states(result, previous, reading=reading))
+    rows = materialize(summarize_states(tally(result, reading=reading), previous))
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
     found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
     return found, rows
@@ -191,7 +191,7 @@ def states_after(
 def summarize(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
     """Returns SESSIONS of a replay."""
     tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
-    return summarize_sessions(*tables, result, derive_outcomes(result), scope=scope)  # type: ignore[arg-type, call-arg, misc]
+    return summarize_sessions(*tables, derive_outcomes(result), scope=scope)  # type: ignore[arg-type, misc]
 
 
 def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
@@ -201,8 +201,8 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     outcomes = derive_outcomes(result)
     fates = materialize(message_fates(outcomes.rows))
     summaries = (
-        materialize(summarize_sequences(result, outcomes)),
-        materialize(assemble_transactions(result, fates)),
+        materialize(summarize_sequences(outcomes)),
+        materialize(derive_transactions(result, outcomes, fates)),
     )
     watched = watched_sessions(inputs["ends"], unread, acks)
     neighbours = materialize(with_neighbours(result, watched, outcomes.unusual))
@@ -214,12 +214,15 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
         several_receivers(flows, inputs["ends"]),
         acknowledged_elsewhere(flows, inputs["ends"], acks),
     ]
-    return collect_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, concerned, further)
+    suspects = find_suspects(inputs["messages"], inputs["ends"])
+    of_verdicts = (acks, result, *summaries, concerned, suspects)
+    return collect_findings(inputs["messages"], inputs["ends"], *of_verdicts, further)
 
 
 def transactions(result: DataFrame) -> DataFrame:
     """Returns TRANSACTIONS of a replay."""
-    return assemble_transactions(result, message_fates(derive_outcomes(result).rows))
+    outcomes = derive_outcomes(result)
+    return derive_transactions(result, outcomes, message_fates(outcomes.rows))
 
 
 FATE = (

@@ -409,6 +409,6 @@ def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
     rows = ((S1, 1, 0), (S1, 1, 0), (S1, 3, 2), (S1, 4, 3), (S2, 2, 0))
     stream = Stream([(T0 + i, *row) for i, row in enumerate(rows)])
     result = replay(tables_of([History([stream])]).on(spark, tmp_path))
-    first, second = summarize_sequences(result, derive_outcomes(result)).orderBy("tx_sequence_id").collect()
+    first, second = summarize_sequences(derive_outcomes(result)).orderBy("tx_sequence_id").collect()
     assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
     assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)

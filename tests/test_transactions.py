@@ -1,10 +1,17 @@
 """How messages become transactions: by number within a scope, by message ID across scopes."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, replay, transactions
+
+from jobs.steps.replay import derive_outcomes, derive_transactions
+from jobs.transforms.outcomes.rows import message_fates
+from jobs.transforms.summaries.whole_transactions import find_uses, whole_transactions
+from jobs.warehouse.checkpoint import materialize
+from schemas.replay import TRANSACTIONS
 
 S1 = 1 << 63
 
@@ -100,3 +107,72 @@ def test_what_became_of_the_messages_of_a_transaction(spark: SparkSession, tmp_p
         (1, 1, 0, 0, False),
     ]
     assert not any(row.interleaved for row in rows)
+
+
+def _random_transactions(tables: Tables, seed: int) -> None:
+    """Adds what a sender sends to two queues, over a connection that changes at times, with all kinds of trouble.
+
+    Messages to both may have one message ID, and either one sequence or two.
+    """
+    random = Random(seed)
+    source, numbers, ordinal, connection = f"source{seed}", {"a": 0, "b": 0}, 0, 0
+    before: dict[str, int] = {"a": 0, "b": 0}
+    arrivals: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = []
+    for _ in range(40):
+        queues = random.choice((("a",), ("a",), ("b",), ("a", "b")))
+        length = random.choice((1, 1, 2, 3, 4))
+        transaction, cut = random.randrange(1, 60), random.random() < 0.05
+        for i in range(length):
+            queue = random.choice(queues)
+            numbers[queue] += 1
+            ordinal += random.choice((1, 1, 1, 2, 0, -1))
+            columns: dict[str, Any] = {
+                "tx_first": i == 0 and not cut,
+                "tx_last": i == length - 1,
+                "tx_transaction_id": transaction,
+            }
+            if random.random() < 0.03:
+                columns["tx_transaction_id"] = random.randrange(1, 60)
+            columns |= {
+                "destination_queue": queue,
+                "message_id": f"{source}\\{ordinal}",
+                "label": f"{queue}{numbers[queue]}",
+            }
+            if random.random() < 0.04:  # it expires before it is sent, and its number is skipped
+                continue
+            sequence = S1 + seed % 2 * (queue == "b")
+            arrivals.append((queue, (sequence, numbers[queue], before[queue]), columns))
+            before[queue] = numbers[queue]
+    for i in range(len(arrivals) - 1, -1, -1):
+        trouble = random.random()
+        if trouble < 0.03:
+            arrivals.insert(i, arrivals[i])
+        elif trouble < 0.06:
+            arrivals.insert(min(i + random.randrange(4), len(arrivals) - 1), arrivals.pop(i))
+        elif trouble < 0.08:
+            del arrivals[i]
+    for i, (_, tx, columns) in enumerate(arrivals):
+        if i % 50 == 0:
+            connection += 1
+            tables.stream(f"{seed}.{connection}>", f"a{seed}", "b")
+        named = columns | {"source_queue_manager": source}
+        tables.message((f"{seed}.{connection}>", i), T0 + i, tx, **named)
+
+
+def test_an_aggregate_finds_the_same_transactions_as_windows(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables()
+    for seed in range(12):
+        _random_transactions(tables, seed)
+    result = replay(tables.on(spark, tmp_path))
+    outcomes = derive_outcomes(result)
+    fates = materialize(message_fates(outcomes.rows))
+    found, expected = (
+        derive_transactions(result, outcomes, fates, aggregated=aggregated).orderBy(*TRANSACTIONS.key).collect()
+        for aggregated in (True, False)
+    )
+    assert found == expected
+    assert outcomes.unusual is not None
+    whole = whole_transactions(find_uses(result, outcomes.unusual)).count()
+    assert 25 < whole < len(expected) - 25
+    assert {row.torn_by_sender for row in expected} == {True, False, None}
+    assert {row.interleaved for row in expected} == {True, False}

@@ -1,12 +1,13 @@
 """Replays `messages` into `verdicts`, and derives the other tables of the replay from them.
 
-A sender whose inputs have the same fingerprint as in the last run keeps its verdicts and transactions.
+A sender without new messages, whose other inputs have the same fingerprint as in the last run, keeps its verdicts and
+transactions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -21,8 +22,16 @@ from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
 from jobs.steps.summary import replay_summary, with_muted, with_names
+from jobs.transforms.findings.acks import negative_acks
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
+from jobs.transforms.findings.engine import (
+    Suspects,
+    collect_findings,
+    concerned_messages,
+    watched_sessions,
+    with_neighbours,
+)
+from jobs.transforms.findings.senders import fallen_ordinals, outlived_messages, sending_seconds
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.messages import message_outcomes
 from jobs.transforms.outcomes.numbers import first_due, number_outcomes
@@ -36,12 +45,15 @@ from jobs.transforms.outcomes.rows import (
 )
 from jobs.transforms.outcomes.slots import (
     accepted_twice,
-    scope_states,
+    below_holes,
+    repeated_messages,
+    slot_no,
     spans,
     unarrived,
     unusual_arrivals,
     unusual_slots,
 )
+from jobs.transforms.outcomes.tallies import scope_states, tally
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.clocks import disputed_messages
@@ -64,9 +76,10 @@ from jobs.transforms.replay.verdicts import (
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
+from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
 from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import Materialize, materialize
-from jobs.warehouse.provenance import as_left, derive
+from jobs.warehouse.provenance import as_left, derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -122,18 +135,47 @@ def derive_outcomes(
     """
     if not_arrived is None:
         not_arrived = verdicts.where("false").select("stream_id", "stream_offset")
-    twice = materialize(accepted_twice(verdicts))
+    twice = materialize(accepted_twice(verdicts, materialize(repeated_messages(verdicts))))
     slots = materialize(unusual_slots(verdicts, twice, not_arrived), _MOST_SLOTS)
     arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived, reading=reading))
-    states = materialize(scope_states(verdicts, reading=reading))
+    tallies = materialize(tally(verdicts, reading=reading))
+    states = materialize(scope_states(tallies))
     seen = materialize(spans(arrivals, states))
     due = materialize(first_due(arrivals, states))
     messages = message_outcomes(arrivals, seen, states, twice)
     rows = materialize(all_outcomes(messages, number_outcomes(seen, states, due)))
-    plain = materialize(plain_arrivals(verdicts, arrivals))
+    plain = materialize(plain_arrivals(tallies, arrivals))
     counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due, reading=reading)
     unusual = None if reading is Reading.LITERAL else slots
-    return Outcomes(rows, materialize(counts), materialize(due_slots), unusual)
+    return Outcomes(tallies, rows, materialize(counts), materialize(due_slots), unusual, below_holes(seen))
+
+
+def derive_transactions(
+    verdicts: DataFrame,
+    outcomes: Outcomes,
+    fates: DataFrame,
+    *,
+    materialize: Materialize = materialize,
+    aggregated: bool = True,
+) -> DataFrame:
+    """Returns one row of TRANSACTIONS per use of a sender's transaction ID.
+
+    `aggregated`: windows see only those that one aggregate does not describe, which few messages do not repay.
+    """
+    if outcomes.unusual is None or not aggregated:
+        return assemble_transactions(verdicts, fates)
+    uses = materialize(find_uses(verdicts, outcomes.unusual))
+    others = materialize(other_ids(uses))
+    nearby = materialize(slots_nearby(uses, outcomes.below_holes), _MOST_SLOTS)
+    there = materialize(verdicts.withColumn("slot_no", slot_no()).join(nearby, "slot_no", "left_semi"))
+    return whole_transactions(uses).unionByName(assemble_transactions(there, fates, others))
+
+
+def find_suspects(messages: DataFrame, ends: DataFrame, *, materialize: Materialize = materialize) -> Suspects:
+    """Returns the messages that rules on a sender's messages and on acknowledgments concern."""
+    seconds = materialize(sending_seconds(messages))
+    late, fallen = outlived_messages(messages, seconds), fallen_ordinals(seconds)
+    return Suspects(materialize(late), materialize(fallen), materialize(negative_acks(messages, ends)))
 
 
 def read_inputs(
@@ -197,21 +239,25 @@ def judge_messages(
 
 
 class Kept(NamedTuple):
-    """Holds what stays as the last run left it: the rows of senders with the same fingerprint."""
+    """Holds what stays as the last run left it: the rows of senders of which nothing is new."""
 
     senders: DataFrame
     verdicts: DataFrame
     transactions: DataFrame
 
     @classmethod
-    def of(cls, warehouse: Warehouse, senders: DataFrame) -> Self:
-        """Returns what stays if these are the SENDERS now; in memory, nothing, as judging is cheaper than comparing."""
+    def of(cls, warehouse: Warehouse, senders: DataFrame, changed: DataFrame | None) -> Self:
+        """Returns what stays if these are the SENDERS now, and `changed` has those with new messages; None: any may.
+
+        In memory that is nothing, as judging is cheaper than comparing.
+        """
         tables = (SENDERS, VERDICTS, TRANSACTIONS)
-        left = as_left(warehouse, "replay", tables) if warehouse.local is None else []
-        if not left:
+        left = as_left(warehouse, "replay", tables) if changed is not None else []
+        if changed is None or not left:
             return cls(*(warehouse.spark.createDataFrame([], table.spark) for table in tables))
         known, verdicts, transactions = left
-        same = materialize(senders.join(known, SENDERS.names, "left_semi").select(SENDER))
+        same = senders.join(known, SENDERS.names, "left_semi").join(changed, SENDER, "left_anti").select(SENDER)
+        same = materialize(same)
         progress(f"replay: of {senders.count()} senders {same.count()} keep their verdicts")
         return cls(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
 
@@ -220,11 +266,19 @@ class Kept(NamedTuple):
         return rows.join(self.senders, SENDER, "left_anti")
 
 
+def _with_new_messages(warehouse: Warehouse, options: Mapping[str, Any]) -> DataFrame | None:
+    """Returns the senders of messages that are new or changed since the last run; None where that is not known."""
+    read = sources_read(warehouse, "replay", (SENDERS, VERDICTS, TRANSACTIONS), **options)
+    changes = warehouse.changes(MESSAGES, read[MESSAGES.name]) if read else None
+    return None if changes is None else materialize(changes.came.select(SENDER).distinct())
+
+
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
     resumed = previous_warehouse.version(warehouse.spark, config)
     options = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
+    options["code"] = code_version.results_hash()
     reading, scope = Reading(config.reading), Scope(config.scope)
 
     def write() -> None:
@@ -239,9 +293,10 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
-        senders = keep(inputs.fingerprint_senders(repr((options, code_version.results_hash())), not_arrived))
-        kept = Kept.of(warehouse, senders)
         chained = warehouse.local is None
+        moved = once.copies is not None or once.steps is not None  # messages of which no row has changed
+        senders = keep(inputs.fingerprint_senders(repr((options, moved)), not_arrived, with_messages=moved))
+        kept = Kept.of(warehouse, senders, _with_new_messages(warehouse, options) if chained else None)
         new = inputs.without(kept.senders)
         judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
         warehouse.replace(VERDICTS, once.restore(judged).unionByName(kept.verdicts))
@@ -256,12 +311,14 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             return keep(concerned_messages(verdicts, neighbours, fates))
 
         paired = pair_acks(once.counted(acks), every_end, verdicts)
-        sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, verdicts, outcomes)
+        sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
-            TRANSACTIONS: lambda: assemble_transactions(kept.others(verdicts), fates).unionByName(kept.transactions),
-            SEQUENCES: lambda: summarize_sequences(verdicts, outcomes),
+            TRANSACTIONS: lambda: derive_transactions(
+                kept.others(verdicts), outcomes, fates, materialize=keep, aggregated=chained
+            ).unionByName(kept.transactions),
+            SEQUENCES: lambda: summarize_sequences(outcomes),
             SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
-            STATES: lambda: summarize_states(verdicts, states, reading=reading),
+            STATES: lambda: summarize_states(outcomes.tallies, states),
             OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
             ENDS: lambda: every_end,
         }
@@ -270,10 +327,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         ]
         concerned, transactions, sequences, *_ = run_in_parallel([find_concerned, *writes])
         progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
-        written = (verdicts, sequences, transactions)
         further = findings_of_captures(once, every_end, warehouse)
         further += [several_receivers(inputs.flows, peers), acknowledged_elsewhere(inputs.flows, peers, inputs.acks)]
-        findings = keep(collect_findings(once.counted(messages), every_end, paired, *written, concerned, further))
+        counted = once.counted(messages)
+        suspects = find_suspects(counted, every_end, materialize=keep)
+        findings = keep(
+            collect_findings(
+                counted, every_end, paired, verdicts, sequences, transactions, concerned, suspects, further
+            )
+        )
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))
@@ -281,8 +343,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         name_copies(warehouse, once)
         progress("replay: wrote findings, incidents, senders")
 
-    code = code_version.results_hash()
-    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, code=code, **options)
+    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
         progress("replay: nothing new")
     return derived

@@ -58,7 +58,9 @@ def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **opt
     Empty if the tables have changed since, or were derived with other options.
     """
     recorded = _held(warehouse).derived.get(step, {})
-    same = recorded.get("options") == _digest(options) and recorded["tables"] == warehouse.versions(tables)
+    same = (
+        recorded.get("options") == _digest(options) and warehouse.versions(tables).items() <= recorded["tables"].items()
+    )
     return recorded["sources"] if same else {}
 
 

@@ -10,7 +10,7 @@ OF_STREAM = ("scope_no", "stream_no", "pair_no", "first_ns", "mid_stream")
 """Columns that all messages of a scope on a stream have in common."""
 PAUSE_NS = 250_000_000
 """A chain ends where the next message comes this much later, or more."""
-NUMBER_BITS = 10
+NUMBER_BITS = 8
 """Low bits in which the numbers of a chain may differ. A hash join by the other bits finds what lies among them."""
 _NO_TIME = -1
 

@@ -134,24 +134,29 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
     )
 
 
-def not_received_by_application(messages: DataFrame, ends: DataFrame) -> DataFrame:
+def negative_acks(messages: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns the administration messages that are negative acknowledgments."""
+    return (
+        messages.where(F.col("message_class").bitwiseAND(NEGATIVE_CLASS) != 0)
+        .join(ends.select("stream_id", "session_id"), "stream_id")
+        .select(
+            "correlation_id",
+            "message_class",
+            "session_id",
+            F.struct("captured_ns", "captured_at", row_key().alias("key")).alias("ack"),
+        )
+    )
+
+
+def not_received_by_application(messages: DataFrame, negative: DataFrame, ends: DataFrame) -> DataFrame:
     """Returns the findings on negative acknowledgments in administration messages, per class, session and queue.
 
     CorrelationID names the message, transactional or not ([MS-MQMQ] 2.2.18.1.6). Session and queue are those of the
     message where a capture holds it, else the session is that of the acknowledgment. Where a time ran out, the finding
-    names that time of the first message, and how long after it the acknowledgment came.
+    names that time of the first message, and how long after it the acknowledgment came. `negative` are `negative_acks`.
     """
-    negative = messages.where(F.col("message_class").bitwiseAND(NEGATIVE_CLASS) != 0).join(
-        ends.select("stream_id", "session_id"), "stream_id"
-    )
-    negative = negative.select(
-        "correlation_id",
-        "message_class",
-        "session_id",
-        F.struct("captured_ns", "captured_at", row_key().alias("key")).alias("ack"),
-    )
     named = (
-        messages.join(negative.select(F.col("correlation_id").alias("message_id")).distinct(), "message_id")
+        messages.join(negative.select(F.col("correlation_id").alias("message_id")), "message_id", "left_semi")
         .join(ends.select("stream_id", "session_id"), "stream_id")
         .groupBy(F.col("message_id").alias("correlation_id"))
         .agg(

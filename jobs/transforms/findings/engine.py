@@ -8,6 +8,7 @@ shown.
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -62,6 +63,17 @@ _SHOWN = (
 """Columns of messages that sentences and witnesses are made of."""
 
 
+class Suspects(NamedTuple):
+    """Holds the few messages that some rules concern, best checkpointed: without any, the rules read no others."""
+
+    late: DataFrame
+    """`outlived_messages`."""
+    fallen: DataFrame
+    """`fallen_ordinals`."""
+    negative: DataFrame
+    """`negative_acks`."""
+
+
 def collect_findings(
     messages: DataFrame,
     ends: DataFrame,
@@ -70,6 +82,7 @@ def collect_findings(
     sequences: DataFrame,
     transactions: DataFrame,
     concerned: DataFrame,
+    suspects: Suspects,
     further: Sequence[DataFrame] = (),
 ) -> DataFrame:
     """Returns one row of FINDINGS per kind, severity, session, scope, queue and sequence, as far as the kind has one.
@@ -82,11 +95,11 @@ def collect_findings(
     """
     found = (
         in_verdicts(verdicts, concerned),
-        expired_on_arrival(messages, ends, verdicts),
-        ordinal_regressed(messages, ends, sequences),
+        expired_on_arrival(suspects.late, ends, verdicts),
+        ordinal_regressed(messages, suspects.fallen, ends, sequences),
         two_addresses(ends.where("copy_of is null"), verdicts),
         repeated_order_acks(acks, verdicts, sequences),
-        not_received_by_application(messages, ends),
+        not_received_by_application(messages, suspects.negative, ends),
         broken_transactions(transactions),
         *further,
     )
@@ -309,8 +322,9 @@ def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
     attempt = F.when(role == "attempt", F.struct("tx_sequence_number", "message_id", "key"))
     figures = ("messages", "severity", "repaired", "lost", "session_watched_ns", "intervals")
     grouped = (
-        verdicts.select("*", *name_hashes("scope_key", prefix="scope"), row_key().alias("key"))
+        verdicts.select("*", *name_hashes("scope_key", prefix="scope"))
         .join(concerned, [*_SCOPE, "replay_order"])
+        .withColumn("key", row_key())
         .groupBy("kind", *_SEQUENCE, *figures)
         .agg(
             *(F.max(F.when(role == name, F.struct(*_SHOWN))).alias(name) for name in _ROLES),

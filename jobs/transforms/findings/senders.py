@@ -14,29 +14,61 @@ _HALF = 1 << 31  # of the 32 bits of a MessageID
 _LIMITS = (("time_to_reach_queue", "TimeToReachQueue"), ("time_to_be_received", "TimeToBeReceived"))
 
 
-def expired_on_arrival(messages: DataFrame, ends: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """Returns the findings on messages that outlived TimeToReachQueue or TimeToBeReceived and were not accepted.
+def sending_seconds(messages: DataFrame) -> DataFrame:
+    """Returns a row per sender and second of SentTime, as `sent_s`, from which the rules tell if there is anything.
 
-    [MS-MQMQ] 2.2.19.1: a receiver drops them. The age of a message is by two clocks; the least age of a sender's
-    messages, which is their difference at most, is subtracted.
+    `least` and `most` MessageID, `age_s` of the youngest message on arrival, and `over_s`: by how much the age of a
+    message exceeds its limit at most.
     """
+    ordinal, captured_s = F.col("message_id_ordinal"), F.expr(f"captured_ns div {NS}")
+    over = (F.max(F.when(F.col(name) != UNLIMITED, captured_s - F.col(name))) for name, _ in _LIMITS)
+    return (
+        messages.groupBy("source_queue_manager", F.unix_seconds("sent_at").alias("sent_s"))
+        .agg(
+            F.min(ordinal).alias("least"),
+            F.max(ordinal).alias("most"),
+            F.min(captured_s).alias("age_s"),
+            F.greatest(*over).alias("over_s"),
+        )
+        .withColumns({name: F.col(name) - F.col("sent_s") for name in ("age_s", "over_s")})
+    )
+
+
+def outlived_messages(messages: DataFrame, seconds: DataFrame) -> DataFrame:
+    """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived; `seconds` are `sending_seconds`.
+
+    The age of a message is by two clocks; the least age of a sender's messages, which is their difference at most, is
+    subtracted.
+    """
+    least = (
+        seconds.groupBy("source_queue_manager")
+        .agg(F.min("age_s").alias("least_s"), F.max("over_s").alias("over_s"))
+        .where("over_s > least_s")
+        .drop("over_s")
+    )
     age = F.expr(f"captured_ns div {NS}") - F.unix_seconds("sent_at")
-    least = messages.groupBy("source_queue_manager").agg(F.min(age).alias("least_s"))
-    late = (
-        messages.join(least, "source_queue_manager")
+    limit = choose((_outlived(name), sentence("{} ({} s)", F.lit(title), name)) for name, title in _LIMITS)
+    return (
+        messages.join(F.broadcast(least), "source_queue_manager")
         .withColumn("age_s", age - F.col("least_s"))
         .where(reduce(Column.__or__, (_outlived(name) for name, _ in _LIMITS)))
-    )
-    accepted = verdicts.where("accepted").join(late.select("message_id").distinct(), "message_id", "left_semi")
-    limit = choose((_outlived(name), sentence("{} ({} s)", F.lit(title), name)) for name, title in _LIMITS)
-    first = F.struct("captured_at", "key", "age_s", "limit")
-    return (
-        late.join(accepted.select("message_id").distinct(), "message_id", "left_anti")
         .select(
-            *("stream_id", "destination_queue", "captured_ns", "captured_at", "age_s"),
+            *("message_id", "stream_id", "destination_queue", "captured_ns", "captured_at", "age_s"),
             row_key().alias("key"),
             limit.alias("limit"),
         )
+    )
+
+
+def expired_on_arrival(late: DataFrame, ends: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """Returns the findings on `outlived_messages` that were not accepted.
+
+    [MS-MQMQ] 2.2.19.1: a receiver drops them.
+    """
+    accepted = verdicts.where("accepted").join(late.select("message_id").distinct(), "message_id", "left_semi")
+    first = F.struct("captured_at", "key", "age_s", "limit")
+    return (
+        late.join(accepted.select("message_id").distinct(), "message_id", "left_anti")
         .join(ends, "stream_id")
         .groupBy("session_id", "destination_queue")
         .agg(F.count(F.lit(1)).alias("messages"), F.min_by(first, F.struct("captured_ns", "key")).alias("first"))
@@ -63,24 +95,24 @@ def _outlived(limit: str) -> Column:
     return F.coalesce((F.col(limit) != UNLIMITED) & (F.col("age_s") > F.col(limit)), F.lit(False))
 
 
-def ordinal_regressed(messages: DataFrame, ends: DataFrame, sequences: DataFrame) -> DataFrame:
-    """Returns the findings on senders whose MessageID falls while SentTime rises ([MS-MQQB] 3.1.1.3 MessageIdOrdinal).
-
-    Scope and sequence are those of the first message after the fall, if it is transactional.
-
-    Both are given when a message is sent, so resends and the order of commits have no influence. A wrap does not count.
-    """
-    ordinal = F.col("message_id_ordinal")
+def fallen_ordinals(seconds: DataFrame) -> DataFrame:
+    """Returns the `sending_seconds` of which a MessageID is below one before them; a wrap does not count."""
     in_time = Window.partitionBy("source_queue_manager").orderBy("sent_s")
-    fallen = (
-        messages.where("sent_at is not null")
-        .groupBy("source_queue_manager", F.unix_seconds("sent_at").alias("sent_s"))
-        .agg(F.min(ordinal).alias("least"), F.max(ordinal).alias("most"))
+    return (
+        seconds.where("sent_s is not null")
         .select(
             "*", F.lag("most").over(in_time).alias("most_before"), F.lag("sent_s").over(in_time).alias("sent_s_before")
         )
         .where((F.col("most_before") > F.col("least")) & (F.col("most_before") - F.col("least") < _HALF))
     )
+
+
+def ordinal_regressed(messages: DataFrame, fallen: DataFrame, ends: DataFrame, sequences: DataFrame) -> DataFrame:
+    """Returns the findings on senders whose MessageID falls while SentTime rises ([MS-MQQB] 3.1.1.3 MessageIdOrdinal).
+
+    Both are given when a message is sent, so resends and the order of commits have no influence. Scope and sequence are
+    those of the first message after the fall, if it is transactional. `fallen` are those of `fallen_ordinals`.
+    """
     high = F.struct(F.lit(0).alias("side"), F.col("sent_s_before").alias("sent_s"), F.col("most_before").alias("n"))
     low = F.struct(F.lit(1).alias("side"), F.col("sent_s"), F.col("least").alias("n"))
     sides = fallen.select(

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, null, signed, tx_sequence, unsigned
+from jobs.transforms.expressions import columns_of, null, tx_sequence, unsigned
 from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
 from schemas.replay import Reading
@@ -43,6 +43,8 @@ _SENTENCES: Mapping[Outcome, str] = {
 class Outcomes:
     """The outcomes of all messages, and what they add up to."""
 
+    tallies: DataFrame
+    """`tally`."""
     rows: DataFrame
     """Rows of OUTCOMES, and those of `delivered` messages that came more than once or with something unusual."""
     counts: DataFrame
@@ -51,6 +53,8 @@ class Outcomes:
     """`count_slots`."""
     unusual: DataFrame | None
     """`unusual_slots`; None for the literal reading, where any slot may be."""
+    below_holes: DataFrame
+    """`slot_no` of the slots right below numbers that were not seen."""
 
 
 def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
@@ -113,17 +117,14 @@ def _explanation() -> Column:
     return F.coalesce(F.concat(sentence, again, run), F.lit("The message was accepted."))
 
 
-def plain_arrivals(verdicts: DataFrame, arrivals: DataFrame) -> DataFrame:
+def plain_arrivals(tallies: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
     counts = (
-        verdicts.select(
-            "scope_key", signed(F.col("tx_sequence_id")).alias("sequence"), "session_id", F.lit(1).alias("n")
-        ),
+        tallies.select(*SPAN, "session_id", F.col("messages").alias("n")),
         arrivals.select(*SPAN, "session_id", F.lit(-1).alias("n")),
     )
-    summed = (rows.groupBy(*SPAN, "session_id").agg(F.sum("n").alias("n")) for rows in counts)
     return (
-        reduce(DataFrame.unionByName, summed)
+        reduce(DataFrame.unionByName, counts)
         .groupBy(*SPAN, "session_id")
         .agg(F.sum("n").alias("plain"))
         .where("plain > 0")

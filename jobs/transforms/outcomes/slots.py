@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, row_key, signed
+from jobs.transforms.expressions import BEFORE, row_key, signed, unsigned
 from schemas.replay import Evidence, Reading, Verdict
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
 
@@ -63,27 +63,35 @@ def unarrived(streams: DataFrame, packets: DataFrame) -> DataFrame:
     )
 
 
-def accepted_twice(verdicts: DataFrame) -> DataFrame:
-    """Returns the MESSAGE keys that were accepted more than once, over all scopes; verdicts on an assumed state aside.
+def repeated_messages(verdicts: DataFrame) -> DataFrame:
+    """Returns `message_no`, a hash of the MESSAGE keys that were accepted more than once, over all scopes.
 
-    The hashes stand for the names, so that one narrow shuffle of all accepted messages suffices.
+    Verdicts on an assumed state aside. One narrow shuffle of all accepted messages suffices.
     """
-    accepted = verdicts.where(F.col("accepted") & ~_rests_on_assumption())
-    repeated = (
-        accepted.select(F.xxhash64(*MESSAGE).alias("message_no"))
+    return (
+        _surely_accepted(verdicts)
         .groupBy("message_no")
         .agg(F.count(F.lit(1)).alias("times"))
         .where("times > 1")
         .select("message_no")
     )
+
+
+def accepted_twice(verdicts: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Returns the MESSAGE keys that were accepted more than once; `repeated` are the `repeated_messages`."""
     return (
-        accepted.withColumn("message_no", F.xxhash64(*MESSAGE))
+        _surely_accepted(verdicts)
         .join(repeated, "message_no", "left_semi")
         .groupBy(*MESSAGE)
         .agg(F.count(F.lit(1)).alias("times"))
         .where("times > 1")
         .select(*MESSAGE)
     )
+
+
+def _surely_accepted(verdicts: DataFrame) -> DataFrame:
+    accepted = verdicts.where(F.col("accepted") & ~_rests_on_assumption())
+    return accepted.withColumn("message_no", F.xxhash64(*MESSAGE))
 
 
 def unusual_slots(verdicts: DataFrame, twice: DataFrame, not_arrived: DataFrame) -> DataFrame:
@@ -124,39 +132,6 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
         F.when(moves, own).otherwise(incoming).alias("after"),
         moves.alias("moves"),
         row_key().alias("key"),
-    )
-
-
-def rests_on_assumption() -> Column:
-    """Aggregates the verdicts of a scope to `state_assumed`: the state after the last one is assumed.
-
-    It rests on the last unknown arrival, or on the state that the previous warehouse left, unless a message with a
-    previous number of 0 set it since. An OrderAck that covers what it rests on ends the doubt: the arrival, or of a
-    state that was left, any message since.
-    """
-    order, is_covered = F.col("replay_order"), F.col("covered_at").isNotNull()
-    from_zero = F.max(F.when(F.col("accepted") & (F.col("previous_tx_sequence_number") == 0), order))
-    unknown = F.max(F.when(F.col("accepted").isNull(), order * 2 + is_covered.cast("int")))  # not a struct: see below
-    of_unknown = (F.shiftright(unknown, 1) > F.coalesce(from_zero, F.lit(0))) & (unknown.bitwiseAND(F.lit(1)) == 0)
-    of_left = from_zero.isNull() & F.max_by(F.col("assumed") & ~is_covered, order)
-    return F.when(unknown.isNotNull(), of_unknown).otherwise(F.coalesce(of_left, F.lit(False))).alias("state_assumed")
-
-
-def scope_states(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
-    """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
-
-    `state_…` is that after the last arrival; `state_assumed` is that of `rests_on_assumption`. Each value has an
-    aggregate of its own, because Spark sorts all rows to aggregate structs.
-    """
-    moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
-    number, number_before = F.col("tx_sequence_number"), F.col("incoming_tx_sequence_number")
-    sequence, sequence_before = (signed(F.col(name)) for name in ("tx_sequence_id", "incoming_tx_sequence_id"))
-    return verdicts.groupBy("scope_key").agg(
-        F.max_by(F.when(moves, sequence).otherwise(sequence_before), "replay_order").alias("state_sequence"),
-        F.max_by(F.when(moves, number).otherwise(number_before), "replay_order").alias("state_number"),
-        rests_on_assumption(),
-        F.min_by(sequence_before, "replay_order").alias("opening_sequence"),
-        F.min_by(number_before, "replay_order").alias("opening_number"),
     )
 
 
@@ -210,6 +185,16 @@ def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
         F.min("passing").over(down_scope.rangeBetween(*so_far)).alias("passed_by"),
         F.max("previous").over(Window.partitionBy(*SPAN)).alias("sent_to"),
     )
+
+
+def below_holes(spans: DataFrame) -> DataFrame:
+    """Returns `slot_no` of the highest slot seen below each run of numbers that were not."""
+    hole = spans.where(F.col("seen_to") < F.col("low") - 1)
+    return hole.select(
+        "scope_key",
+        unsigned(F.col("sequence")).alias("tx_sequence_id"),
+        F.col("seen_to").alias("tx_sequence_number"),
+    ).select(slot_no().alias("slot_no"))
 
 
 def _plain_runs(arrivals: DataFrame, states: DataFrame) -> DataFrame:

@@ -45,21 +45,25 @@ class ReplayInputs:
         """Returns the inputs for the messages of all other senders."""
         return replace(self, flows=self.flows.join(senders, SENDER, "left_anti"))
 
-    def fingerprint_senders(self, options: str, not_arrived: DataFrame | None = None) -> DataFrame:
+    def fingerprint_senders(
+        self, options: str, not_arrived: DataFrame | None = None, *, with_messages: bool = True
+    ) -> DataFrame:
         """Returns `source_queue_manager` and `fingerprint`, a hash of `options` and of all rows its verdicts depend on.
 
         The peers and unread ranges of a session count for every sender whose messages the session carried.
         `not_arrived` are the keys of packets that need not have arrived, `unarrived` in `jobs.transforms.outcomes`.
+        Of messages, only their count on each flow is hashed, unless `with_messages`: then a sender with a new or
+        changed message may have the same fingerprint, but none that has lost one.
         """
-        messages = self.messages
-        if not_arrived is not None:
-            cut = not_arrived.withColumn("cut", F.lit(True))
-            messages = messages.join(cut, ["stream_id", "stream_offset"], "left")
-        sessions = self.flows.select("session_id", SENDER).distinct()
-        peers = self.peers.join(sessions, "session_id")
+        senders = self.flows.select("session_id", "stream_id", SENDER).distinct()
+        peers = self.peers.join(senders.select("session_id", SENDER).distinct(), "session_id")
         unread = self.unread.join(peers.select("stream_id", SENDER), "stream_id")
-        parts = [messages, self.flows, peers, unread, self.acks]
-        parts += [] if self.disputed is None else [self.disputed]
+        parts = [self.flows, peers, unread, self.acks]
+        parts += [rows for rows in (self.legs, self.disputed) if rows is not None]
+        if not_arrived is not None:
+            parts.append(not_arrived.join(senders.select("stream_id", SENDER).distinct(), "stream_id"))
+        if with_messages:
+            parts.append(self.messages)
         rows = reduce(DataFrame.unionByName, (part.select(SENDER, _hash(part).alias("hash")) for part in parts))
         return (
             rows.groupBy(SENDER)

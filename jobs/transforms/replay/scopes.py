@@ -13,12 +13,14 @@ FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "desti
 def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
     """Returns one row per FLOW_KEY of transactional messages at their final destination.
 
-    Each has the peers of its stream, and `first`: offset, time and sequence (`signed`) of its first message.
+    Each has the peers of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
+    (`signed`) of its first message.
     `leg_unknown`: the messages may be passing through a router, because nothing names the receiver.
     """
     return (
         messages.groupBy(*FLOW_KEY)
         .agg(
+            F.count(F.lit(1)).alias("arrived"),
             F.min("stream_offset").alias("offset"),
             F.min_by("captured_ns", "stream_offset").alias("ns"),
             F.min_by(signed(F.col("tx_sequence_id")), "stream_offset").alias("sequence"),

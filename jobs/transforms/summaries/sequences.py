@@ -3,28 +3,22 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, tx_sequence
+from jobs.transforms.expressions import columns_of, tx_sequence, unsigned
 from jobs.transforms.outcomes.rows import Outcomes, add_up
-from jobs.transforms.outcomes.slots import rests_on_assumption
-from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
-from schemas.replay import SEQUENCES, STATES, Reading
+from jobs.transforms.outcomes.tallies import VERDICT_COUNTS, scope_states, sums
+from schemas.replay import SEQUENCES, STATES
 
 
-def summarize_sequences(verdicts: DataFrame, outcomes: Outcomes) -> DataFrame:
+def summarize_sequences(outcomes: Outcomes) -> DataFrame:
     """Returns one row of SEQUENCES per scope and TxSequenceID."""
     key = ["scope_key", "tx_sequence_id"]
-    number = F.col("tx_sequence_number")
-    counted = F.col("incoming_tx_sequence_number").isNotNull() & ~F.col("assumed")
+    lowest, highest = ("first_number", "first_captured_at"), ("last_number", "last_accepted_number", "last_captured_at")
     return (
-        verdicts.groupBy("scope_key", "tx_sequence_id", "source_queue_manager")
+        outcomes.tallies.groupBy(*key, "source_queue_manager")
         .agg(
-            F.count(F.lit(1)).alias("messages"),
-            *verdict_counts(),
-            F.sum(F.when(counted, F.col("gap_size")).otherwise(0)).alias("expired"),
-            F.min(number).alias("first_number"),
-            F.max(number).alias("last_number"),
-            F.max(F.when(F.col("accepted"), number)).alias("last_accepted_number"),
-            *first_and_last_time(),
+            *sums("messages", *VERDICT_COUNTS, "expired"),
+            *(F.min(name).alias(name) for name in lowest),
+            *(F.max(name).alias(name) for name in highest),
         )
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
         .join(add_up(outcomes.counts, *key), key)
@@ -33,30 +27,18 @@ def summarize_sequences(verdicts: DataFrame, outcomes: Outcomes) -> DataFrame:
     )
 
 
-def summarize_states(verdicts: DataFrame, earlier: DataFrame | None = None, *, reading: Reading) -> DataFrame:
+def summarize_states(tallies: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since."""
-    moved = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
-    after = (
-        F.when(moved, F.col("tx_sequence_id")).otherwise(F.col("incoming_tx_sequence_id")).alias("tx_sequence_id"),
-        F.when(moved, F.col("tx_sequence_number"))
-        .otherwise(F.col("incoming_tx_sequence_number"))
-        .alias("tx_sequence_number"),
-    )
-    last = F.struct("session_id", *after, "reject_count", "stream_id", "stream_offset")
+    renamed = {"state_number": "tx_sequence_number", "state_assumed": "assumed"}
     rows = (
-        verdicts.groupBy("scope_key", "source_queue_manager")
-        .agg(
-            F.max_by(last, "replay_order").alias("last"),
-            F.count(F.lit(1)).alias("messages"),
-            rests_on_assumption().alias("assumed"),
-            F.max("captured_at").alias("last_captured_at"),
-            F.max("captured_ns").alias("last_captured_ns"),
-        )
-        .select("*", "last.*")
+        scope_states(tallies)
+        .withColumn("tx_sequence_id", unsigned(F.col("state_sequence")))
+        .withColumnsRenamed(renamed)
+        .drop("state_sequence", "opening_sequence", "opening_number")
     )
     if earlier is not None:
         idle = earlier.drop("tx_sequence").join(rows.select("scope_key"), "scope_key", "left_anti")
         if "assumed" not in idle.columns:  # not in tables of older releases
             idle = idle.withColumn("assumed", F.lit(False))
-        rows = rows.drop("last").unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
+        rows = rows.unionByName(idle.withColumn("messages", F.lit(0).cast("long")))
     return rows.withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id"))).select(columns_of(STATES))

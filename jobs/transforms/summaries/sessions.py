@@ -5,10 +5,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import columns_of
 from jobs.transforms.outcomes.rows import Outcomes, add_up
+from jobs.transforms.outcomes.tallies import ANSWERS, VERDICT_COUNTS, first_and_last_time, sums
 from jobs.transforms.replay.coverage import session_coverage
 from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
-from jobs.transforms.summaries.verdict_counts import first_and_last_time, verdict_counts
-from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
+from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope
 
 
 def summarize_sessions(
@@ -16,7 +16,6 @@ def summarize_sessions(
     ends: DataFrame,
     stream_gaps: DataFrame,
     quarantine: DataFrame,
-    verdicts: DataFrame,
     outcomes: Outcomes,
     *,
     scope: Scope = Scope.AUTO,
@@ -44,21 +43,11 @@ def summarize_sessions(
             F.max("last_captured_at").alias("last_captured_at"),
         )
     )
-    explained = F.col("explained_by")
-    judged = verdicts.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
-        *verdict_counts(),
-        F.count("explained_by").alias("answers"),
-        F.count_if(explained.isin(Explains.CONFORMANT.value, Explains.BOTH.value)).alias("answers_conformant"),
-        F.count_if(explained.isin(Explains.LITERAL.value, Explains.BOTH.value)).alias("answers_literal"),
+    judged = outcomes.tallies.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
+        *sums(*VERDICT_COUNTS, *ANSWERS)
     )
     outcome_counts = add_up(outcomes.counts, "session_id").drop("delivered_arrivals")
-    counts = (
-        *outcome_counts.columns[1:],
-        *(verdict.value for verdict in Verdict),
-        "answers",
-        "answers_conformant",
-        "answers_literal",
-    )
+    counts = (*outcome_counts.columns[1:], *VERDICT_COUNTS, *ANSWERS)
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     return (
         carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")

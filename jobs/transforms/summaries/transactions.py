@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import ALL, SO_FAR, columns_of, name_hashes, row_key, signed, tx_sequence, unsigned
 from jobs.transforms.outcomes.rows import message_no, with_fate
+from jobs.transforms.summaries.whole_transactions import ID, message_ordinal
 from schemas.replay import TRANSACTIONS
 
 _SCOPE, _SENDER = ("scope_no", "scope_check"), ("sender_no", "sender_check")
@@ -13,15 +14,16 @@ _NAMES = ("source_queue_manager", "session_id", "scope_key", "destination_queue"
 _PLACE = ("stream_id", "stream_offset")
 
 
-def assemble_transactions(verdicts: DataFrame, fates: DataFrame) -> DataFrame:
-    """Returns one row of TRANSACTIONS per use of a sender's transaction ID; resends do not count.
+def assemble_transactions(verdicts: DataFrame, fates: DataFrame, chosen: DataFrame | None = None) -> DataFrame:
+    """Returns one row of TRANSACTIONS per use of a sender's transaction ID, of the `chosen` IDs; resends do not count.
 
     The ID has 20 bits and comes round again. Within a sequence a transaction begins at FM, and at whatever follows LM,
     in the order of the numbers, so a message that arrives late stays in its place. Where a transaction has messages
     in several scopes, the parts without FM or LM follow one another in the order of their message IDs. `fates` is what
-    `message_fates` returns.
+    `message_fates` returns. Of the messages of IDs that are not `chosen`, only neighbours need be there.
     """
-    rows = _parts(with_fate(_messages(verdicts.where(F.col("tx_transaction_id").isNotNull())), fates))
+    messages = _messages(verdicts.where(F.col("tx_transaction_id").isNotNull()), chosen)
+    rows = _parts(with_fate(messages, fates)).where("chosen")
     in_order = Window.partitionBy(*_TRANSACTION).orderBy("anchor", "whole", "sequence", "number")
     ended, was_whole = F.lag("tx_last").over(in_order), F.lag("whole").over(in_order)
     begins = ended.isNotNull() & (F.col("tx_first") | ended | (was_whole != F.col("whole")))
@@ -74,8 +76,12 @@ def assemble_transactions(verdicts: DataFrame, fates: DataFrame) -> DataFrame:
     )
 
 
-def _messages(verdicts: DataFrame) -> DataFrame:
+def _messages(verdicts: DataFrame, chosen: DataFrame | None) -> DataFrame:
     """Returns the first arrival per scope, number and transaction ID, and whether any arrival was accepted."""
+    is_chosen = F.lit(True)
+    if chosen is not None:
+        verdicts = verdicts.join(chosen.withColumn("is_chosen", F.lit(True)), list(ID), "left")
+        is_chosen = F.col("is_chosen").isNotNull()
     of_message = Window.partitionBy(*_SEQUENCE, "number", "tx_transaction_id").orderBy("replay_order")
     accepted = F.coalesce("accepted", F.lit(False))
     return (
@@ -87,7 +93,8 @@ def _messages(verdicts: DataFrame) -> DataFrame:
             *(*_PLACE, "captured_at", "replay_order", "accepted", "tx_transaction_id", "tx_first", "tx_last"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
-            F.substring_index("message_id", "\\", -1).cast("long").alias("ordinal"),
+            message_ordinal().alias("ordinal"),
+            is_chosen.alias("chosen"),
         )
         .repartition("scope_no")  # once for the windows of a scope
         .withColumn("accepted", F.max(accepted).over(of_message.rowsBetween(*ALL)))
