@@ -253,8 +253,9 @@ def test_senders_with_the_same_fingerprint_have_the_same_verdicts(
         one, other = (of.fingerprint_senders("x", with_messages=with_messages) for of in (now, known))
         return materialize(one.join(other, one.columns, "left_semi").select(SENDER))
 
-    same = unchanged(with_messages=False)  # a message that came or went changes the count of its flow
-    assert sorted(same.collect()) == sorted(unchanged(with_messages=True).collect())
+    # A message that came or went changes the count of its flow, unless it was passing through.
+    same = unchanged(with_messages=False)
+    assert {row[SENDER] for row in unchanged(with_messages=True).collect()} <= {row[SENDER] for row in same.collect()}
     judged = [materialize(judge_messages(of)) for of in (known, now, now.without(same))]
     before, whole, new = ({tuple(row) for row in rows.collect()} for rows in judged)
     names = {row[SENDER] for row in same.collect()}
