@@ -328,7 +328,7 @@ STATES = Table(
 )
 
 SENDERS = Table(
-    "senders",
+    "internal_senders",
     "One row per original sender: a fingerprint of the replay's inputs but its messages. While that is the same and no "
     "message of it is new or changed, its verdicts are kept.",
     ("source_queue_manager",),
