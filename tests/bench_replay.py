@@ -21,7 +21,14 @@ from replay_tables import T0, TABLES
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
+from jobs.transforms.findings.engine import (
+    collect_findings,
+    concerned_messages,
+    in_verdicts,
+    other_findings,
+    watched_sessions,
+    with_neighbours,
+)
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -267,7 +274,8 @@ class Bench:
             concerned = self.materialize(concerned_messages(verdicts, neighbours, fates[0]))
             suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
             summaries = (verdicts, sequences, transactions)
-            return collect_findings(tables["messages"], ends, acks, *summaries, concerned, suspects)
+            others = other_findings(tables["messages"], ends, acks, *summaries, suspects)
+            return collect_findings([in_verdicts(verdicts, concerned), *others])
 
         lines = [
             f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",

@@ -19,7 +19,14 @@ from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
 from jobs.steps.replay import derive_outcomes, derive_transactions, find_suspects, judge_messages, read_inputs
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import collect_findings, concerned_messages, watched_sessions, with_neighbours
+from jobs.transforms.findings.engine import (
+    collect_findings,
+    concerned_messages,
+    in_verdicts,
+    other_findings,
+    watched_sessions,
+    with_neighbours,
+)
 from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.outcomes.tallies import tally
@@ -215,8 +222,8 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
         acknowledged_elsewhere(flows, inputs["ends"], acks),
     ]
     suspects = find_suspects(inputs["messages"], inputs["ends"])
-    of_verdicts = (acks, result, *summaries, concerned, suspects)
-    return collect_findings(inputs["messages"], inputs["ends"], *of_verdicts, further)
+    others = other_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, suspects)
+    return collect_findings([in_verdicts(result, concerned), *others, *further])
 
 
 def transactions(result: DataFrame) -> DataFrame:

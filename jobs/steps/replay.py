@@ -28,6 +28,8 @@ from jobs.transforms.findings.engine import (
     Suspects,
     collect_findings,
     concerned_messages,
+    in_verdicts,
+    other_findings,
     watched_sessions,
     with_neighbours,
 )
@@ -303,18 +305,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
-        fates = message_fates(outcomes.rows)
-
-        def find_concerned() -> DataFrame:
-            watched = watched_sessions(every_end, inputs.unread, paired)
-            neighbours = keep(with_neighbours(verdicts, watched, outcomes.unusual))
-            return keep(concerned_messages(verdicts, neighbours, fates))
-
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
             TRANSACTIONS: lambda: derive_transactions(
-                kept.others(verdicts), outcomes, fates, materialize=keep, aggregated=chained
+                kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
             ).unionByName(kept.transactions),
             SEQUENCES: lambda: summarize_sequences(outcomes),
             SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
@@ -322,20 +317,27 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
             ENDS: lambda: every_end,
         }
-        writes: list[Callable[[], DataFrame]] = [
-            partial(_write, warehouse, table, rows) for table, rows in of_messages.items()
-        ]
-        concerned, transactions, sequences, *_ = run_in_parallel([find_concerned, *writes])
-        progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
-        further = findings_of_captures(once, every_end, warehouse)
-        further += [several_receivers(inputs.flows, peers), acknowledged_elsewhere(inputs.flows, peers, inputs.acks)]
-        counted = once.counted(messages)
-        suspects = find_suspects(counted, every_end, materialize=keep)
-        findings = keep(
-            collect_findings(
-                counted, every_end, paired, verdicts, sequences, transactions, concerned, suspects, further
-            )
-        )
+
+        def find_in_verdicts() -> DataFrame:
+            watched = watched_sessions(every_end, inputs.unread, paired)
+            return keep(collect_findings([_find_in_verdicts(verdicts, watched, outcomes, materialize=keep)]))
+
+        def write_and_find_others() -> DataFrame:
+            writes = (partial(_write, warehouse, table, rows) for table, rows in of_messages.items())
+            transactions, sequences, *_ = run_in_parallel(writes)
+            progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
+            counted = once.counted(messages)
+            suspects = find_suspects(counted, every_end, materialize=keep)
+            others = [
+                *other_findings(counted, every_end, paired, verdicts, sequences, transactions, suspects),
+                *findings_of_captures(once, every_end, warehouse),
+                several_receivers(inputs.flows, peers),
+                acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
+            ]
+            return keep(collect_findings(others))
+
+        some, others = run_in_parallel([find_in_verdicts, write_and_find_others])
+        findings = some.unionByName(others)
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))
@@ -347,6 +349,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not derived:
         progress("replay: nothing new")
     return derived
+
+
+def _find_in_verdicts(
+    verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, *, materialize: Materialize
+) -> DataFrame:
+    """Returns the findings on messages; `watched` are those of `watched_sessions`."""
+    neighbours = materialize(with_neighbours(verdicts, watched, outcomes.unusual))
+    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)))
+    return in_verdicts(verdicts, concerned)
 
 
 def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> DataFrame:

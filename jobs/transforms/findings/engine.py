@@ -6,7 +6,7 @@ arrival's state say enough. The rows that sentences and witnesses need are joine
 shown.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import NamedTuple
 
@@ -74,35 +74,12 @@ class Suspects(NamedTuple):
     """`negative_acks`."""
 
 
-def collect_findings(
-    messages: DataFrame,
-    ends: DataFrame,
-    acks: DataFrame,
-    verdicts: DataFrame,
-    sequences: DataFrame,
-    transactions: DataFrame,
-    concerned: DataFrame,
-    suspects: Suspects,
-    further: Sequence[DataFrame] = (),
-) -> DataFrame:
+def collect_findings(found: Iterable[DataFrame]) -> DataFrame:
     """Returns one row of FINDINGS per kind, severity, session, scope, queue and sequence, as far as the kind has one.
 
-    `incident_id` is null: `jobs.transforms.incidents` finds it.
-
-    `acks` are those of `acknowledgments.pair_acks`, and `concerned` is what `concerned_messages` returns, best
-    checkpointed; `further` are findings of other kinds, the others are tables. A kind leaves out the columns in which
-    its findings are null.
+    A kind leaves out the columns in which its findings are null. `incident_id` is null: `jobs.transforms.incidents`
+    finds it.
     """
-    found = (
-        in_verdicts(verdicts, concerned),
-        expired_on_arrival(suspects.late, ends, verdicts),
-        ordinal_regressed(messages, suspects.fallen, ends, sequences),
-        two_addresses(ends.where("copy_of is null"), verdicts),
-        repeated_order_acks(acks, verdicts, sequences),
-        not_received_by_application(messages, suspects.negative, ends),
-        broken_transactions(transactions),
-        *further,
-    )
     rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), found)
     return rows.withColumns(
         {
@@ -111,6 +88,29 @@ def collect_findings(
             "incident_id": null("string"),
         }
     ).select(columns_of(FINDINGS))
+
+
+def other_findings(
+    messages: DataFrame,
+    ends: DataFrame,
+    acks: DataFrame,
+    verdicts: DataFrame,
+    sequences: DataFrame,
+    transactions: DataFrame,
+    suspects: Suspects,
+) -> list[DataFrame]:
+    """Returns, by kind, the findings on what no single verdict shows.
+
+    `acks` are those of `acknowledgments.pair_acks`; the others are tables.
+    """
+    return [
+        expired_on_arrival(suspects.late, ends, verdicts),
+        ordinal_regressed(messages, suspects.fallen, ends, sequences),
+        two_addresses(ends.where("copy_of is null"), verdicts),
+        repeated_order_acks(acks, verdicts, sequences),
+        not_received_by_application(messages, suspects.negative, ends),
+        broken_transactions(transactions),
+    ]
 
 
 def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataFrame:
