@@ -21,14 +21,7 @@ from replay_tables import T0, TABLES
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
-from jobs.transforms.findings.engine import (
-    collect_findings,
-    concerned_messages,
-    in_verdicts,
-    other_findings,
-    watched_sessions,
-    with_neighbours,
-)
+from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -270,12 +263,11 @@ class Bench:
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
             watched = watched_sessions(ends, unread, acks)
-            neighbours = self.materialize(with_neighbours(verdicts, watched, derived[0].unusual))
-            concerned = self.materialize(concerned_messages(verdicts, neighbours, fates[0]))
+            on_messages = step.find_in_verdicts(verdicts, watched, derived[0], materialize=self.materialize)
             suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
             summaries = (verdicts, sequences, transactions)
             others = other_findings(tables["messages"], ends, acks, *summaries, suspects)
-            return collect_findings([in_verdicts(verdicts, concerned), *others])
+            return collect_findings([on_messages, *others])
 
         lines = [
             f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",

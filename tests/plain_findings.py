@@ -25,7 +25,7 @@ _SHUT_MS = 10_000
 
 
 class Facts:
-    """What the tables of a night say of each sender."""
+    """Collects the senders that each kind of finding should name, from the tables of a night."""
 
     def __init__(self, night: Night) -> None:
         self.tables = night.raw | night.tables

@@ -17,16 +17,16 @@ from pyspark.sql.types import StructType
 
 from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
-from jobs.steps.replay import derive_outcomes, derive_transactions, find_suspects, judge_messages, read_inputs
-from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import (
-    collect_findings,
-    concerned_messages,
-    in_verdicts,
-    other_findings,
-    watched_sessions,
-    with_neighbours,
+from jobs.steps.replay import (
+    derive_outcomes,
+    derive_transactions,
+    find_in_verdicts,
+    find_suspects,
+    judge_messages,
+    read_inputs,
 )
+from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
+from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
 from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.outcomes.tallies import tally
@@ -212,8 +212,6 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
         materialize(derive_transactions(result, outcomes, fates)),
     )
     watched = watched_sessions(inputs["ends"], unread, acks)
-    neighbours = materialize(with_neighbours(result, watched, outcomes.unusual))
-    concerned = materialize(concerned_messages(result, neighbours, fates))
     packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
     flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
     further = [
@@ -223,7 +221,7 @@ def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
     ]
     suspects = find_suspects(inputs["messages"], inputs["ends"])
     others = other_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, suspects)
-    return collect_findings([in_verdicts(result, concerned), *others, *further])
+    return collect_findings([find_in_verdicts(result, watched, outcomes), *others, *further])
 
 
 def transactions(result: DataFrame) -> DataFrame:

@@ -64,7 +64,7 @@ SCENES: dict[str, tuple[list[tuple[int, list[Sent]]], str | None, str]] = {
     ),
     "10.1.0.9": ([(0, [one for one in WORKS if not one.by_server])], None, ""),
 }
-"""What goes from an address to the hub, and when; the severity and words of the finding, None for none."""
+"""By address: its exchanges with the hub, each with its second; the severity of its finding, or None; words of that."""
 PINGS: dict[str, tuple[list[tuple[bool, int]], bool, str | None]] = {
     "10.2.0.1": ([(False, 0)], False, "1 ping had no answer"),
     "10.2.0.2": ([(False, 0), (True, 0)], False, None),

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """What became of fragments: segments and faults; by capture, fragments of segments and of other traffic."""
+    """Holds the segments and faults made of fragments, and counts by capture: of segments, of other traffic."""
 
     segments: list[Row]
     faults: list[Row]

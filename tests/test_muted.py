@@ -33,7 +33,7 @@ why = "A test."
 
 
 def read(folder: Path, text: str, today: date | None = None) -> list[Muted]:
-    """What is muted by a file."""
+    """Writes the text to a file and reads from it what is muted."""
     (folder / "muted.toml").write_text(text)
     return list(read_muted(str(folder / "muted.toml"), today))
 

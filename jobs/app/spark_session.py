@@ -120,10 +120,11 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
     """Turns code generation off while captures of `size` bytes are processed, if they are small; yields whether it did.
 
     Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night. Where the
-    platform does not let the setting be changed, nothing happens.
+    platform does not let the setting be changed, nothing happens. A session that is just starting is for few rows.
     """
-    few = size < _WORTH_COMPILING
-    wanted = _FOR_FEW_ROWS if few else {}
+    is_set = isinstance(spark, StartingSession)
+    few = is_set or size < _WORTH_COMPILING
+    wanted = _FOR_FEW_ROWS if few and not is_set else {}
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():

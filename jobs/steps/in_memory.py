@@ -1,15 +1,15 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.capture_listing import Stamp
+from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.config import Config
-from jobs.app.spark_session import StartingSession, codegen_for_size
+from jobs.app.spark_session import codegen_for_size
 from jobs.warehouse import local_writer, log
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import path_in
@@ -20,23 +20,24 @@ _RATIO = 10
 """How many times larger the content of a compressed capture may be."""
 
 
-def is_small(config: Config, files: Mapping[str, Stamp]) -> bool:
-    """Returns whether it is known without Spark that a warehouse of these captures will be held in memory."""
+def is_small(config: Config) -> bool:
+    """Returns whether it is known without Spark that the warehouse will be held in memory."""
     if config.catalog_schema or "://" in config.warehouse:
         return False
     ingested = _bytes_ingested(path_in(config.warehouse, CAPTURES.name))
-    return ingested is not None and ingested + _bytes_of(files) <= config.in_memory_bytes
+    if ingested is None:
+        return False
+    return ingested + _bytes_of(stamps(capture_files(config.captures))) <= config.in_memory_bytes
 
 
 @contextmanager
 def hold_if_small(warehouse: Warehouse, most: int, files: Mapping[str, Stamp] | None = None) -> Iterator[Warehouse]:
     """Yields the warehouse, held in memory if its captures and these files have at most `most` bytes.
 
-    Spark's settings are those for the size; a session that is just starting has them.
+    Spark's settings are those for the size.
     """
     size = _bytes_captured(warehouse) + _bytes_of(files or {})
-    spark = warehouse.spark
-    with nullcontext() if isinstance(spark, StartingSession) else codegen_for_size(spark, size):
+    with codegen_for_size(warehouse.spark, size):
         yield replace(warehouse, local={}) if size <= most else warehouse
 
 

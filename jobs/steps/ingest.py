@@ -5,7 +5,6 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -61,7 +60,7 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
             f"The tables in {warehouse.place} were made by a version of msmq-replay before 0.1.0, whose connections "
             "are in other tables. Ingest the captures into a new warehouse, or use that version."
         )
-    with _codegen_for_size(warehouse, 0):
+    with codegen_for_size(warehouse.spark, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
@@ -105,14 +104,14 @@ def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
 
 def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
     """Ingests the captures that the engine's `captures` lacks."""
-    with _codegen_for_size(warehouse, 0):
+    with codegen_for_size(warehouse.spark, 0):
         captures = flow.find_new_captures(engine, list(files), options)
     if not captures:
         progress("ingest: nothing new")
         return
     size = sum(row["size_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
-    with _codegen_for_size(warehouse, size):
+    with codegen_for_size(warehouse.spark, size):
         found = flow.extract(engine, captures, options)
         _require_unchanged(files, [row["uri"] for row in captures])
         assembled = flow.assemble(engine, found, options)
@@ -125,8 +124,3 @@ def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:
     changed = {file for file, stamp in stamps(read).items() if stamp != files[file]}
     if changed:
         raise ChangedError(changed)
-
-
-def _codegen_for_size(warehouse: Warehouse, size: int) -> AbstractContextManager[object]:
-    """Suits Spark to the size; a warehouse that is held in memory does not use Spark here."""
-    return nullcontext() if warehouse.local is not None else codegen_for_size(warehouse.spark, size)

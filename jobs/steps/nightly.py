@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 def _start(config: Config) -> SparkSession:
     """Starts Spark, for a small night while its captures are read."""
     name = "msmq-replay nightly"
-    if starts_own_jvm() and in_memory.is_small(config, stamps(capture_files(config.captures))):
+    if starts_own_jvm() and in_memory.is_small(config):
         return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

@@ -180,6 +180,15 @@ def find_suspects(messages: DataFrame, ends: DataFrame, *, materialize: Material
     return Suspects(materialize(late), materialize(fallen), materialize(negative_acks(messages, ends)))
 
 
+def find_in_verdicts(
+    verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, *, materialize: Materialize = materialize
+) -> DataFrame:
+    """Returns the findings on messages; `watched` are those of `watched_sessions`."""
+    neighbours = materialize(with_neighbours(verdicts, watched, outcomes.unusual))
+    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)))
+    return in_verdicts(verdicts, concerned)
+
+
 def read_inputs(
     messages: DataFrame,
     peers: DataFrame,
@@ -318,9 +327,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             ENDS: lambda: every_end,
         }
 
-        def find_in_verdicts() -> DataFrame:
+        def find_on_messages() -> DataFrame:
             watched = watched_sessions(every_end, inputs.unread, paired)
-            return keep(collect_findings([_find_in_verdicts(verdicts, watched, outcomes, materialize=keep)]))
+            return keep(collect_findings([find_in_verdicts(verdicts, watched, outcomes, materialize=keep)]))
 
         def write_and_find_others() -> DataFrame:
             writes = (partial(_write, warehouse, table, rows) for table, rows in of_messages.items())
@@ -336,7 +345,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             ]
             return keep(collect_findings(others))
 
-        some, others = run_in_parallel([find_in_verdicts, write_and_find_others])
+        some, others = run_in_parallel([find_on_messages, write_and_find_others])
         findings = some.unionByName(others)
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
@@ -349,15 +358,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not derived:
         progress("replay: nothing new")
     return derived
-
-
-def _find_in_verdicts(
-    verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, *, materialize: Materialize
-) -> DataFrame:
-    """Returns the findings on messages; `watched` are those of `watched_sessions`."""
-    neighbours = materialize(with_neighbours(verdicts, watched, outcomes.unusual))
-    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)))
-    return in_verdicts(verdicts, concerned)
 
 
 def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> DataFrame:

@@ -81,12 +81,15 @@ def step(warehouse: Warehouse, config: Config) -> None:
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
     options = [{name: getattr(config, name) for name in _OPTIONS}, arrange.changed_options(config), VERSION]
-    options += [
-        list(Names.read(config.names_file).rows()),
-        [list(map(str, one)) for one in read_muted(config.muted_file)],
-    ]
+    options += given_files(config)
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def given_files(config: Config) -> list[Any]:
+    """Returns what --names-file and --muted-file say, in a form that JSON can hold."""
+    muted = [list(map(str, one)) for one in read_muted(config.muted_file)]
+    return [list(Names.read(config.names_file).rows()), muted]
 
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:

@@ -15,8 +15,6 @@ from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
-from jobs.app.muted import read_muted
-from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
 from jobs.steps import report
 from jobs.warehouse import log, provenance
@@ -73,9 +71,8 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     if config.continue_from:
         options["previous"] = [_version(config.continue_from, table.name) for table in (STATES, ENDS)]
-    names = list(Names.read(config.names_file).rows())
-    muted = [list(map(str, one)) for one in read_muted(config.muted_file)]
-    text = json.dumps([options, names, muted, sorted(files.items()), code_version.program_hash()], sort_keys=True)
+    given = [options, *report.given_files(config), sorted(files.items()), code_version.program_hash()]
+    text = json.dumps(given, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

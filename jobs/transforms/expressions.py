@@ -48,7 +48,11 @@ def timestamp(nanoseconds: Column) -> Column:
 
 def row_key(of: str = "") -> Column:
     """Returns `<stream_id>@<stream_offset>` of a row, or of the struct `of`, as a witness names it; null for null."""
-    stream_id, stream_offset = (F.col(f"{of}.{name}" if of else name) for name in ("stream_id", "stream_offset"))
+    return key_at(*(f"{of}.{name}" if of else name for name in ("stream_id", "stream_offset")))
+
+
+def key_at(stream_id: Column | str, stream_offset: Column | str) -> Column:
+    """Returns `<stream_id>@<stream_offset>` of two columns, as a witness names a row; null if one of them is null."""
     return F.concat(stream_id, F.lit("@"), stream_offset)
 
 

@@ -3,8 +3,9 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import timestamp
+from jobs.transforms.expressions import key_at, timestamp
 from jobs.transforms.findings.model import counted, one_or_many, sentence
+from jobs.transforms.replay.peers import with_other_direction
 from schemas.replay import FindingKind, Severity
 
 
@@ -14,7 +15,7 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
     `flows` are rows of `scopes.find_flows`. It is a warning where one sequence went to several of them: each keeps a
     state of its own, so that the numbers of the others are missing to it.
     """
-    key = F.concat("stream_id", F.lit("@"), "first.offset").alias("key")
+    key = key_at("stream_id", "first.offset").alias("key")
     served = (
         flows.where("receiver_guid is not null")
         .join(_far_addresses(ends).drop("sender"), "stream_id")
@@ -107,10 +108,4 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
 def _far_addresses(ends: DataFrame) -> DataFrame:
     """Returns the address that each stream goes to, `far`, and its `sender`, where the other direction was captured."""
     counting = ends.where("copy_of is null")
-    other = counting.select("connection_id", F.col("stream_id").alias("back"), F.col("address").alias("far"))
-    return (
-        counting.select("stream_id", "connection_id", "sender")
-        .join(other, "connection_id")
-        .where("stream_id <> back")
-        .select("stream_id", "sender", "far")
-    )
+    return with_other_direction(counting, far=F.col("address")).select("stream_id", "sender", "far")

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import row_key
+from jobs.transforms.expressions import key_at, row_key
 from jobs.transforms.findings.model import NS, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Severity
 
@@ -28,7 +28,7 @@ def captured_twice(ends: DataFrame) -> DataFrame:
                 "first.copy_of",
                 "first.stream_id",
             ).alias("explanation"),
-            F.array(F.concat("first.copy_of", F.lit("@0")), F.concat("first.stream_id", F.lit("@0"))).alias("witness"),
+            F.array(*(key_at(stream, F.lit(0)) for stream in ("first.copy_of", "first.stream_id"))).alias("witness"),
         )
     )
 

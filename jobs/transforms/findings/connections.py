@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null, optional
+from jobs.transforms.expressions import key_at, null, optional
 from jobs.transforms.findings.model import counted, sentence
 from schemas.ingest import Attempt, FramingReason
 from schemas.replay import FindingKind, Severity
@@ -22,7 +22,7 @@ _FAILURES = {
     _NO_PONG: ("ping had no answer", "pings had no answer"),
     _REFUSED_BY_PONG: ("ping was answered with a refusal", "pings were answered with a refusal"),
 }
-"""What went wrong, in words for one and for several."""
+"""How a sentence names each kind of failure: words for one connection, and for several."""
 
 
 def cannot_connect(
@@ -124,7 +124,7 @@ def _connections(streams: DataFrame, handshakes: DataFrame, of_other_version: Da
             F.col("dst_ip").alias("server"),
             F.col("first_captured_at").alias("first_at"),
             F.col("last_captured_at").alias("last_at"),
-            F.concat("stream_id", F.lit("@0")).alias("key"),
+            key_at("stream_id", F.lit(0)).alias("key"),
             F.when(F.col("refused"), _REFUSED_SESSION)
             .when(F.col("other_version"), _OTHER_VERSION)
             .when(F.col("attempt").isNotNull(), F.col("attempt"))

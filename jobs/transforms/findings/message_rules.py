@@ -203,6 +203,8 @@ def _fates() -> Column:
 def _gaps() -> list[MessageRule]:
     gap, key, setter = F.col("reason") == Reason.CAPTURE_GAP.value, F.col("key"), F.col("setter")
     acknowledged, size = F.col("acknowledged_ns").isNotNull(), F.col("gap_size")
+    many = (_messages("message", "messages"), sequence_name(), one_or_many("messages", "it", "them"))
+    unjudged = (*many, NUMBER, PREVIOUS, receiver_state())
     return [
         MessageRule(
             FindingKind.GAP_EXPIRED,
@@ -228,12 +230,7 @@ def _gaps() -> list[MessageRule]:
                 "{} of {} cannot be judged: bytes are missing from the captures before {}, and the numbers skipped may "
                 "have been in these bytes. The first is number {}, which needs number {}; before the missing bytes the "
                 "receiver stood at: {}.",
-                _messages("message", "messages"),
-                sequence_name(),
-                one_or_many("messages", "it", "them"),
-                NUMBER,
-                PREVIOUS,
-                receiver_state(),
+                *unjudged,
             ),
             (setter, key),
         ),
@@ -245,12 +242,7 @@ def _gaps() -> list[MessageRule]:
                 "{} of {} cannot be judged: the clocks of two captures differ by more than the time between {} and a "
                 "message on another connection, so either may have come first. The first is number {}, which needs "
                 "number {}; the receiver stood at: {}.",
-                _messages("message", "messages"),
-                sequence_name(),
-                one_or_many("messages", "it", "them"),
-                NUMBER,
-                PREVIOUS,
-                receiver_state(),
+                *unjudged,
             ),
             (setter, key),
         ),

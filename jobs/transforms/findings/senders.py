@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import row_key, signed, timestamp, unsigned
+from jobs.transforms.expressions import key_at, row_key, signed, timestamp, unsigned
 from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
 from schemas.replay import FindingKind, Reason, Severity
 from schemas.wire import UNLIMITED
@@ -217,7 +217,7 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
         ).alias("explanation"),
         F.coalesce(
             F.col("conflict.keys"),
-            F.transform(F.slice(places, 1, 2), lambda place: F.concat(place["first"]["stream_id"], F.lit("@0"))),
+            F.transform(F.slice(places, 1, 2), lambda place: key_at(place["first"]["stream_id"], F.lit(0))),
         ).alias("witness"),
     )
 

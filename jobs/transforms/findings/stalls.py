@@ -5,8 +5,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, optional, timestamp
+from jobs.transforms.expressions import key_at, nanoseconds, optional, timestamp
 from jobs.transforms.findings.model import NS, counted, sentence
+from jobs.transforms.replay.peers import with_other_direction
 from schemas.replay import FindingKind, Severity
 
 _SHUT_MS = 10_000
@@ -24,7 +25,7 @@ _CAUSES = {
     _PAUSED: "for up to {} s it announced a window of one packet",
     _SHUT: "for up to {} s its TCP announced a window of 0",
 }
-"""What closed the way, in words."""
+"""How a sentence names each reason why the receiver took no packets."""
 _WINDOWS = ("stream_id", "stream_offset", "captured_ns", "window_size")
 
 
@@ -89,23 +90,18 @@ def _ways(streams: DataFrame, ends: DataFrame, handshakes: DataFrame) -> DataFra
     )
     timeouts = handshakes.groupBy("stream_id").agg(F.max("ack_timeout_ms").alias("timeout_ms"))
     one = ends.where("copy_of is null").join(seen, "stream_id").join(timeouts, "stream_id", "left")
-    other = one.select(
-        "connection_id",
-        F.col("stream_id").alias("back"),
-        F.col("address").alias("answering"),
-        (F.col("missing_bytes") == 0).alias("is_whole"),
-        F.col("last_ns").alias("back_ns"),
-        F.col("timeout_ms").alias("back_timeout_ms"),
+    both = with_other_direction(
+        one,
+        answering=F.col("address"),
+        is_whole=F.col("missing_bytes") == 0,
+        back_ns=F.col("last_ns"),
+        back_timeout_ms=F.col("timeout_ms"),
     )
     timeout_ms = F.coalesce(F.greatest("timeout_ms", "back_timeout_ms"), F.lit(_LONGEST_TIMEOUT_MS))
-    return (
-        one.join(other, "connection_id")
-        .where("stream_id <> back")
-        .select(
-            *("stream_id", "back", "answering", "is_whole", "session_id", "connection_id", "shut_ns", "shut_ms"),
-            F.greatest("last_ns", "back_ns", "connection_ns").alias("until_ns"),
-            (timeout_ms * _PATIENCE_NS).alias("patience_ns"),
-        )
+    return both.select(
+        *("stream_id", "back", "answering", "is_whole", "session_id", "connection_id", "shut_ns", "shut_ms"),
+        F.greatest("last_ns", "back_ns", "connection_ns").alias("until_ns"),
+        (timeout_ms * _PATIENCE_NS).alias("patience_ns"),
     )
 
 
@@ -164,7 +160,7 @@ def _shut(ways: DataFrame) -> DataFrame:
 
 
 def _closed(cause: str, since_ns: Column, length_ns: Column, is_last: Column, stream_offset: Column) -> list[Column]:
-    key = F.concat("stream_id", F.lit("@"), stream_offset)
+    key = key_at("stream_id", stream_offset)
     named = {"since_ns": since_ns, "length_ns": length_ns, "is_last": is_last, "key": key}
     return [
         F.col("session_id"),

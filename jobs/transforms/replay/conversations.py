@@ -38,7 +38,7 @@ class Conversations(NamedTuple):
     placed: DataFrame | None = None
     """What `place_copies` returns."""
     skews: DataFrame | None = None
-    """What `measure_skews` returns; None where no skew was measured."""
+    """Differences between captures' clocks, as `measure_skews` returns them; None where none was measured."""
     failing: bool = False
     """Some connections failed: STREAMS and HANDSHAKES tell which."""
     had_copies: bool = False

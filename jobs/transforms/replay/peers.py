@@ -27,6 +27,16 @@ def _receiver() -> Column:
     return F.coalesce("receiver_guid", "receiver_by_address")
 
 
+def with_other_direction(ends: DataFrame, **columns: Column) -> DataFrame:
+    """Returns the streams of which the other direction was captured, with its stream, `back`, and columns of it.
+
+    `ends` are rows of ENDS without copies.
+    """
+    named = (column.alias(name) for name, column in columns.items())
+    other = ends.select("connection_id", F.col("stream_id").alias("back"), *named)
+    return ends.join(other, "connection_id").where("stream_id <> back")
+
+
 def with_peers(streams: DataFrame, handshakes: DataFrame, previous: DataFrame | None = None) -> DataFrame:
     """Returns one row of ENDS per stream that counts. `sender` and `receiver` are GUIDs, or addresses without one.
 

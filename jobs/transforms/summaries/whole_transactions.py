@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import ALL, columns_of, tx_sequence
+from jobs.transforms.expressions import ALL, columns_of, key_at, tx_sequence
 from jobs.transforms.outcomes.slots import slot_no
 from schemas.replay import TRANSACTIONS
 
@@ -67,11 +67,8 @@ def whole_transactions(uses: DataFrame) -> DataFrame:
     def message_id(ordinal: str) -> Column:
         return F.concat_ws("\\", "source_queue_manager", ordinal)
 
-    def key(offset: str) -> Column:
-        return F.concat("stream_id", F.lit("@"), offset)
-
     none, no = F.lit(0).cast("long"), F.lit(False)
-    several = F.when(F.col("messages") > 1, key("last_offset"))
+    several = F.when(F.col("messages") > 1, key_at("stream_id", "last_offset"))
     return (
         uses.where("all_whole")
         .withColumns(
@@ -81,7 +78,7 @@ def whole_transactions(uses: DataFrame) -> DataFrame:
         .withColumn("first_message_id", message_id("first_ordinal"))
         .withColumn("last_message_id", message_id("last_ordinal"))
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
-        .withColumn("witness", F.array_compact(F.array(key("first_offset"), several)))
+        .withColumn("witness", F.array_compact(F.array(key_at("stream_id", "first_offset"), several)))
         .select(columns_of(TRANSACTIONS))
     )
 
