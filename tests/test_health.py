@@ -18,7 +18,7 @@ OUTCOMES = "session_id STRING, destination_queue STRING, outcome STRING, accepte
 
 
 class Night(NamedTuple):
-    """Describes the messages of a night, each of 10 bytes: their latencies in ms, and how many were not delivered at once."""
+    """Describes the messages of a night, each of 10 bytes: latencies in ms, and how many were not delivered at once."""
 
     latencies: Sequence[float] = ()
     late: int = 0
