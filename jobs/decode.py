@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import decode
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("decode", decode.run, sys.argv[1:]))
+    sys.exit(main(["decode", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from jobs.steps import decode_packet
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(decode_packet.main(sys.argv[1:]))
+    sys.exit(main(["decode-packet", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import dissector
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main_alone("dissector", dissector.run, sys.argv[1:]))
+    sys.exit(main(["dissector", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import ingest
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("ingest", ingest.run, sys.argv[1:]))
+    sys.exit(main(["ingest", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import maintain
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("maintain", maintain.run, sys.argv[1:]))
+    sys.exit(main(["maintain", *sys.argv[1:]]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from jobs.steps import nightly
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(nightly.main(sys.argv[1:]))
+    sys.exit(main(["nightly", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import repair
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("repair", repair.run, sys.argv[1:]))
+    sys.exit(main(["repair", *sys.argv[1:]]))

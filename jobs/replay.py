@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import replay
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("replay", replay.run, sys.argv[1:]))
+    sys.exit(main(["replay", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import report
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("report", report.run, sys.argv[1:]))
+    sys.exit(main(["report", *sys.argv[1:]]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import simulate
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main_alone("simulate", simulate.run, sys.argv[1:]))
+    sys.exit(main(["simulate", *sys.argv[1:]]))

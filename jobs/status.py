@@ -2,8 +2,7 @@
 
 import sys
 
-from jobs.app import command
-from jobs.steps import status
+from jobs.cli import main
 
 if __name__ == "__main__":
-    sys.exit(command.main("status", status.run, sys.argv[1:]))
+    sys.exit(main(["status", *sys.argv[1:]]))

@@ -19,7 +19,6 @@ from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import EXPLAINED, decode_rows, explain_rows, packet_types, quarantine_undecodable
-from jobs.warehouse import publish_lock
 from jobs.warehouse.local_tables import LocalTable
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
@@ -38,10 +37,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(PACKETS, "ingest")
-    with (
-        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
-        in_memory.hold_if_small(locked, config.in_memory_bytes) as held,
-    ):
+    with in_memory.hold(warehouse, config) as (held, lock):
         step(held, config)
         lock.end_step()
         reconcile.step(held, reconcile.DECODED)

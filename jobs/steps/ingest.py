@@ -23,7 +23,6 @@ from jobs.ingestion.in_process import InProcess
 from jobs.ingestion.on_spark import OnSpark
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
-from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS
 from schemas.table import Table
@@ -37,10 +36,7 @@ _ATTEMPTS = 5
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
-    with (
-        publish_lock.hold(Warehouse.of(spark, config), config.claim_seconds) as (locked, lock),
-        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
-    ):
+    with in_memory.hold(Warehouse.of(spark, config), config, stamps(files)) as (held, lock):
         step(held, config, files)
         lock.end_step()
         reconcile.step(held, reconcile.INGESTED)

@@ -1,12 +1,12 @@
 """Runs ingest, decode, replay and report in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pyspark.sql import SparkSession
 
 from jobs.app import command
-from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import STARTING, Summary
 from jobs.app.config import Config
 from jobs.app.logs import step
@@ -16,24 +16,22 @@ from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
-from jobs.warehouse import publish_lock
+from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 
 _STEPS = 5  # with the start of Spark
 
 
-def run(spark: SparkSession, config: Config) -> Summary:
-    """Runs one night under the publish lock; returns its summary."""
-    files, names = capture_files(config.captures), Names.read(config.names_file)
+def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None = None) -> Summary:
+    """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
+    files = _list(config) if files is None else files
+    names = Names.read(config.names_file)
     muted = read_muted(config.muted_file)
     warehouse = Warehouse.of(spark, config)
-    with (
-        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
-        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
-    ):
+    with in_memory.hold(warehouse, config, files) as (held, lock):
         starting = spark if isinstance(spark, StartingSession) else None
         with step("ingest", 1 if starting else 2, _STEPS):
-            stamped = ingest.step(held, config, files)
+            stamped = ingest.step(held, config, list(files))
             _end_step(held, lock)
         if starting:
             with step(STARTING, 2, _STEPS):
@@ -55,7 +53,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     return found
 
 
-def _end_step(held: Warehouse, lock: publish_lock.PublishLock) -> None:
+def _end_step(held: Warehouse, lock: PublishLock) -> None:
     """Makes what was written so far stay when the run is killed; a small night is begun again, which is cheaper."""
     if held.local is None:
         lock.end_step()
@@ -65,15 +63,20 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; starts Spark only if something is new."""
 
     def night(config: Config) -> Summary:
-        return unchanged_run.recall(config) or run(_start(config), config)
+        files = _list(config)
+        return unchanged_run.recall(config, files) or run(_start(config, files), config, files)
 
     return command.main_alone("nightly", night, arguments)
 
 
-def _start(config: Config) -> SparkSession:
+def _list(config: Config) -> Mapping[str, Stamp]:
+    return stamps(capture_files(config.captures))
+
+
+def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a small night while its captures are read."""
     name = "msmq-replay nightly"
-    if starts_own_jvm() and in_memory.is_small(config):
+    if starts_own_jvm() and in_memory.is_small(config, files):
         return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

@@ -1,6 +1,9 @@
 """Balances the books: computes both sides of each law of conservation from the tables."""
 
 from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
 
 from jobs.app import code_version
 from jobs.app.logs import progress
@@ -23,19 +26,19 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
 
     def write() -> None:
         captures, streams, packets, quarantine = map(warehouse.read, INGESTED)
-        rows = books.balance_records(captures, quarantine).unionAll(books.balance_bytes(streams, packets, quarantine))
-        laws = [Law.RECORDS, Law.BYTES]
+        rows = {
+            Law.RECORDS: books.balance_records(captures, quarantine),
+            Law.BYTES: books.balance_bytes(streams, packets, quarantine),
+        }
         if tables != INGESTED:
             decoded = [warehouse.read(table) for table in DECODED_TABLES]
-            rows = rows.unionAll(books.balance_packets(packets, decoded, quarantine))
-            laws += [Law.PACKETS]
+            rows[Law.PACKETS] = books.balance_packets(packets, decoded, quarantine)
         if tables == REPLAYED:
             verdicts, outcomes, sequences = map(warehouse.read, REPLAYED[len(DECODED) :])
-            rows = rows.unionAll(books.balance_arrivals(verdicts, outcomes, sequences))
-            rows = rows.unionAll(books.balance_slots(outcomes, sequences))
-            laws += [Law.ARRIVALS, Law.SLOTS]
-        named = ", ".join(f"'{law}'" for law in laws)
-        warehouse.replace(BOOKS, rows, f"law IN ({named})")
+            rows[Law.ARRIVALS] = books.balance_arrivals(verdicts, outcomes, sequences)
+            rows[Law.SLOTS] = books.balance_slots(outcomes, sequences)
+        laws = ", ".join(f"'{law}'" for law in rows)
+        warehouse.replace(BOOKS, reduce(DataFrame.unionAll, rows.values()), f"law IN ({laws})")
         progress(f"books: wrote {BOOKS.name}")
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

@@ -11,7 +11,6 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
-from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 
@@ -22,10 +21,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
-    with (
-        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
-        in_memory.hold_if_small(locked, config.in_memory_bytes, stamps(files)) as held,
-    ):
+    with in_memory.hold(warehouse, config, stamps(files)) as (held, lock):
         if files:
             ingest.step(held, config, files)
             lock.end_step()

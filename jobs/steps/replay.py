@@ -79,7 +79,6 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
-from jobs.warehouse import publish_lock
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.provenance import as_left, derive, sources_read
 from jobs.warehouse.store import Warehouse
@@ -114,10 +113,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
-    with (
-        publish_lock.hold(warehouse, config.claim_seconds) as (locked, _),
-        in_memory.hold_if_small(locked, config.in_memory_bytes) as held,
-    ):
+    with in_memory.hold(warehouse, config) as (held, _):
         step(held, config)
         reconcile.step(held)
         found = with_names(replay_summary(held), Names.read(config.names_file))

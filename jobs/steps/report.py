@@ -58,7 +58,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    with in_memory.hold_if_small(warehouse, config.in_memory_bytes) as held:
+    with in_memory.hold_if_small(warehouse, config) as held:
         step(held, config)
     return {"report": place}
 

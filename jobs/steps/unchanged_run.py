@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jobs.app import code_version
-from jobs.app.capture_listing import Stamp, capture_files, stamps
+from jobs.app.capture_listing import Stamp
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
@@ -29,24 +29,23 @@ _NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "claim_seconds")
 """Options that change neither the tables nor the report."""
 
 
-def recall(config: Config) -> Summary | None:
+def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
     """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
     if not config.warehouse or config.catalog_schema:
         return None
-    files_now = stamps(capture_files(config.captures))
     try:
         place = path_in(config.warehouse, _NAME)
         night = json.loads(read_text(place)) if exists(place) else {}
         if config.names_skeleton and not exists(config.names_skeleton):
             return None
-        if night.get("of") != _of(config, files_now) or not night["report"] or night["report"] not in _report(config):
+        if night.get("of") != _of(config, files) or not night["report"] or night["report"] not in _report(config):
             return None
         if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):
             return None
     except (OSError, ValueError) as error:
         warn(f"nightly: Spark has to find out whether anything is new: {error}")
         return None
-    progress(f"nightly: nothing new in {len(files_now)} files")
+    progress(f"nightly: nothing new in {len(files)} files")
     summary: Summary = night["summary"]
     return summary
 

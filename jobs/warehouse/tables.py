@@ -57,6 +57,11 @@ def path_in(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
+def local_place(folder: str, catalog_schema: str, table: Table) -> str | None:
+    """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
+    return None if catalog_schema or "://" in folder or is_remote() else path_in(folder, table.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Tables:
     """Tables at `<folder>/<name>` or, when `catalog_schema` is given, registered as CATALOG.SCHEMA.NAME.
@@ -106,9 +111,7 @@ class Tables:
 
     def log_place(self, table: Table) -> str | None:
         """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
-        if self.catalog_schema or "://" in self.folder or is_remote():
-            return None
-        return self.location(table.name)
+        return local_place(self.folder, self.catalog_schema, table)
 
     def has(self, table: Table) -> bool:
         """Returns whether the table exists."""
