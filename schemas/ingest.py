@@ -287,11 +287,7 @@ STREAM_GAPS = Table(
     "stream_gaps",
     "One row per run of stream bytes that no capture contains.",
     ("stream_id", "stream_offset"),
-    (
-        _STREAM_ID,
-        _STREAM_OFFSET,
-        Column("length", LONG, "Missing bytes.", nullable=False),
-    ),
+    (_STREAM_ID, _STREAM_OFFSET, Column("length", LONG, "Missing bytes.", nullable=False)),
 )
 
 BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the message body, also where it was dropped; null without one.")

@@ -89,10 +89,7 @@ TX_SEQUENCE = Column(
 
 
 def _sequence_id(comment: str) -> tuple[Column, Column]:
-    return (
-        Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number."),
-        TX_SEQUENCE,
-    )
+    return (Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number."), TX_SEQUENCE)
 
 
 MESSAGES = Table(

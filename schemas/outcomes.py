@@ -82,12 +82,7 @@ OUTCOMES = Table(
     "One row per transactional message that was not plainly delivered, and per number that was never seen.",
     ("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
     (
-        Column(
-            "scope_key",
-            STRING,
-            "What the replayed state belongs to; its first word is the scope.",
-            nullable=False,
-        ),
+        Column("scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
         TX_SEQUENCE,
         Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),

@@ -152,11 +152,7 @@ ENDS = Table(
         Column("mid_stream", BOOL, "The beginning of the connection was not captured.", nullable=False),
         Column("recovered_bytes", LONG, "Bytes that the captures hold.", nullable=False),
         Column("missing_bytes", LONG, "Bytes that no capture holds.", nullable=False),
-        Column(
-            "copy_of",
-            STRING,
-            "As in `streams`: the stream that counts, where both show the same conversation.",
-        ),
+        Column("copy_of", STRING, "As in `streams`: the stream that counts, where both show the same conversation."),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
     ),

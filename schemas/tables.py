@@ -1,15 +1,7 @@
 """All tables of a warehouse, in the order of the data flow."""
 
 from schemas.incidents import INCIDENTS
-from schemas.ingest import (
-    BOOKS,
-    CAPTURES,
-    INTERNAL_CONNECTIONS,
-    PACKETS,
-    QUARANTINE,
-    STREAM_GAPS,
-    STREAMS,
-)
+from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS

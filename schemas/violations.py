@@ -1,6 +1,6 @@
 """Declares faults, which prevent decoding a packet, and violations, which are rules that a decodable packet breaks."""
 
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Self
 
 
@@ -22,161 +22,97 @@ class _Code(StrEnum):
 class Fault(_Code):
     """Why a packet cannot be decoded: reason code in `quarantine` (stage `decode`), section, and sentence."""
 
-    BAD_SIGNATURE = (
-        "bad_signature",
-        "[MS-MQQB] 3.1.5.1.2",
-        "The packet does not begin with version 0x10 and the signature LIOR",
-    )
-    SIZE_MISMATCH = "size_mismatch", "[MS-MQMQ] 2.2.19.1", "PacketSize does not fit the bytes of the frame"
-    BYTES_MISSING = "bytes_missing", "[MS-MQMQ] 2.2.19.1", "The stored bytes end before the packet does"
-    HEADER_BEYOND_PACKET = "header_beyond_packet", "[MS-MQQB] 3.1.5.1.3", "A header does not fit in its packet"
-    UNKNOWN_INTERNAL_TYPE = "unknown_internal_type", "[MS-MQQB] 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
-    ILLEGAL_DESTINATION_TYPE = (
-        "illegal_destination_type",
-        "[MS-MQMQ] 2.2.19.2",
-        "UserHeader.Flags.DQ is none of 0, 3, 5 and 7",
-    )
-    ILLEGAL_ADMIN_TYPE = (
-        "illegal_admin_type",
-        "[MS-MQMQ] 2.2.19.2",
-        "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7",
-    )
-    NAME_BEYOND_PACKET = "name_beyond_packet", "[MS-MQMQ] 2.2.19.2", "A queue name does not fit in its packet"
-    NAME_ODD_LENGTH = "name_odd_length", "[MS-MQMQ] 2.2.18.1.5.2", "A direct name has an odd number of bytes"
-    NAME_NOT_UTF16 = "name_not_utf16", "[MS-MQMQ] 2.2.18.1.5.2", "A direct name is not UTF-16"
-    NO_MESSAGE_PROPERTIES = "no_message_properties", "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.MP is not set"
-    SECURITY_BEYOND_PACKET = "security_beyond_packet", "[MS-MQMQ] 2.2.20.6", "SecurityData does not fit in its packet"
-    BODY_BEYOND_PACKET = (
-        "body_beyond_packet",
-        "[MS-MQMQ] 2.2.19.3",
-        "Label, extension and body do not fit in their packet",
-    )
-    BAD_SECTION = (
-        "bad_section",
-        "[MS-MQMQ] 2.2.20",
-        "A section of an optional header does not begin with its identifier",
-    )
-    SECTION_BEYOND_PACKET = (
-        "section_beyond_packet",
-        "[MS-MQMQ] 2.2.20",
-        "A section of an optional header does not fit in its packet",
-    )
-    UNKNOWN_FORMAT_TYPE = (
-        "unknown_format_type",
-        "[MS-MQMQ] 2.2.18.1.4",
-        "A format name has a FormatType that is none of 1, 2, 3 and 6",
-    )
+    BAD_SIGNATURE = auto(), "[MS-MQQB] 3.1.5.1.2", "The packet does not begin with version 0x10 and the signature LIOR"
+    SIZE_MISMATCH = auto(), "[MS-MQMQ] 2.2.19.1", "PacketSize does not fit the bytes of the frame"
+    BYTES_MISSING = auto(), "[MS-MQMQ] 2.2.19.1", "The stored bytes end before the packet does"
+    HEADER_BEYOND_PACKET = auto(), "[MS-MQQB] 3.1.5.1.3", "A header does not fit in its packet"
+    UNKNOWN_INTERNAL_TYPE = auto(), "[MS-MQQB] 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
+    ILLEGAL_DESTINATION_TYPE = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.DQ is none of 0, 3, 5 and 7"
+    ILLEGAL_ADMIN_TYPE = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7"
+    NAME_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.19.2", "A queue name does not fit in its packet"
+    NAME_ODD_LENGTH = auto(), "[MS-MQMQ] 2.2.18.1.5.2", "A direct name has an odd number of bytes"
+    NAME_NOT_UTF16 = auto(), "[MS-MQMQ] 2.2.18.1.5.2", "A direct name is not UTF-16"
+    NO_MESSAGE_PROPERTIES = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.MP is not set"
+    SECURITY_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.20.6", "SecurityData does not fit in its packet"
+    BODY_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.19.3", "Label, extension and body do not fit in their packet"
+    BAD_SECTION = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not begin with its identifier"
+    SECTION_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not fit in its packet"
+    UNKNOWN_FORMAT_TYPE = auto(), "[MS-MQMQ] 2.2.18.1.4", "A format name has a FormatType that is none of 1, 2, 3 and 6"
 
 
 class Violation(_Code):
     """A rule of the documents that a decodable packet breaks: code, section, and sentence about the packet."""
 
-    RESERVED_BITS = "reserved_bits", "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
-    TRACING_WITHOUT_DEBUG = "tracing_without_debug", "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."
-    TIME_LIMIT_ON_NO_MESSAGE = (
-        "time_limit_on_no_message",
-        "[MS-MQMQ] 2.2.19.1",
-        "Is not a message but has a TimeToReachQueue.",
-    )
-    DEBUG_ON_NO_MESSAGE = "debug_on_no_message", "[MS-MQMQ] 2.2.19.1", "Is not a message but sets DH."
-    PRIORITY_ON_TRANSACTIONAL = (
-        "priority_on_transactional",
-        "[MS-MQMQ] 2.2.19.1",
-        "Is transactional but has a priority.",
-    )
-    TRANSACTIONAL_NOT_RECOVERABLE = (
-        "transactional_not_recoverable",
-        "[MS-MQMQ] 2.2.19.2",
-        "Is transactional but not recoverable.",
-    )
-    DELIVERY_MODE_UNDEFINED = "delivery_mode_undefined", "[MS-MQMQ] 2.2.19.2", "DM is neither 0 nor 1."
-    HOP_COUNT_OUT_OF_RANGE = "hop_count_out_of_range", "[MS-MQMQ] 2.2.19.2", "RC is above 29."
-    OVER_HTTP = "over_http", "[MS-MQMQ] 2.2.19.2", "Sets AH, which senders must not set."
+    RESERVED_BITS = auto(), "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
+    TRACING_WITHOUT_DEBUG = auto(), "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."
+    TIME_LIMIT_ON_NO_MESSAGE = auto(), "[MS-MQMQ] 2.2.19.1", "Is not a message but has a TimeToReachQueue."
+    DEBUG_ON_NO_MESSAGE = auto(), "[MS-MQMQ] 2.2.19.1", "Is not a message but sets DH."
+    PRIORITY_ON_TRANSACTIONAL = auto(), "[MS-MQMQ] 2.2.19.1", "Is transactional but has a priority."
+    TRANSACTIONAL_NOT_RECOVERABLE = auto(), "[MS-MQMQ] 2.2.19.2", "Is transactional but not recoverable."
+    DELIVERY_MODE_UNDEFINED = auto(), "[MS-MQMQ] 2.2.19.2", "DM is neither 0 nor 1."
+    HOP_COUNT_OUT_OF_RANGE = auto(), "[MS-MQMQ] 2.2.19.2", "RC is above 29."
+    OVER_HTTP = auto(), "[MS-MQMQ] 2.2.19.2", "Sets AH, which senders must not set."
     QUEUE_MANAGER_ADDRESS_MISSING = (
-        "queue_manager_address_missing",
+        auto(),
         "[MS-MQMQ] 2.2.19.2",
         "Goes to a public or private queue without naming its queue manager.",
     )
     QUEUE_MANAGER_ADDRESS_NOT_NULL = (
-        "queue_manager_address_not_null",
+        auto(),
         "[MS-MQMQ] 2.2.19.2",
         "Goes to a direct format name but names a queue manager.",
     )
     ACK_WITHOUT_ADMIN_QUEUE = (
-        "ack_without_admin_queue",
+        auto(),
         "[MS-MQMQ] 2.2.19.2",
         "Asks for acknowledgments but names no administration queue.",
     )
     ADMIN_QUEUE_WITHOUT_ACK = (
-        "admin_queue_without_ack",
+        auto(),
         "[MS-MQMQ] 2.2.19.2",
         "Names an administration queue but asks for no acknowledgment.",
     )
     RESPONSE_HOST_UNKNOWN = (
-        "response_host_unknown",
+        auto(),
         "[MS-MQMQ] 2.2.19.2",
         "Puts the response queue on the administration queue's host, whose GUID is unknown.",
     )
-    SEQUENCE_NUMBER_ZERO = "sequence_number_zero", "[MS-MQMQ] 2.2.20.5", "TxSequenceNumber is 0."
-    PREVIOUS_NOT_BELOW_NUMBER = (
-        "previous_not_below_number",
-        "[MS-MQMQ] 2.2.20.5",
-        "PreviousTxSequenceNumber is not below TxSequenceNumber.",
-    )
-    SECURITY_EMPTY = "security_empty", "[MS-MQMQ] 2.2.20.6", "Has a SecurityHeader with nothing in it."
-    SENDER_ID_TYPE = (
-        "sender_id_type",
-        "[MS-MQMQ] 2.2.20.6",
-        "ST is above 2, or is 0 although the packet has a sender id.",
-    )
-    SENDER_CERT_TOO_LARGE = "sender_cert_too_large", "[MS-MQMQ] 2.2.20.6", "SenderCertSize is above 0xFFFF."
-    RECEIVER_BITS_SET = "receiver_bits_set", "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers set."
-    LABEL_TOO_LONG = "label_too_long", "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
-    MESSAGE_CLASS_ILLEGAL = "message_class_illegal", "[MS-MQMQ] 2.2.18.1.6", "MessageClass sets bits outside 0xE1FF."
-    ALLOCATION_BELOW_BODY = (
-        "allocation_below_body",
-        "[MS-MQMQ] 2.2.19.3",
-        "AllocationBodySize is less than MessageSize.",
-    )
+    SEQUENCE_NUMBER_ZERO = auto(), "[MS-MQMQ] 2.2.20.5", "TxSequenceNumber is 0."
+    PREVIOUS_NOT_BELOW_NUMBER = auto(), "[MS-MQMQ] 2.2.20.5", "PreviousTxSequenceNumber is not below TxSequenceNumber."
+    SECURITY_EMPTY = auto(), "[MS-MQMQ] 2.2.20.6", "Has a SecurityHeader with nothing in it."
+    SENDER_ID_TYPE = auto(), "[MS-MQMQ] 2.2.20.6", "ST is above 2, or is 0 although the packet has a sender id."
+    SENDER_CERT_TOO_LARGE = auto(), "[MS-MQMQ] 2.2.20.6", "SenderCertSize is above 0xFFFF."
+    RECEIVER_BITS_SET = auto(), "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers set."
+    LABEL_TOO_LONG = auto(), "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
+    MESSAGE_CLASS_ILLEGAL = auto(), "[MS-MQMQ] 2.2.18.1.6", "MessageClass sets bits outside 0xE1FF."
+    ALLOCATION_BELOW_BODY = auto(), "[MS-MQMQ] 2.2.19.3", "AllocationBodySize is less than MessageSize."
     ALLOCATION_NOT_SENT = (
-        "allocation_not_sent",
+        auto(),
         "[MS-MQMQ] 2.2.19.3",
         "The next header follows after MessageSize bytes, not AllocationBodySize.",
     )
-    DEBUG_QUEUE_TYPE_UNDEFINED = "debug_queue_type_undefined", "[MS-MQMQ] 2.2.20.8", "QT is above 1."
-    WINDOW_SIZE_ZERO = "window_size_zero", "[MS-MQMQ] 2.2.20.4", "A SessionHeader announces a window of 0."
-    TRAILING_BYTES = "trailing_bytes", "[MS-MQMQ] 2.2.20", "Has bytes after its last header."
+    DEBUG_QUEUE_TYPE_UNDEFINED = auto(), "[MS-MQMQ] 2.2.20.8", "QT is above 1."
+    WINDOW_SIZE_ZERO = auto(), "[MS-MQMQ] 2.2.20.4", "A SessionHeader announces a window of 0."
+    TRAILING_BYTES = auto(), "[MS-MQMQ] 2.2.20", "Has bytes after its last header."
     ORDER_ACK_UNRECOGNIZED = (
-        "order_ack_unrecognized",
+        auto(),
         "[MS-MQQB] 2.2.4",
         "Has the class of an OrderAck but not its queue, label and body size.",
     )
     ACK_NOT_BARE = (
-        "ack_not_bare",
+        auto(),
         "[MS-MQQB] 2.2.4",
         "Is an OrderAck or FinalAck but sets flags, names queues or has a body type that these must not have.",
     )
-    FINAL_ACK_NOT_RECOVERABLE = "final_ack_not_recoverable", "[MS-MQQB] 2.2.5", "Is a FinalAck but not recoverable."
-    ORDER_ACK_PREVIOUS = (
-        "order_ack_previous",
-        "[MS-MQQB] 2.2.4.1",
-        "TxPreviousSequenceNumber is not one less than TxSequenceNumber.",
-    )
-    FINAL_ACK_CLASS_UNKNOWN = "final_ack_class_unknown", "[MS-MQQB] 2.2.5", "MessageClass is undefined."
-    SESSION_HEADER_NOT_ANNOUNCED = (
-        "session_header_not_announced",
-        "[MS-MQQB] 2.2.6",
-        "Is a SessionAck but does not set SH.",
-    )
-    REFUSED_SESSION_ACK = "refused_session_ack", "[MS-MQQB] 2.2.1", "Is a SessionAck but sets CS."
-    OPERATING_SYSTEM_RESERVED = "operating_system_reserved", "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
+    FINAL_ACK_NOT_RECOVERABLE = auto(), "[MS-MQQB] 2.2.5", "Is a FinalAck but not recoverable."
+    ORDER_ACK_PREVIOUS = auto(), "[MS-MQQB] 2.2.4.1", "TxPreviousSequenceNumber is not one less than TxSequenceNumber."
+    FINAL_ACK_CLASS_UNKNOWN = auto(), "[MS-MQQB] 2.2.5", "MessageClass is undefined."
+    SESSION_HEADER_NOT_ANNOUNCED = auto(), "[MS-MQQB] 2.2.6", "Is a SessionAck but does not set SH."
+    REFUSED_SESSION_ACK = auto(), "[MS-MQQB] 2.2.1", "Is a SessionAck but sets CS."
+    OPERATING_SYSTEM_RESERVED = auto(), "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
     RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = (
-        "recoverable_ack_timeout_out_of_range",
+        auto(),
         "[MS-MQQB] 2.2.2.1",
         "RecoverableAckTimeout is outside 500 to 120000 ms.",
     )
-    ACK_TIMEOUT_OUT_OF_RANGE = (
-        "ack_timeout_out_of_range",
-        "[MS-MQQB] 2.2.2.1",
-        "AckTimeout is outside 20000 to 120000 ms.",
-    )
+    ACK_TIMEOUT_OUT_OF_RANGE = auto(), "[MS-MQQB] 2.2.2.1", "AckTimeout is outside 20000 to 120000 ms."

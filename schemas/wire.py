@@ -292,6 +292,14 @@ def name_of(names: type[IntEnum] | None, number: int) -> str | None:
     return names(number).name if names and number in names.__members__.values() else None
 
 
+def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:
+    return Field("Flags", code, column, comment, bits=bits)
+
+
+def _guid(name: str, column: str, comment: str, when: str | None = None) -> Field:
+    return Field(name, f"{GUID_SIZE}s", column, comment, Kind.GUID, bytes(GUID_SIZE), when=when)
+
+
 BASE_HEADER = Header(
     "BaseHeader",
     "[MS-MQMQ] 2.2.19.1",
@@ -299,18 +307,14 @@ BASE_HEADER = Header(
     (
         Field("VersionNumber", "B", "version_number", "Always 0x10.", default=VERSION),
         Field("Reserved", "B", None, "Any value."),
-        Field(
-            "Flags",
+        _flags(
             "H",
             "base_flags",
-            "The flag word, including reserved bits.",
-            bits=(
-                Bits("PR", 0x0007, "priority", "0 to 7, 7 highest; 0 for a transactional message."),
-                Bits("IN", 0x0008, "internal", "An internal packet of the session."),
-                Bits("SH", 0x0010, "has_session_header", "A SessionHeader follows at PacketSize."),
-                Bits("DH", 0x0020, "has_debug_header", "A DebugHeader is present."),
-                Bits("TR", 0x0100, "tracing", "The sender asks for trace reports."),
-            ),
+            Bits("PR", 0x0007, "priority", "0 to 7, 7 highest; 0 for a transactional message."),
+            Bits("IN", 0x0008, "internal", "An internal packet of the session."),
+            Bits("SH", 0x0010, "has_session_header", "A SessionHeader follows at PacketSize."),
+            Bits("DH", 0x0020, "has_debug_header", "A DebugHeader is present."),
+            Bits("TR", 0x0100, "tracing", "The sender asks for trace reports."),
         ),
         Field("Signature", "I", "signature", "Always 0x524F494C, the bytes LIOR.", default=SIGNATURE),
         Field("PacketSize", "I", "packet_size", "Bytes of the packet, without a SessionHeader after it."),
@@ -330,21 +334,17 @@ INTERNAL_HEADER = Header(
     "BaseHeader.Flags.IN",
     (
         Field("Reserved", "H", None, "Ignored."),
-        Field(
-            "Flags",
+        _flags(
             "H",
             "internal_flags",
-            "The flag word, including reserved bits.",
-            bits=(
-                Bits(
-                    "PT",
-                    0x000F,
-                    "internal_type",
-                    "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
-                    InternalType,
-                ),
-                Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
+            Bits(
+                "PT",
+                0x000F,
+                "internal_type",
+                "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
+                InternalType,
             ),
+            Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
         ),
     ),
 )
@@ -354,14 +354,9 @@ ESTABLISH_CONNECTION_HEADER = Header(
     "[MS-MQQB] 2.2.3.1",
     "InternalHeader.Flags.PT = 2",
     (
-        Field("ClientGuid", "16s", "client_guid", "Queue manager of the initiator.", Kind.GUID, bytes(16)),
-        Field(
-            "ServerGuid",
-            "16s",
-            "server_guid",
-            "Queue manager of the acceptor; zeros in a request for a direct format name.",
-            Kind.GUID,
-            bytes(16),
+        _guid("ClientGuid", "client_guid", "Queue manager of the initiator."),
+        _guid(
+            "ServerGuid", "server_guid", "Queue manager of the acceptor; zeros in a request for a direct format name."
         ),
         Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted; echoed."),
         Field(
@@ -411,21 +406,11 @@ USER_HEADER = Header(
     "[MS-MQMQ] 2.2.19.2",
     "BaseHeader.Flags.IN = 0",
     (
-        Field(
-            "SourceQueueManager",
-            "16s",
-            "source_queue_manager",
-            "Queue manager that first sent the message.",
-            Kind.GUID,
-            bytes(16),
-        ),
-        Field(
+        _guid("SourceQueueManager", "source_queue_manager", "Queue manager that first sent the message."),
+        _guid(
             "QueueManagerAddress",
-            "16s",
             "queue_manager_address",
             "Queue manager of the destination; zeros for a direct format name.",
-            Kind.GUID,
-            bytes(16),
         ),
         Field(
             "TimeToBeReceived",
@@ -436,42 +421,28 @@ USER_HEADER = Header(
         ),
         Field("SentTime", "I", "sent_at", "Send time by the sender's clock, UTC.", Kind.TIME),
         Field("MessageID", "I", "message_id_ordinal", "The message's number at its source queue manager."),
-        Field(
-            "Flags",
+        _flags(
             "I",
             "user_flags",
-            "The flag word, including reserved bits.",
-            bits=(
-                Bits("RC", 0x0000001F, "hop_count", "Routing servers passed so far, 0 to 29."),
-                Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable.", DeliveryMode),
-                Bits("JN", 0x00000100, "negative_source_journal", "The source keeps it if delivery fails."),
-                Bits("JP", 0x00000200, "positive_source_journal", "The source keeps it when delivered."),
-                Bits("DQ", 0x00001C00, "destination_queue_type", "Encoding of DestinationQueue.", QueueType),
-                Bits("AQ", 0x0000E000, "admin_queue_type", "Encoding of AdminQueue.", QueueType),
-                Bits("RQ", 0x00070000, "response_queue_type", "Encoding of ResponseQueue.", QueueType),
-                Bits("SH", 0x00080000, "has_security_header", "A SecurityHeader is present."),
-                Bits("TH", 0x00100000, "transactional", "A TransactionHeader is present."),
-                Bits(
-                    "MP",
-                    0x00200000,
-                    "has_message_properties",
-                    "Always set: a MessagePropertiesHeader is present.",
-                ),
-                Bits("CQ", 0x00400000, "has_connector_type", "ConnectorType is present."),
-                Bits("MQ", 0x00800000, "has_multi_queue_format", "A MultiQueueFormatHeader is present."),
-                Bits(
-                    "AH",
-                    0x02000000,
-                    "over_http",
-                    "The message came over HTTP; a sender of this protocol never sets it.",
-                ),
-                Bits("HH", 0x10000000, "has_soap_header", "A SoapHeader is present."),
-            ),
+            Bits("RC", 0x0000001F, "hop_count", "Routing servers passed so far, 0 to 29."),
+            Bits("DM", 0x00000060, "delivery_mode", "0 express, 1 recoverable.", DeliveryMode),
+            Bits("JN", 0x00000100, "negative_source_journal", "The source keeps it if delivery fails."),
+            Bits("JP", 0x00000200, "positive_source_journal", "The source keeps it when delivered."),
+            Bits("DQ", 0x00001C00, "destination_queue_type", "Encoding of DestinationQueue.", QueueType),
+            Bits("AQ", 0x0000E000, "admin_queue_type", "Encoding of AdminQueue.", QueueType),
+            Bits("RQ", 0x00070000, "response_queue_type", "Encoding of ResponseQueue.", QueueType),
+            Bits("SH", 0x00080000, "has_security_header", "A SecurityHeader is present."),
+            Bits("TH", 0x00100000, "transactional", "A TransactionHeader is present."),
+            Bits("MP", 0x00200000, "has_message_properties", "Always set: a MessagePropertiesHeader is present."),
+            Bits("CQ", 0x00400000, "has_connector_type", "ConnectorType is present."),
+            Bits("MQ", 0x00800000, "has_multi_queue_format", "A MultiQueueFormatHeader is present."),
+            Bits("AH", 0x02000000, "over_http", "The message came over HTTP; a sender of this protocol never sets it."),
+            Bits("HH", 0x10000000, "has_soap_header", "A SoapHeader is present."),
         ),
         Field("DestinationQueue", "", "destination_queue", "Format name of the destination.", Kind.TEXT),
         Field("AdminQueue", "", "admin_queue", "Format name of the administration queue.", Kind.TEXT),
         Field("ResponseQueue", "", "response_queue", "Format name of the response queue.", Kind.TEXT),
-        Field("ConnectorType", "16s", "connector_type", "Application-defined.", Kind.GUID, when="CQ"),
+        _guid("ConnectorType", "connector_type", "Application-defined.", when="CQ"),
     ),
 )
 
@@ -480,23 +451,14 @@ TRANSACTION_HEADER = Header(
     "[MS-MQMQ] 2.2.20.5",
     "UserHeader.Flags.TH",
     (
-        Field(
-            "Flags",
+        _flags(
             "I",
             "transaction_flags",
-            "The flag word, including reserved bits.",
-            bits=(
-                Bits("CG", 0x00000001, "has_connector_qm_guid", "ConnectorQMGuid is present."),
-                Bits("FA", 0x00000002, "tx_final_ack_required", "The sender asks for a FinalAck."),
-                Bits("FM", 0x00000004, "tx_first", "First message of its transaction."),
-                Bits("LM", 0x00000008, "tx_last", "Last message of its transaction."),
-                Bits(
-                    "ID",
-                    0x00FFFFF0,
-                    "tx_transaction_id",
-                    "The transaction; its source may reuse the number later.",
-                ),
-            ),
+            Bits("CG", 0x00000001, "has_connector_qm_guid", "ConnectorQMGuid is present."),
+            Bits("FA", 0x00000002, "tx_final_ack_required", "The sender asks for a FinalAck."),
+            Bits("FM", 0x00000004, "tx_first", "First message of its transaction."),
+            Bits("LM", 0x00000008, "tx_last", "Last message of its transaction."),
+            Bits("ID", 0x00FFFFF0, "tx_transaction_id", "The transaction; its source may reuse the number later."),
         ),
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID."),
         Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the TxSequenceID, seconds."),
@@ -507,7 +469,7 @@ TRANSACTION_HEADER = Header(
             "previous_tx_sequence_number",
             "Number of the previous message in the sequence, 0 when there is none.",
         ),
-        Field("ConnectorQMGuid", "16s", "connector_qm_guid", "Application-defined.", Kind.GUID, when="CG"),
+        _guid("ConnectorQMGuid", "connector_qm_guid", "Application-defined.", when="CG"),
     ),
 )
 
@@ -516,19 +478,15 @@ SECURITY_HEADER = Header(
     "[MS-MQMQ] 2.2.20.6",
     "UserHeader.Flags.SH",
     (
-        Field(
-            "Flags",
+        _flags(
             "H",
             "security_flags",
-            "The flag word, including reserved bits.",
-            bits=(
-                Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID.", SenderIdType),
-                Bits("AU", 0x0010, "authenticated", "0 on the wire."),
-                Bits("EB", 0x0020, "body_encrypted", "The body is encrypted."),
-                Bits("DE", 0x0040, "default_provider", "The default cryptographic provider was used."),
-                Bits("AI", 0x0080, "security_data_announced", "SecurityData is present; not reliable."),
-                Bits("AS", 0x0F00, "authentication_level", "0 on the wire; set by a receiver."),
-            ),
+            Bits("ST", 0x000F, "sender_id_type", "0 none, 1 SID, 2 queue manager GUID.", SenderIdType),
+            Bits("AU", 0x0010, "authenticated", "0 on the wire."),
+            Bits("EB", 0x0020, "body_encrypted", "The body is encrypted."),
+            Bits("DE", 0x0040, "default_provider", "The default cryptographic provider was used."),
+            Bits("AI", 0x0080, "security_data_announced", "SecurityData is present; not reliable."),
+            Bits("AS", 0x0F00, "authentication_level", "0 on the wire; set by a receiver."),
         ),
         Field("SenderIdSize", "H", "sender_id_size", "Bytes of SecurityID."),
         Field("EncryptionKeySize", "H", "encryption_key_size", "Bytes of EncryptionKey."),
@@ -548,17 +506,14 @@ MESSAGE_PROPERTIES_HEADER = Header(
     "[MS-MQMQ] 2.2.19.3",
     "UserHeader.Flags.MP",
     (
-        Field(
-            "Flags",
+        _flags(
             "B",
             "ack_flags",
-            "The flags, including reserved bits.",
-            bits=(
-                Bits("PA", 0x01, "positive_arrival_ack", "Acknowledge arrival in the queue."),
-                Bits("PR", 0x02, "positive_receive_ack", "Acknowledge receipt by an application."),
-                Bits("NA", 0x04, "negative_arrival_ack", "Report failure to reach the queue."),
-                Bits("NR", 0x08, "negative_receive_ack", "Report failure to be received."),
-            ),
+            Bits("PA", 0x01, "positive_arrival_ack", "Acknowledge arrival in the queue."),
+            Bits("PR", 0x02, "positive_receive_ack", "Acknowledge receipt by an application."),
+            Bits("NA", 0x04, "negative_arrival_ack", "Report failure to reach the queue."),
+            Bits("NR", 0x08, "negative_receive_ack", "Report failure to be received."),
+            comment="The flags, including reserved bits.",
         ),
         Field("LabelLength", "B", "label_length", "UTF-16 units of Label, terminator included."),
         Field(
@@ -614,22 +569,9 @@ DEBUG_HEADER = Header(
     "[MS-MQMQ] 2.2.20.8",
     "BaseHeader.Flags.DH",
     (
-        Field(
-            "Flags",
-            "H",
-            "debug_flags",
-            "The flag word, including reserved bits.",
-            bits=(Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue."),),
-        ),
+        _flags("H", "debug_flags", Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue.")),
         Field("Reserved", "H", None, "Ignored."),
-        Field(
-            "QueueIdentifier",
-            "16s",
-            "debug_queue",
-            "Public queue for trace reports.",
-            Kind.GUID,
-            when="QT = 1",
-        ),
+        _guid("QueueIdentifier", "debug_queue", "Public queue for trace reports.", when="QT = 1"),
     ),
 )
 
@@ -741,12 +683,7 @@ ORDER_ACK_BODY = Header(
     "the body of an OrderAck",
     (
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the acknowledged TxSequenceID."),
-        Field(
-            "TxSequenceID.TimeStamp",
-            "I",
-            "tx_sequence_timestamp",
-            "High half of the acknowledged TxSequenceID.",
-        ),
+        Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the acknowledged TxSequenceID."),
         Field(
             "TxSequenceNumber",
             "I",
@@ -769,13 +706,8 @@ FINAL_ACK_BODY = Header(
     "the body of a FinalAck",
     (
         *ORDER_ACK_BODY.fields[:4],
-        Field("SourceGUID", "16s", "source_guid", "FinalAck: source of the message.", Kind.GUID, bytes(16)),
-        Field(
-            "MessageID",
-            "I",
-            "acknowledged_message_id_ordinal",
-            "FinalAck: the message's number at its source.",
-        ),
+        _guid("SourceGUID", "source_guid", "FinalAck: source of the message."),
+        Field("MessageID", "I", "acknowledged_message_id_ordinal", "FinalAck: the message's number at its source."),
     ),
 )
 
@@ -784,19 +716,16 @@ PING = Header(
     "[MS-MQQB] 2.2.7",
     "alone in a datagram from or to UDP port 3527",
     (
-        Field(
-            "Flags",
+        _flags(
             "H",
             "ping_flags",
-            "The flag word, including garbage bits.",
-            bits=(
-                Bits("RC", 0x0001, "client_class", "The initiator is not a server-class system; echoed."),
-                Bits("RF", 0x0002, "refused", "Only in a response: the acceptor would refuse a session."),
-            ),
+            Bits("RC", 0x0001, "client_class", "The initiator is not a server-class system; echoed."),
+            Bits("RF", 0x0002, "refused", "Only in a response: the acceptor would refuse a session."),
+            comment="The flag word, including garbage bits.",
         ),
         Field("Signature", "H", None, "Always 0x5548, the bytes HU.", default=PING_SIGNATURE),
         Field("Cookie", "I", "cookie", "Chosen by the initiator, echoed."),
-        Field("QMGuid", "16s", "queue_manager", "Queue manager that built this packet.", Kind.GUID, bytes(16)),
+        _guid("QMGuid", "queue_manager", "Queue manager that built this packet."),
     ),
 )
 
