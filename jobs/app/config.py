@@ -7,9 +7,10 @@ from the file of --config, then from the command line.
 import os
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,8 +52,16 @@ class Option:
     """A further sentence for the template."""
 
 
-def _option(default: Any, help_text: str, section: str = "", *, secret: bool = False, **more: Any) -> Any:
-    return field(default=default, repr=not secret, metadata={"option": Option(help_text, section, **more)})
+def _option(
+    default: Any, help_text: str, *, section: str = "", choices: Iterable[str] = (), secret: bool = False, **more: Any
+) -> Any:
+    option = Option(help_text, section, tuple(map(str, choices)), **more)
+    return field(default=default, repr=not secret, metadata={"option": option})
+
+
+_ingest, _decode, _replay, _maintain, _report, _simulate = (
+    partial(_option, section=name) for name in ("ingest", "decode", "replay", "maintain", "report", "simulate")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +78,12 @@ class Config:
     catalog_schema: str = _option(
         "", "registered tables, CATALOG.SCHEMA, in place of a folder", metavar="CATALOG.SCHEMA"
     )
-    json: bool = _option(default=False, help_text="print the run's summary as one JSON object on stdout")
+    json: bool = _option(False, "print the run's summary as one JSON object on stdout")
     log_format: str = _option(
         "text", "progress on stderr: text for people, or one JSON object a line", choices=("text", "json")
     )
     verbose: bool = _option(
-        default=False,
-        help_text="print what Spark's JVM says on stderr; otherwise it goes to a file that is kept if the run fails",
+        False, "print what Spark's JVM says on stderr; otherwise it goes to a file that is kept if the run fails"
     )
     out: str = _option(
         "",
@@ -97,166 +105,123 @@ class Config:
         metavar="FILE",
     )
 
-    bodies: str = _option(
-        Bodies.DROP.value, "whether packets.raw holds message bodies", "ingest", choices=tuple(map(str, Bodies))
-    )
-    overlap: str = _option(
+    bodies: str = _ingest(Bodies.DROP.value, "whether packets.raw holds message bodies", choices=Bodies)
+    overlap: str = _ingest(
         _INGEST.overlap.value,
         "which bytes win where TCP segments overlap with different data",
-        "ingest",
-        choices=tuple(map(str, Overlap)),
+        choices=Overlap,
         reason="first is what Windows Vista, Server 2008 and later do.",
     )
-    ports: tuple[int, ...] = _option(
-        _INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", "ingest", metavar="PORTS"
+    ports: tuple[int, ...] = _ingest(_INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", metavar="PORTS")
+    split_bytes: int = _ingest(
+        _INGEST.split_bytes, "bytes of a capture that one task reads", reason="64 MiB keeps a worker under 1 GiB."
     )
-    split_bytes: int = _option(
-        _INGEST.split_bytes,
-        "bytes of a capture that one task reads",
-        "ingest",
-        reason="64 MiB keeps a worker under 1 GiB.",
-    )
-    window_bytes: int = _option(
+    window_bytes: int = _ingest(
         _INGEST.window_bytes,
         "bytes that a segment may lie behind the newest one of its direction and still fill a gap",
-        "ingest",
         reason="A task holds this much of each direction of one connection.",
     )
-    quarantine_raw_bytes: int = _option(
+    quarantine_raw_bytes: int = _ingest(
         _INGEST.quarantine_raw_bytes,
         "bytes kept of each quarantined run",
-        "ingest",
         reason="Its length and place are kept in any case.",
     )
-    claim_seconds: int = _option(
+    claim_seconds: int = _ingest(
         3600,
         "seconds after which a run on another machine that does not renew its lock counts as dead and is rolled back",
-        "ingest",
         reason="A run renews it four times as often. On this machine it counts as dead as soon as its process is gone.",
     )
 
-    in_memory_bytes: int = _option(
+    in_memory_bytes: int = _ingest(
         16 << 20,
         "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
-        "ingest",
         reason="Passes then run in the driver and queries read no tables, which is several times cheaper.",
     )
 
-    names: str = _option(
+    names: str = _decode(
         "keep",
         "labels and names of queues and senders as they are, or as HMAC-SHA-256 under a key",
-        "decode",
         choices=("keep", "hash"),
         reason="packets.raw, packets.trailer, quarantine.raw and internal_connections hold them in any case.",
     )
-    names_key: str = _option(
-        "",
-        f"the key, the same every night; better in the environment, {_KEY_VARIABLE}",
-        "decode",
-        secret=True,
+    names_key: str = _decode(
+        "", f"the key, the same every night; better in the environment, {_KEY_VARIABLE}", secret=True
     )
 
-    reading: str = _option(
+    reading: str = _replay(
         Reading.CONFORMANT.value,
         "whether a rejected message leaves the state alone (conformant) or not, [MS-MQQB] 3.1.5.8.6",
-        "replay",
-        choices=tuple(map(str, Reading)),
+        choices=Reading,
     )
-    scope: str = _option(
-        Scope.AUTO.value, "what one replayed sequence state belongs to", "replay", choices=tuple(map(str, Scope))
-    )
-    continue_from: str = _option(
+    scope: str = _replay(Scope.AUTO.value, "what one replayed sequence state belongs to", choices=Scope)
+    continue_from: str = _replay(
         "",
         "an earlier warehouse (CATALOG.SCHEMA with --catalog-schema) whose sessions this one continues",
-        "replay",
         metavar="URI",
         reason="Its tables states and ends are read, so that each month may have a warehouse of its own.",
     )
 
-    vacuum_hours: int = _option(
-        168,
-        "hours of table versions that VACUUM keeps readable",
-        "maintain",
-        reason="A week. With less, running queries may fail.",
+    vacuum_hours: int = _maintain(
+        168, "hours of table versions that VACUUM keeps readable", reason="A week. With less, running queries may fail."
     )
-    state_days: int = _option(
-        30, "days of capture time for which connection states are kept, for captures that come late", "maintain"
+    state_days: int = _maintain(
+        30, "days of capture time for which connection states are kept, for captures that come late"
     )
 
-    since: str = _option(
+    since: str = _report(
         LAST,
         "from when on the report tells: last, all, or an ISO 8601 time (UTC)",
-        "report",
         metavar="TIME",
         reason="last begins with the earliest capture of the last run that brought any.",
     )
-    names_file: str = _option(
+    names_file: str = _report(
         "",
         "TOML or CSV file of what people call queue managers and queues; shown beside the originals",
-        "report",
         metavar="FILE",
         reason="TOML has the tables queue_managers (GUID or address) and queues (format name), CSV the columns "
         "original and name.",
     )
-    muted_file: str = _option(
+    muted_file: str = _report(
         "",
         "TOML file of findings that people know of: they are counted, but not listed, and --fail-on leaves them out",
-        "report",
         metavar="FILE",
         reason="Each [[muted]] has kind, until (a day), why and, to narrow it down, queue.",
     )
-    session: tuple[str, ...] = _option((), "report only these session_ids", "report", metavar="ID")
-    listed_messages: int = _option(50, "messages in each list: lost, pending, unknown and so on; worst first", "report")
-    listed_incidents: int = _option(100, "incidents that are listed, the worst first", "report")
-    listed_findings: int = _option(
-        25,
-        "findings that are listed: of each incident, and of each kind without one, those with most messages",
-        "report",
+    session: tuple[str, ...] = _report((), "report only these session_ids", metavar="ID")
+    listed_messages: int = _report(50, "messages in each list: lost, pending, unknown and so on; worst first")
+    listed_incidents: int = _report(100, "incidents that are listed, the worst first")
+    listed_findings: int = _report(
+        25, "findings that are listed: of each incident, and of each kind without one, those with most messages"
     )
-    listed_sessions: int = _option(200, "sessions that are listed, the worst first", "report")
-    drawn_sessions: int = _option(20, "of these, sessions with charts", "report")
-    drawn_pictures: int = _option(
-        3, "charts of each session: one for each replayed state (scope), the worst first", "report"
-    )
-    drawn_points: int = _option(2000, "messages in a chart; of more, an even choice of each verdict is drawn", "report")
+    listed_sessions: int = _report(200, "sessions that are listed, the worst first")
+    drawn_sessions: int = _report(20, "of these, sessions with charts")
+    drawn_pictures: int = _report(3, "charts of each session: one for each replayed state (scope), the worst first")
+    drawn_points: int = _report(2000, "messages in a chart; of more, an even choice of each verdict is drawn")
 
-    scenario: str = _option(
+    scenario: str = _simulate(
         "random",
         "random: as the options below say; demo: a morning in which one of three branches is refused and one is cloned",
-        "simulate",
         choices=("random", DEMO),
         reason="The demonstration decides messages, bodies and disorder itself.",
     )
-    seed: int = _option(1, "the same seed makes the same traffic", "simulate")
-    messages: int = _option(1000, "transactional messages, of all senders together", "simulate")
-    smallest_body: int = _option(100, "bytes of the smallest message body", "simulate")
-    largest_body: int = _option(4000, "bytes of the largest message body", "simulate")
-    disorder: float = _option(0.1, "share of transactions, and of TCP segments, that have a fault", "simulate")
-    capture_loss: float = _option(0.0, "share of frames that the capture loses, at times several in a row", "simulate")
-    capture_begins_s: int = _option(
-        0, "seconds of traffic before the capture begins, in the middle of connections", "simulate"
+    seed: int = _simulate(1, "the same seed makes the same traffic")
+    messages: int = _simulate(1000, "transactional messages, of all senders together")
+    smallest_body: int = _simulate(100, "bytes of the smallest message body")
+    largest_body: int = _simulate(4000, "bytes of the largest message body")
+    disorder: float = _simulate(0.1, "share of transactions, and of TCP segments, that have a fault")
+    capture_loss: float = _simulate(0.0, "share of frames that the capture loses, at times several in a row")
+    capture_begins_s: int = _simulate(0, "seconds of traffic before the capture begins, in the middle of connections")
+    capture_ends_s: int = _simulate(0, "seconds of traffic after which the capture is cut inside a record; 0: never")
+    situations: bool = _simulate(
+        False, "add senders that are cloned, reset, stalled, failing, or refused when the capture began"
     )
-    capture_ends_s: int = _option(
-        0, "seconds of traffic after which the capture is cut inside a record; 0: never", "simulate"
+    both_ends: bool = _simulate(
+        False, "capture the senders' end too, before address translation, by a clock that is 7 s ahead"
     )
-    situations: bool = _option(
-        default=False,
-        help_text="add senders that are cloned, reset, stalled, failing, or refused when the capture began",
-        section="simulate",
-    )
-    both_ends: bool = _option(
-        default=False,
-        help_text="capture the senders' end too, before address translation, by a clock that is 7 s ahead",
-        section="simulate",
-    )
-    mirrored: bool = _option(
-        default=False, help_text="capture every frame twice, as a mirror port may", section="simulate"
-    )
-    clock_step_s: int = _option(
-        0, "seconds by which the capture's clock steps back, 20 s after the traffic began", "simulate"
-    )
-    ring_file_bytes: int = _option(
-        0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB", "simulate"
+    mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
+    clock_step_s: int = _simulate(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
+    ring_file_bytes: int = _simulate(
+        0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB"
     )
 
     @classmethod

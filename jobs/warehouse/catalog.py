@@ -40,7 +40,7 @@ _TAG = "msmq_replay", "names"
 def describe(warehouse: Tables) -> None:
     """Creates the view and, in Unity Catalog, adds the keys, references and tags that are missing."""
     comment = string_literal("One row per arrival: its message, verdict, outcome, and the capture and frame to open.")
-    view = _of(warehouse, HISTORY)
+    view = warehouse.registered(HISTORY)
     warehouse.spark.sql(f"CREATE OR REPLACE VIEW {view} COMMENT {comment} AS {history(warehouse.name)}")
     try:
         there = set(_there(warehouse))
@@ -87,10 +87,6 @@ def statements(name: Callable[[Table], str]) -> Iterator[tuple[str, str]]:
                     f"{table.name}.{column.name}",
                     f"ALTER TABLE {name(table)} ALTER COLUMN {identifier(column.name)} {tag}",
                 )
-
-
-def _of(warehouse: Tables, name: str) -> str:
-    return ".".join(identifier(part) for part in (*warehouse.catalog_schema.split("."), name))
 
 
 def _there(warehouse: Tables) -> Iterator[str]:

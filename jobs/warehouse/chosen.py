@@ -9,22 +9,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.names import Names
 from jobs.warehouse.store import Warehouse
 
-_DEFAULTS: Mapping[str, str] = {
-    "catalog": "",
-    "schema": "",
-    "warehouse": "out/warehouse",
-    "session": "",
-    "since": "",
-    "names_file": "",
+_CHOICES: Mapping[str, tuple[str, str]] = {
+    "catalog": ("", "Catalog"),
+    "schema": ("", "Schema"),
+    "warehouse": ("out/warehouse", "or folder of the tables"),
+    "session": ("", "session_id; empty: the worst"),
+    "since": ("", "Since (UTC); empty: all"),
+    "names_file": ("", "TOML or CSV file of names; empty: none"),
 }
-_LABELS: Mapping[str, str] = {
-    "catalog": "Catalog",
-    "schema": "Schema",
-    "warehouse": "or folder of the tables",
-    "session": "session_id; empty: the worst",
-    "since": "Since (UTC); empty: all",
-    "names_file": "TOML or CSV file of names; empty: none",
-}
+"""Default and label of each choice."""
 
 
 def ask(spark: SparkSession, dbutils: Any = None, *names: str) -> dict[str, str]:
@@ -34,10 +27,11 @@ def ask(spark: SparkSession, dbutils: Any = None, *names: str) -> dict[str, str]
     """
     chosen = {}
     for name in ("catalog", "schema", "warehouse", *names):
+        default, label = _CHOICES[name]
         if dbutils is None:
-            chosen[name] = spark.conf.get(f"msmq.{name}", _DEFAULTS[name]) or ""
+            chosen[name] = spark.conf.get(f"msmq.{name}", default) or ""
         else:
-            dbutils.widgets.text(name, _DEFAULTS[name], _LABELS[name])
+            dbutils.widgets.text(name, default, label)
             chosen[name] = dbutils.widgets.get(name).strip()
     return chosen
 
