@@ -127,27 +127,10 @@ def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFra
     """
     wanted = F.broadcast(keys)
     columns = (
-        *KEY,
-        "captured_ns",
-        "capture_id",
-        "first_frame",
-        "last_frame",
-        "message_id",
-        "destination_queue",
-        "label",
-        "tx_sequence_id",
-        "tx_sequence_number",
-        "previous_tx_sequence_number",
-        "incoming_tx_sequence_id",
-        "incoming_tx_sequence_number",
-        "verdict",
-        "reason",
-        "ack_latency_ms",
-        "ack_type",
-        "acknowledged_message_id",
-        "message_class",
-        "packet_type",
-        "length",
+        *(*KEY, "captured_ns", "capture_id", "first_frame", "last_frame", "message_id", "destination_queue", "label"),
+        *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
+        *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "verdict", "reason", "ack_latency_ms"),
+        *("ack_type", "acknowledged_message_id", "message_class", "packet_type", "length"),
     )
 
     def found(rows: DataFrame, place: int) -> DataFrame:
@@ -235,21 +218,9 @@ def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
     return (
         _thinned(worst, alike, "replay_order", share)
         .select(
-            *PICTURE,
-            "place",
-            "scopes",
-            "messages",
-            "source_queue_manager",
-            "destination_queue",
-            "captured_ns",
-            "tx_sequence_id",
-            "tx_sequence_number",
-            "previous_tx_sequence_number",
-            "verdict",
-            "fate",
-            "ack_latency_ms",
-            "capture_id",
-            "last_frame",
+            *(*PICTURE, "place", "scopes", "messages", "source_queue_manager", "destination_queue", "captured_ns"),
+            *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "verdict", "fate"),
+            *("ack_latency_ms", "capture_id", "last_frame"),
         )
         .orderBy("session_id", "place", "replay_order")
     )
@@ -335,50 +306,30 @@ def caveats(
 ) -> DataFrame:
     """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
-    files = captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason")
-    not_judged = optional(captures, "not_judged", NOT_JUDGED.simpleString())
-    aside = captures.select(F.explode(not_judged).alias("aside")).groupBy("aside.what")
-    unusable = quarantine.groupBy(F.col("stage").alias("what"), "reason")
-    holed = F.col("missing_bytes") > 0
-    counted = F.array(
-        *(
-            F.struct(F.lit(what).alias("what"), count.alias("many"), size.alias("bytes"))
-            for what, count, size in (
-                ("missing", F.count_if(holed), F.sum("missing_bytes")),
-                ("mid_stream", F.count_if("mid_stream"), null("long")),
-                ("conflict", F.count_if("conflict"), null("long")),
-            )
+    not_judged = F.explode(optional(captures, "not_judged", NOT_JUDGED.simpleString())).alias("aside")
+    encrypted = F.sum(optional(sessions, "encrypted", "long")).alias("many")
+
+    def named(what: str) -> Column:
+        return F.lit(what).alias("what")
+
+    counts = (
+        F.struct(named(what), many.alias("many"), size.alias("bytes"))
+        for what, many, size in (
+            ("missing", F.count_if(F.col("missing_bytes") > 0), F.sum("missing_bytes")),
+            ("mid_stream", F.count_if("mid_stream"), null("long")),
+            ("conflict", F.count_if("conflict"), null("long")),
         )
     )
-    return (
-        files.agg(many, F.sum("size_bytes").alias("bytes"))
-        .unionByName(unusable.agg(many, F.sum("length").alias("bytes")))
-        .unionByName(
-            aside.agg(F.sum("aside.records").alias("many")).select(
-                F.lit("other traffic").alias("what"), F.col("what").alias("reason"), "many", null("long").alias("bytes")
-            )
-        )
-        .unionByName(
-            sessions.agg(F.sum(optional(sessions, "encrypted", "long")).alias("many"))
-            .where("many > 0")
-            .select(
-                F.lit("message").alias("what"),
-                F.lit("encrypted_body").alias("reason"),
-                "many",
-                null("long").alias("bytes"),
-            )
-        )
-        .unionByName(
-            streams.agg(counted.alias("counted"))
-            .select(F.explode("counted").alias("counted"))
-            .select("counted.what", null("string").alias("reason"), "counted.many", "counted.bytes")
-        )
-        .unionByName(
-            books.agg(F.count_if(~F.col("balanced")).alias("many")).select(
-                F.lit("unbalanced").alias("what"),
-                null("string").alias("reason"),
-                "many",
-                null("long").alias("bytes"),
-            )
-        )
+    parts = (
+        captures.groupBy(F.concat_ws(" ", F.lit("capture"), "status").alias("what"), "reason").agg(
+            many, F.sum("size_bytes").alias("bytes")
+        ),
+        quarantine.groupBy(F.col("stage").alias("what"), "reason").agg(many, F.sum("length").alias("bytes")),
+        captures.select(not_judged)
+        .groupBy(named("other traffic"), F.col("aside.what").alias("reason"))
+        .agg(F.sum("aside.records").alias("many")),
+        sessions.groupBy(named("message"), F.lit("encrypted_body").alias("reason")).agg(encrypted).where("many > 0"),
+        streams.agg(F.array(*counts).alias("counts")).select(F.inline("counts")),
+        books.agg(named("unbalanced"), F.count_if(~F.col("balanced")).alias("many")),
     )
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)

@@ -3,8 +3,8 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import null
-from jobs.transforms.outcomes.slots import MESSAGE, SPAN
+from jobs.transforms.expressions import has_outcome
+from jobs.transforms.outcomes.slots import MESSAGE, SPAN, is_reached
 from schemas.outcomes import DeliveredBy, Outcome
 from schemas.replay import Evidence, Verdict
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
@@ -28,17 +28,14 @@ def message_outcomes(arrivals: DataFrame, spans: DataFrame, states: DataFrame, t
         .join(twice.withColumn("twice", F.lit(True)), list(MESSAGE), "left")
     )
     refused_before = _with_last_refusal(judged, arrivals)
-    outcome, delivered_by = _outcome(), _delivered_by()
     displacer = F.when(F.col("accepted_as.key").isNull(), F.col("slot_accepted.key"))
     decided = F.coalesce("contradicted_key", "accepted_as.key", "last.key")
-    other = (
-        F.when(F.col("outcome") == Outcome.DISPLACED.value, displacer)
-        .when(F.col("outcome").isin(Outcome.GIVEN_UP.value, Outcome.PASSED_BY.value), F.col("passed_by.key"))
-        .otherwise(null("string"))
+    other = F.when(has_outcome([Outcome.DISPLACED]), displacer).when(
+        has_outcome((Outcome.GIVEN_UP, Outcome.PASSED_BY)), F.col("passed_by.key")
     )
     return (
-        refused_before.withColumn("outcome", outcome)
-        .withColumn("delivered_by", delivered_by)
+        refused_before.withColumn("outcome", _outcome())
+        .withColumn("delivered_by", _delivered_by())
         .withColumn("witness", F.array_distinct(F.array_compact(F.array(F.col("first.key"), decided, other))))
         .withColumn("numbers", F.lit(1).cast("long"))
         .withColumn("stuck", (F.col("outcome") == Outcome.PENDING.value) & (F.col("refusals") > 1))
@@ -112,13 +109,11 @@ def _with_last_refusal(judged: DataFrame, arrivals: DataFrame) -> DataFrame:
     refusals = arrivals.where(~F.col("accepted")).select(
         *_KEY, F.col("replay_order").alias("refused_order"), F.col("missing_runs").alias("refused_missing")
     )
-    same = F.lit(True)
-    for name in _KEY:
-        same = same & F.col(f"m.{name}").eqNullSafe(F.col(f"r.{name}"))
-    before = same & (F.col("r.refused_order") < F.col("m.passed_by.replay_order"))
+    same = (F.col(f"m.{name}").eqNullSafe(F.col(f"r.{name}")) for name in _KEY)
+    before = F.col("r.refused_order") < F.col("m.passed_by.replay_order")
     last = (
         judged.alias("m")
-        .join(refusals.alias("r"), before)
+        .join(refusals.alias("r"), [*same, before])
         .groupBy(*(F.col(f"m.{name}") for name in _KEY))
         .agg(F.max_by("refused_missing", "refused_order").alias("missing_at_refusal"))
     )
@@ -147,9 +142,7 @@ def _outcome() -> Column:
     final = F.when(of_other, 0).otherwise(F.coalesce("final_ack_class", F.lit(0)))
     was_queued, is_negative = final.bitwiseAND(QUEUED_CLASS) != 0, final.bitwiseAND(NEGATIVE_CLASS) != 0
     refused = ~accepted & ~F.col("doubtful") & ~F.col("only_duplicates")
-    reached = (F.col("sequence") < F.col("state_sequence")) | (
-        (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
-    )
+    reached = is_reached(number)
     open_slot = ~F.col("slot_doubtful")
     return (
         F.when(
@@ -184,18 +177,10 @@ def _outcome() -> Column:
 
 def _delivered_by() -> Column:
     """Names what proves that a message was delivered; null for one that is not known to be."""
-    outcome, final = F.col("outcome"), F.coalesce("final_ack_class", F.lit(0))
-    by_order_ack = outcome.isin(Outcome.DELIVERED_BY_ACKNOWLEDGMENT.value, Outcome.DELIVERED_BEFORE_CAPTURE.value)
-    by_acceptance = outcome.isin(
-        *(
-            one.value
-            for one in (
-                Outcome.DELIVERED_TWICE,
-                Outcome.NOT_READ,
-                Outcome.DELIVERED_AFTER_REFUSAL,
-                Outcome.DELIVERED,
-            )
-        )
+    final = F.coalesce("final_ack_class", F.lit(0))
+    by_order_ack = has_outcome((Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE))
+    by_acceptance = has_outcome(
+        (Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED)
     )
     return (
         F.when(by_acceptance & F.col("accepted_as").isNotNull(), DeliveredBy.ACCEPTED.value)

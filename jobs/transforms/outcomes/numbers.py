@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.outcomes.slots import SPAN
+from jobs.transforms.outcomes.slots import SPAN, is_reached
 from schemas.outcomes import LONGEST_RUN, Outcome
 
 
@@ -43,11 +43,9 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     behind missing bytes or while it was assumed; it is above an assumed state; or it was neither skipped nor sent, but
     is between the first number due and the state.
     """
-    reached = (F.col("sequence") < F.col("state_sequence")) | (
-        (F.col("sequence") == F.col("state_sequence")) & (F.col("low") - 1 <= F.col("state_number"))
-    )
-    opening = F.when(F.col("sequence") == F.col("opening_sequence"), F.col("opening_number"))
     ends = F.col("low") - 1
+    reached = is_reached(ends)
+    opening = F.when(F.col("sequence") == F.col("opening_sequence"), F.col("opening_number"))
     skipped_from = F.greatest(F.col("skipped_by.low") + 1, F.col("begins"))
     unskipped_to = F.least(ends, F.col("skipped_by.low"))
     sent_to = F.coalesce("sent_to", F.lit(0).cast("long"))

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, null, tx_sequence, unsigned
+from jobs.transforms.expressions import columns_of, has_outcome, null, tx_sequence, unsigned
 from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
 from schemas.replay import Reading
@@ -60,8 +60,7 @@ class Outcomes:
 def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
     """Returns the rows of OUTCOMES, and those of `delivered` messages besides, with `lost` and `explanation`."""
     rows = messages.unionByName(numbers, allowMissingColumns=True)
-    outcome = F.col("outcome")
-    lost = F.when(~outcome.isin(*(one.value for one in LOSS_UNKNOWN)), outcome.isin(*(one.value for one in LOST)))
+    lost = F.when(~has_outcome(LOSS_UNKNOWN), has_outcome(LOST))
     return (
         rows.withColumn("tx_sequence_id", unsigned(F.col("sequence")))
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
@@ -82,11 +81,10 @@ def message_fates(outcomes: DataFrame) -> DataFrame:
 
     All others were delivered.
     """
-    outcome = F.col("outcome")
     fate = (
-        F.when(outcome.isin(*(one.value for one in LOST)), "lost")
-        .when(outcome.isin(*(one.value for one in LOSS_UNKNOWN)), "unknown")
-        .when(outcome == Outcome.PENDING.value, "pending")
+        F.when(has_outcome(LOST), "lost")
+        .when(has_outcome(LOSS_UNKNOWN), "unknown")
+        .when(has_outcome([Outcome.PENDING]), "pending")
         .otherwise("delivered")
     )
     return outcomes.where("arrivals > 0").select(message_no().alias("message_no"), fate.alias("fate"))

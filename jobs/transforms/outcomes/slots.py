@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, row_key, signed, unsigned
+from jobs.transforms.expressions import BEFORE, SO_FAR, row_key, signed, unsigned
 from schemas.replay import Evidence, Reading, Verdict
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
 
@@ -135,6 +135,13 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
     )
 
 
+def is_reached(number: Column) -> Column:
+    """Returns whether the last state of a scope (`scope_states`) is at or above a number of a `sequence`."""
+    return (F.col("sequence") < F.col("state_sequence")) | (
+        (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
+    )
+
+
 def counted_gap_begins() -> Column:
     """Returns the number below an arrival's counted gap, which ends at its own number; null where it has none.
 
@@ -176,13 +183,12 @@ def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     upwards = Window.partitionBy(*SPAN).orderBy("low")
     downwards = Window.partitionBy(*SPAN).orderBy(F.desc("low"))
     down_scope = Window.partitionBy("scope_key").orderBy(F.desc("sequence"), F.desc("low"))
-    so_far = (Window.unboundedPreceding, Window.currentRow)
     return seen.select(
         *(*SPAN, "low", "high", "first"),
         F.max("high").over(upwards.rowsBetween(*BEFORE)).alias("seen_to"),
-        F.min("skipping").over(downwards.rangeBetween(*so_far)).alias("skipped_by"),
+        F.min("skipping").over(downwards.rangeBetween(*SO_FAR)).alias("skipped_by"),
         F.min("gap_begins_here").over(downwards.rangeBetween(*BEFORE)).alias("gap_begins"),
-        F.min("passing").over(down_scope.rangeBetween(*so_far)).alias("passed_by"),
+        F.min("passing").over(down_scope.rangeBetween(*SO_FAR)).alias("passed_by"),
         F.max("previous").over(Window.partitionBy(*SPAN)).alias("sent_to"),
     )
 
