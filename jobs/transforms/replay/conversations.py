@@ -152,11 +152,28 @@ def place_copies(
     """Returns the messages and acknowledgments that only copies have, each in the place where its stream lacks it.
 
     `stream_id` and `stream_offset` are that place, `own_stream` and `own_offset` the row's key, and `late_ns` is by how
-    much the clock of the copy is ahead. A row is taken only where the stream that counts has no rows at all.
+    much the clock of the copy is ahead. A row is taken only where the stream that counts has no rows at all, and from
+    one copy.
     """
     rows = _packets(messages, acks)
+    late = F.percentile("ahead_ns", F.lit(0.5)).cast("long").alias("late_ns")  # of the packets that both have
+    clocks = _clock_differences(copies, rows).groupBy(F.col("stream_id").alias("own_stream")).agg(late)
     lacking = _lacking(copies, streams, stream_gaps, quarantine)
-    return _added(copies, _late(copies, rows), rows, lacking)
+    return (
+        _placed(rows.select(*_KEY), copies)
+        .join(F.broadcast(lacking), "at_stream")
+        .where("at_offset >= low and at_offset < high")
+        .groupBy("at_stream", "at_offset")
+        .agg(F.min(F.struct(*_KEY)).alias("own"))
+        .select(
+            F.col("at_stream").alias("stream_id"),
+            F.col("at_offset").alias("stream_offset"),
+            F.col("own.stream_id").alias("own_stream"),
+            F.col("own.stream_offset").alias("own_offset"),
+        )
+        .join(clocks, "own_stream", "left")
+        .fillna(0, ["late_ns"])
+    )
 
 
 def measure_skews(copies: DataFrame, messages: DataFrame, acks: DataFrame) -> DataFrame:
@@ -192,18 +209,6 @@ def _placed(rows: DataFrame, copies: DataFrame) -> DataFrame:
     )
 
 
-def _late(copies: DataFrame, rows: DataFrame) -> DataFrame:
-    """Returns `stream_id` and `late_ns` of copies: by how much their clock is ahead of that of the stream that counts.
-
-    It is the median over the packets that both have; copies that share none have no row.
-    """
-    return (
-        _clock_differences(copies, rows)
-        .groupBy("stream_id")
-        .agg(F.percentile("ahead_ns", F.lit(0.5)).cast("long").alias("late_ns"))
-    )
-
-
 def _clock_differences(copies: DataFrame, rows: DataFrame) -> DataFrame:
     """Returns the `_packets` of copies that the stream that counts has too.
 
@@ -234,27 +239,6 @@ def _lacking(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame, quar
     return reduce(DataFrame.unionByName, (part.toDF("at_stream", "low", "high") for part in parts))
 
 
-def _added(copies: DataFrame, late: DataFrame, rows: DataFrame, lacking: DataFrame) -> DataFrame:
-    """Returns the rows that the stream that counts lacks, each from one copy, as `place_copies` returns them."""
-    one = F.min(F.struct("stream_id", "stream_offset")).alias("own")
-    within = (F.col("at_offset") >= F.col("low")) & (F.col("at_offset") < F.col("high"))
-    return (
-        _placed(rows.select(*_KEY), copies)
-        .join(F.broadcast(lacking), "at_stream")
-        .where(within)
-        .groupBy("at_stream", "at_offset")
-        .agg(one)
-        .select(
-            F.col("at_stream").alias("stream_id"),
-            F.col("at_offset").alias("stream_offset"),
-            F.col("own.stream_id").alias("own_stream"),
-            F.col("own.stream_offset").alias("own_offset"),
-        )
-        .join(late.withColumnRenamed("stream_id", "own_stream"), "own_stream", "left")
-        .fillna(0, ["late_ns"])
-    )
-
-
 def _once(rows: DataFrame, copies: DataFrame, placed: DataFrame) -> DataFrame:
     """Returns the rows without those of copies, and with those that only copies have in their place."""
     there = placed.select(
@@ -280,7 +264,7 @@ def _once(rows: DataFrame, copies: DataFrame, placed: DataFrame) -> DataFrame:
 def _whole(streams: DataFrame, copies: DataFrame, missing: DataFrame) -> DataFrame:
     """Returns the streams that count, with bytes, acknowledgments and beginning of both themselves and their copies."""
     lacking = missing.groupBy("stream_id").agg(F.sum("length").alias("lacking"))
-    acked = F.col("acked_bytes") if "acked_bytes" in streams.columns else null("long")
+    acked = optional(streams, "acked_bytes", "long")
     begun = (
         streams.join(copies.where("ahead is not null"), "stream_id")
         .groupBy(F.col("copy_of").alias("stream_id"))

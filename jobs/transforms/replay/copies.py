@@ -31,7 +31,20 @@ def known_connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
     These are `seq_forth` and `seq_back`, the initial sequence numbers, and `client` and `booted_ms`, the ClientGuid and
     TimeStamp of its EstablishConnection. They are null where they were not captured.
     """
-    return _with_handshake(_connections(streams), streams, handshakes)
+    refused = F.col("connection_refused") if "connection_refused" in handshakes.columns else F.lit(False)
+    established = (
+        handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
+        .join(streams.select("stream_id", "connection_id"), "stream_id")
+        .groupBy("connection_id")
+        .agg(
+            F.max("client_guid").alias("client"),
+            F.max("time_stamp_ms").alias("booted_ms"),
+            F.max(refused).alias("refused"),
+        )
+    )
+    failing = F.coalesce("refused", F.lit(False)) | (F.col(_BACK).isNull() & F.col("closed"))
+    connections = _connections(streams).join(established, "connection_id", "left")
+    return connections.withColumn("failing", failing).drop("refused", "closed")
 
 
 def suspect_copies(connections: DataFrame) -> DataFrame:
@@ -76,25 +89,6 @@ def _connections(streams: DataFrame) -> DataFrame:
             F.sum("recovered_bytes").alias("recovered"),
             F.max(F.col("closed") if "closed" in streams.columns else F.lit(False)).alias("closed"),
         )
-    )
-
-
-def _with_handshake(connections: DataFrame, streams: DataFrame, handshakes: DataFrame) -> DataFrame:
-    """Adds `client` and `booted_ms`, the ClientGuid and TimeStamp of the EstablishConnection; null without one."""
-    refused = F.col("connection_refused") if "connection_refused" in handshakes.columns else F.lit(False)
-    established = (
-        handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
-        .join(streams.select("stream_id", "connection_id"), "stream_id")
-        .groupBy("connection_id")
-        .agg(
-            F.max("client_guid").alias("client"),
-            F.max("time_stamp_ms").alias("booted_ms"),
-            F.max(refused).alias("refused"),
-        )
-    )
-    failing = F.coalesce("refused", F.lit(False)) | (F.col(_BACK).isNull() & F.col("closed"))
-    return (
-        connections.join(established, "connection_id", "left").withColumn("failing", failing).drop("refused", "closed")
     )
 
 
