@@ -18,7 +18,7 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.pings import PINGS
-from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table
+from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table, row
 
 INDEX = Table(
     "index",
@@ -72,9 +72,7 @@ SEGMENTS = Table(
     ),
 )
 
-STATE_ROW = StructType(
-    [*(StructField(f.name, f.dataType) for f in SEGMENTS.spark if f.name in SEGMENTS.key), StructField("state", STRING)]
-)
+STATE_ROW = row(connection=BINARY, capture=LONG, frame=LONG, state=STRING)
 """The state (`udfs.tcp.resume`) from which a connection resumes. Its capture is -1, so that it comes before the
 connection's rows of SEGMENTS, among which it is sorted."""
 
@@ -110,11 +108,11 @@ TIMES = {
 """Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
 
 
-def _row(table: Table, *left_out: str) -> StructType:
+def _made_row(table: Table, *left_out: str) -> StructType:
     """Returns the table's row as a worker makes it, with times in ns only."""
     names = [name for name in table.names if name not in left_out]
     types = {f.name: f.dataType for f in table.spark} | dict.fromkeys(TIMES.values(), LONG)
-    return StructType([StructField(name, types[name]) for name in dict.fromkeys(TIMES.get(n, n) for n in names)])
+    return row(**{name: types[name] for name in (TIMES.get(n, n) for n in names)})
 
 
 class Counted(StrEnum):
@@ -128,16 +126,14 @@ def _of_capture(table: Table) -> StructType:
     return StructType([f for f in table.spark if f.name != "capture"])
 
 
-EXTRACTED = StructType(
-    [
-        StructField("capture", LONG),
-        StructField("segment", _of_capture(SEGMENTS)),
-        StructField("run_packets", StructType([StructField("frame", LONG), StructField("packets", BINARY)])),
-        StructField("fragment", _of_capture(FRAGMENTS)),
-        StructField("ping", _row(PINGS, "capture_id")),
-        StructField("fault", _row(QUARANTINE, "capture_id", "stream_id")),
-        StructField("count", NOT_JUDGED.elementType),
-    ]
+EXTRACTED = row(
+    capture=LONG,
+    segment=_of_capture(SEGMENTS),
+    run_packets=row(frame=LONG, packets=BINARY),
+    fragment=_of_capture(FRAGMENTS),
+    ping=_made_row(PINGS, "capture_id"),
+    fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
+    count=NOT_JUDGED.elementType,
 )
 """The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
@@ -146,94 +142,64 @@ the run's `segment`. `fault`: a fault of the file or of a record. `count`: how m
 traffic, or traffic that is `not_judged`.
 """
 
-_STATE = ("packed", "first_instance", "tails", "state")
-
-PACKET = _row(PACKETS)
+PACKET = _made_row(PACKETS)
 """A row of `packets` as a worker makes it."""
 
-FRAMED_PACKETS = StructType([StructField("offset", LONG), *_row(PACKETS, "stream_id", "stream_offset", "capture_id")])
+FRAMED_PACKETS = StructType(
+    [StructField("offset", LONG), *_made_row(PACKETS, "stream_id", "stream_offset", "capture_id")]
+)
 """Packets by their offset in a framed run."""
 
-ASSEMBLED = StructType(
-    [
-        StructField("endpoints", STRING),
-        StructField("stream", _row(STREAMS)),
-        StructField("gap", _row(STREAM_GAPS)),
-        StructField("packet", PACKET),
-        StructField("quarantine", _row(QUARANTINE)),
-        StructField(
-            "framed_run",
-            StructType(
-                [
-                    StructField("stream_id", STRING),
-                    StructField("stream_offset", LONG),
-                    StructField("capture", LONG),
-                    StructField("frame", LONG),
-                ]
-            ),
-        ),
-        StructField(
-            "state",
-            StructType([StructField(f.name, f.dataType) for f in INTERNAL_CONNECTIONS.spark if f.name in _STATE]),
-        ),
-        StructField("needs_payload", StructType([StructField("packed", BINARY), StructField("rewind", BOOL)])),
-    ]
+ASSEMBLED = row(
+    endpoints=STRING,
+    stream=_made_row(STREAMS),
+    gap=_made_row(STREAM_GAPS),
+    packet=PACKET,
+    quarantine=_made_row(QUARANTINE),
+    framed_run=row(stream_id=STRING, stream_offset=LONG, capture=LONG, frame=LONG),
+    state=_made_row(INTERNAL_CONNECTIONS, "endpoints", "capture_id", "first_ns", "last_ns"),
+    needs_payload=row(packed=BINARY, rewind=BOOL),
 )
 """One row per stream, gap, packet, quarantined run of bytes, confirmed framed run, connection state, or connection that
 needs its payload; the other columns are null. `needs_payload`: the connection has to be assembled again from all its
 bytes or, with `rewind`, from an earlier state; its other rows do not count."""
 
-_LONG = {name: StructField(name, LONG) for name in ("capture", "frame", "first_ns", "last_ns", "from_offset")}
-_TEXT = {name: StructField(name, STRING) for name in ("capture_id", "uri", "endpoints", "stream_id")}
-_PACKED, _REWIND = StructField("packed", BINARY), StructField("rewind", BOOL)
-_PLACE = [_LONG["first_ns"], _LONG["last_ns"], _TEXT["capture_id"]]
+_PLACE = {"first_ns": LONG, "last_ns": LONG, "capture_id": STRING}
 
-CAPTURE_ID = StructType([_LONG["capture"], _TEXT["capture_id"]])
+CAPTURE_ID = row(capture=LONG, capture_id=STRING)
 """A capture's rank and identifier."""
 
-FILE = StructType([_TEXT["uri"]])
+FILE = row(uri=STRING)
 """A file to index."""
 
-SPLIT = StructType(
-    [
-        *CAPTURE_ID,
-        _TEXT["uri"],
-        StructField("compression", STRING),
-        StructField("cursor", STRING),
-        StructField("stop", LONG),
-    ]
-)
+SPLIT = row(capture=LONG, capture_id=STRING, uri=STRING, compression=STRING, cursor=STRING, stop=LONG)
 """A byte range of a capture."""
 
-CAPTURE = _row(CAPTURES)
+CAPTURE = _made_row(CAPTURES)
 """A row of `captures` before it is written."""
 
-HISTORY = StructType(
-    [
-        _PACKED,
-        _LONG["capture"],
-        *(StructField(f.name, f.dataType) for f in INTERNAL_CONNECTIONS.spark if f.name != "packed"),
-        _TEXT["stream_id"],
-        StructField("instance", LONG),
-        _REWIND,
-    ]
+HISTORY = row(
+    packed=BINARY,
+    capture=LONG,
+    **{f.name: f.dataType for f in INTERNAL_CONNECTIONS.spark if f.name != "packed"},
+    stream_id=STRING,
+    instance=LONG,
+    rewind=BOOL,
 )
 """Facts about a connection before it is assembled; each row has one of these.
 
 `capture`: rank of a capture of this run that holds segments of it. `stream_id` and `instance`: a stream. `rewind`: it
 is assembled again. None of them: a row of `internal_connections`."""
 
-PLANNED = StructType(
-    [
-        StructField("last", StructType([_PACKED, *_PLACE])),
-        StructField("present", StructType([_PACKED, *_PLACE])),
-        StructField("obsolete", StructType([_TEXT["endpoints"], _PACKED, *_PLACE])),
-        StructField("late", StructType([_PACKED, _REWIND])),
-        StructField("unrecoverable", StructType([_PACKED])),
-        StructField("read", StructType([_PACKED, _TEXT["capture_id"]])),
-        StructField("state", STATE_ROW),
-        StructField("stale", StructType([_PACKED, _TEXT["stream_id"], _LONG["from_offset"]])),
-    ]
+PLANNED = row(
+    last=row(packed=BINARY, **_PLACE),
+    present=row(packed=BINARY, **_PLACE),
+    obsolete=row(endpoints=STRING, packed=BINARY, **_PLACE),
+    late=row(packed=BINARY, rewind=BOOL),
+    unrecoverable=row(packed=BINARY),
+    read=row(packed=BINARY, capture_id=STRING),
+    state=STATE_ROW,
+    stale=row(packed=BINARY, stream_id=STRING, from_offset=LONG),
 )
 """Decisions about a connection; a row has one of these, and the others are null.
 

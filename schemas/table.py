@@ -49,6 +49,11 @@ _ARROW: dict[DataType, pa.DataType] = {
 }
 
 
+def row(**types: DataType) -> RowType:
+    """Returns the Spark schema of rows with these columns, all nullable."""
+    return StructType([StructField(name, of) for name, of in types.items()])
+
+
 def arrow_schema(spark: RowType) -> pa.Schema:
     """Returns the Arrow schema of rows, as `mapInArrow` exchanges them."""
     return pa.schema(_arrow_fields(spark))

@@ -135,26 +135,20 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     judged = report.with_fate(verdicts, outcomes)
     rows |= _collect(
         incident_counts=report_lists.incident_counts(incidents),
-        incidents=report_lists.worst_incidents(incidents, config.listed_incidents) if config.listed_incidents else None,
+        incidents=report_lists.worst_incidents(incidents, config.listed_incidents),
         last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
         arrivals=report.arrivals_over_time(judged, *arrange.steps(extent, rows["busy_hours"])),
         outcome_counts=report_lists.outcome_counts(sequences),
         stuck=report_lists.stuck_messages(outcomes),
-        listed_messages=report_lists.listed_messages(outcomes, config.listed_messages)
-        if config.listed_messages
-        else None,
+        listed_messages=report_lists.listed_messages(outcomes, config.listed_messages),
         muted=muted_findings
         and report.findings_by_kind(report.findings_of_period(muted_findings, tables["sequences"], since)),
         unjudged=report_lists.unjudged_messages(sessions),
         kinds=report.findings_by_kind(findings),
         every_finding=all_findings.groupBy().count() if since else None,
-        findings=report.worst_findings(findings, config.listed_findings) if config.listed_findings else None,
-        sessions=report.ranked_sessions(sessions, verdicts, findings, outcomes, config.listed_sessions)
-        if config.listed_sessions
-        else None,
-        health=health(all_verdicts, report_lists.of_sessions(tables["outcomes"], only), since, config.listed_sessions)
-        if config.listed_sessions
-        else None,
+        findings=report.worst_findings(findings, config.listed_findings),
+        sessions=report.ranked_sessions(sessions, verdicts, findings, outcomes, config.listed_sessions),
+        health=health(all_verdicts, report_lists.of_sessions(tables["outcomes"], only), since, config.listed_sessions),
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"], sessions),
     )
     rows["listed_messages"] = arrange.take_turns(rows["listed_messages"], config.listed_messages)
@@ -164,9 +158,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     stories = [row["incident_id"] for row in rows["incidents"]]
     limit = config.listed_findings
-    rows |= _collect(
-        evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories and limit else None
-    )
+    rows |= _collect(evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories else None)
     keys = arrange.witness_keys(rows)
     ends = tables["ends"].where("copy_of is null")
     limit = config.drawn_points

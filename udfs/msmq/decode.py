@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import wire
+from schemas.ingest import PacketType
 from schemas.messages import (
     ACKS,
     DECODED_ALONE,
     DECODED_TABLES,
     HANDSHAKES,
+    HEADERS_OF,
     MESSAGES,
     NOT_IN_RAW,
     SESSION_ACKS,
@@ -36,25 +38,13 @@ from udfs.msmq.reference_rows import table_row
 from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, sequence_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
-_MESSAGE_HEADERS = (
-    wire.BASE_HEADER,
-    wire.USER_HEADER,
-    wire.TRANSACTION_HEADER,
-    wire.SECURITY_HEADER,
-    wire.MESSAGE_PROPERTIES_HEADER,
-    wire.DEBUG_HEADER,
-    wire.SESSION_HEADER,
-)
+_LEFT_TO_REFERENCE = (wire.SOAP_HEADER, wire.SOAP_BODY, wire.MULTI_QUEUE_FORMAT_HEADER)
+_MESSAGE_HEADERS = tuple(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one not in _LEFT_TO_REFERENCE)
 _HEADERS: dict[str, tuple[Header, ...]] = {
     MESSAGES.name: _MESSAGE_HEADERS,
     ACKS.name: (*_MESSAGE_HEADERS, wire.FINAL_ACK_BODY),
-    HANDSHAKES.name: (
-        wire.BASE_HEADER,
-        wire.INTERNAL_HEADER,
-        wire.ESTABLISH_CONNECTION_HEADER,
-        wire.CONNECTION_PARAMETERS_HEADER,
-    ),
-    SESSION_ACKS.name: (wire.BASE_HEADER, wire.INTERNAL_HEADER, wire.SESSION_HEADER),
+    HANDSHAKES.name: (*HEADERS_OF[PacketType.ESTABLISH_CONNECTION], wire.CONNECTION_PARAMETERS_HEADER),
+    SESSION_ACKS.name: HEADERS_OF[PacketType.SESSION_ACK],
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
 _NOT_DECODED = {*NOT_IN_RAW, DECODED_ALONE.name}  # columns that do not come from the packet's bytes

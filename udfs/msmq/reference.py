@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
+from schemas.messages import HEADERS_OF
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
@@ -17,9 +18,7 @@ from udfs.msmq.frame_size import is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
 INTERNAL_PACKETS: dict[int, tuple[PacketType, Header]] = {
-    InternalType.SESSION_ACK: (PacketType.SESSION_ACK, wire.SESSION_HEADER),
-    InternalType.ESTABLISH_CONNECTION: (PacketType.ESTABLISH_CONNECTION, wire.ESTABLISH_CONNECTION_HEADER),
-    InternalType.CONNECTION_PARAMETERS: (PacketType.CONNECTION_PARAMETERS, wire.CONNECTION_PARAMETERS_HEADER),
+    one: (PacketType[one.name], HEADERS_OF[PacketType[one.name]][2]) for one in InternalType
 }
 """Packet type, and header after the InternalHeader, by `InternalHeader.Flags.PT`."""
 _GUID = wire.GUID_SIZE

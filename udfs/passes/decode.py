@@ -1,6 +1,6 @@
 """Decodes rows of `packets` into rows of the decoded tables, and explains the packets that cannot be decoded."""
 
-from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from schemas.messages import NAME_COLUMNS
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.pseudonyms import pseudonymize_columns
-from udfs.passes.options import Batches, Pass
+from udfs.passes.options import Pass
 
 
 def decode_packets(table: Table, key: bytes | None = None) -> Pass:
@@ -18,17 +18,9 @@ def decode_packets(table: Table, key: bytes | None = None) -> Pass:
         rows = DecodedBatch(batch).rows(table)
         return pseudonymize_columns(rows, NAME_COLUMNS, key) if key else rows
 
-    return _map_batches(decode)
+    return partial(map, decode)
 
 
 def explain_undecodable() -> Pass:
     """Returns the pass from packets to the undecodable ones, with `reason` (a code) and `detail` (a sentence)."""
-    return _map_batches(lambda batch: DecodedBatch(batch).undecodable())
-
-
-def _map_batches(decoder: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Pass:
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            yield decoder(batch)
-
-    return run
+    return partial(map, lambda batch: DecodedBatch(batch).undecodable())

@@ -7,26 +7,18 @@ does, and where its messages differ in verdict or evidence. A single message is 
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StructType
+from pyspark.sql.types import ArrayType
 
 from jobs.transforms.expressions import signed
+from schemas.table import BOOL, LONG, U16, row
 from udfs import on_spark
 from udfs.msmq.chains import NUMBER_BITS, OF_STREAM
 from udfs.msmq.chains import find_chains as find_in_batches
 
-_CHAIN = (
-    StructType()
-    .add("scope_no", LongType())
-    .add("stream_no", IntegerType())
-    .add("pair_no", LongType())
-    .add("first_ns", LongType())
-    .add("mid_stream", BooleanType())
-    .add("sequence", LongType())
-    .add("first_number", LongType())
-    .add("number", LongType())
-    .add("previous", LongType())
-    .add("offsets", ArrayType(LongType()))
-    .add("times", ArrayType(LongType()))
+_CHAIN = row(
+    **dict(zip(OF_STREAM, (LONG, U16, LONG, LONG, BOOL), strict=True)),
+    **dict.fromkeys(("sequence", "first_number", "number", "previous"), LONG),
+    **dict.fromkeys(("offsets", "times"), ArrayType(LONG)),
 )
 
 
