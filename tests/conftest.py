@@ -4,7 +4,6 @@ A test that uses the session gets the marker `spark`: all of these run in the on
 that starts a JVM of its own carries the marker itself. `slow` tests run in `make test-all` only.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,8 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config, night_of_orders
 
 from jobs.app.command import Summary
-from jobs.app.spark_session import open_session
+from jobs.app.spark_session import FOR_FEW_ROWS, open_session
 from jobs.steps import nightly
-
-INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
-ONE_COMPILER = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m'"  # its own is soon full
-BRIEF = f"{ONE_COMPILER} {INTERPRETED} pyspark-shell"
-"""Arguments of a Spark for hundreds of small queries, where compiling each costs more than running it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,11 +25,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", BRIEF)
-    session = open_session("tests")
-    session.conf.set("spark.sql.shuffle.partitions", "2")
+    """The session of a small night, but with two partitions, so that rows in the wrong one show."""
+    session = open_session("tests", is_short=True)
+    for key, value in {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "2"}.items():
+        session.conf.set(key, value)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def as_for_large_captures(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Gives the session the settings of a night of any size: compiled queries, and plans that adapt."""
+    before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
+    monkeypatch.setattr("jobs.app.spark_session._WORTH_COMPILING", 0)
+    for key in before:
+        spark.conf.unset(key)
+    yield
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
 @pytest.fixture(scope="session")
@@ -49,5 +56,5 @@ def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of a ring buffer of three captures, only to be read."""
     warehouse = tmp_path_factory.mktemp("branches")
-    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
+    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz", in_memory_bytes=1 << 25))
     return warehouse

@@ -28,6 +28,13 @@ def needed_for_a_merge(*mode: Any) -> Any:
     return pytest.param(*mode, marks=() if mode in _MERGE else pytest.mark.slow)
 
 
+@pytest.fixture(autouse=True)
+def settings(request: pytest.FixtureRequest) -> None:
+    """Runs the slow tests with the settings of a night of any size."""
+    if request.node.get_closest_marker("slow"):
+        request.getfixturevalue("as_for_large_captures")
+
+
 LAST_NUMBER = 0xFFFFFFFF
 Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
 

@@ -10,6 +10,16 @@ import pytest
 from warehouses import CAPTURES, all_rows
 
 from jobs.app.command import Summary
+from jobs.app.spark_session import FOR_FEW_ROWS, ONE_COMPILER
+
+SERVER = " ".join(
+    [
+        *(f"--conf {key}={value}" for key, value in FOR_FEW_ROWS.items()),
+        f"--driver-java-options '{ONE_COMPILER}'",
+        "pyspark-shell",
+    ]
+)
+"""Settings of the server, which its client may not change."""
 
 REFUSING = """
 import sys
@@ -43,6 +53,7 @@ def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path
         env=os.environ
         | {
             "SPARK_REMOTE": "local[2]",
+            "PYSPARK_SUBMIT_ARGS": SERVER,
             "SPARK_TESTING": "1",  # the server takes a free port
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },

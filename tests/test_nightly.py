@@ -74,13 +74,11 @@ def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_for_large_captures")
 def test_a_night_like_those_of_large_captures_says_the_same(
-    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "jobs.app.spark_session._WORTH_COMPILING", 0
-    )  # its queries are compiled, and read the tables themselves
-    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng"))
+    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0))
     assert all_rows(tmp_path) == all_rows(orders[0])
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 _SIDES_ARE_COALESCED_APART = {
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.enabled": "true",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "300k",

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
 from jobs.app.build_zip import write_archive
+from jobs.app.spark_session import ONE_COMPILER
 from jobs.steps import nightly
 
 pytestmark = pytest.mark.spark
@@ -45,8 +46,9 @@ def site_packages(home: Path) -> Path:
 def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, Any]]:
     """Exit code and summary of a job."""
     command = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
+    settings = ("--properties-file", ROOT / "conf" / "spark-defaults.conf", "--driver-java-options", ONE_COMPILER)
     done = subprocess.run(
-        [command, "--properties-file", ROOT / "conf" / "spark-defaults.conf", *arguments, "--json"],
+        [command, *settings, *arguments, "--json"],
         cwd=folder,
         env=CLEAN | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
         capture_output=True,

@@ -28,7 +28,7 @@ _NEEDED = {
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
-_FOR_FEW_ROWS = {
+FOR_FEW_ROWS = {
     # Generating and compiling Java code takes longer than the queries.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -50,7 +50,7 @@ _DELTA = {
 _WORTH_COMPILING = 64_000_000
 _LAST_LINES = 10
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-_ONE_COMPILER = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
 _PACKAGES = "spark.jars.packages"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -95,7 +95,7 @@ class StartingSession:
     def __init__(self, application: str, *, verbose: bool) -> None:
         def open_for_few_rows() -> SparkSession:
             session = open_session(application, verbose=verbose, is_short=True)
-            for key, value in _FOR_FEW_ROWS.items():
+            for key, value in FOR_FEW_ROWS.items():
                 session.conf.set(key, value)
             return session
 
@@ -124,7 +124,7 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
     """
     is_set = isinstance(spark, StartingSession)
     few = is_set or size < _WORTH_COMPILING
-    wanted = _FOR_FEW_ROWS if few and not is_set else {}
+    wanted = FOR_FEW_ROWS if few and not is_set else {}
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -184,7 +184,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
     settings = spark_defaults()
     if is_short:
-        settings[_JAVA_OPTIONS] += _ONE_COMPILER
+        settings[_JAVA_OPTIONS] += f" {ONE_COMPILER}"
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
