@@ -112,16 +112,16 @@ SENTENCES = {
     "refused_for_cause": (
         K.REFUSED_FOR_CAUSE,
         (
-            f"The receiver refused 1 message of sequence {NAME}, as a FinalAck says. The first is number 1: "
-            "NACK_ACCESS_DENIED."
+            f"The receiver refused 1 message of sequence {NAME}, as a FinalAck says: the sender has no access to the "
+            "queue (NACK_ACCESS_DENIED). The first is number 1. Grant its account the right to send to the queue."
         ),
         ["refused_for_cause.0>@0"],
     ),
     "purged_from_its_queue": (
         K.NOT_RECEIVED_BY_APPLICATION,
         (
-            f"1 message of sequence {NAME} reached the queue and left it unread, as a FinalAck says. The first is "
-            "number 1: NACK_Q_PURGED."
+            f"1 message of sequence {NAME} reached the queue and left it unread, as a FinalAck says: the queue was "
+            "purged (NACK_Q_PURGED). The first is number 1. Ask who purged the queue."
         ),
         ["purged_from_its_queue.0>@0"],
     ),

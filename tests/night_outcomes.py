@@ -16,6 +16,7 @@ from plain_replay import CLOCK_STEP, WHOLE, Night, Row, variant
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.truth import TRUTH
+from schemas.outcomes import LOST
 
 SITUATIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -84,15 +85,26 @@ def is_known(scope: Mapping[str, Any]) -> bool:
     return "outcomes" in scope and all(row["accepted"] is not None for row in scope["rows"])
 
 
+def lost_though_delivered(scope: Mapping[str, Any], found: Mapping[tuple[str, str], Counter[Fate]]) -> list[Fate]:
+    """Returns the outcomes that call a message lost which one of several receivers accepted."""
+    delivered = {tuple(message) for message in scope.get("delivered", ())}
+    own = (fates for (source, _), fates in found.items() if source == scope["source_queue_manager"])
+    return [fate for fates in own for fate in fates if fate[:3] in delivered and fate[3] in LOST]
+
+
 def difference(seed: int, options: Mapping[str, Any]) -> tuple[int, int, str | None]:
     """Returns of a seed's night how many scopes and outcomes the truth tells, and the first difference."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         simulate(name, seed, **{**variant(seed), **WHOLE, **options})
         night = Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-        truth = [scope for scope in json.loads((folder / TRUTH).read_text()) if is_known(scope)]
+        scopes = json.loads((folder / TRUTH).read_text())
+    truth = [scope for scope in scopes if is_known(scope)]
     found = found_outcomes(night)
     told = 0
+    for scope in scopes:
+        if lost := lost_though_delivered(scope, found):
+            return len(truth), told, f"seed {seed} {dict(options)}: {scope['source_queue_manager']}: {lost}"
     for scope in truth:
         source, queue = scope["source_queue_manager"], scope.get("destination_queue")
         expected = Counter((row["id"], row["no"], row["mid"], row["outcome"]) for row in scope["outcomes"])

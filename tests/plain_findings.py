@@ -14,6 +14,7 @@ from typing import Any
 
 from night_outcomes import SITUATIONS
 from plain_replay import WHOLE, Night, variant
+from replayer import NULL
 
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.replay import FindingKind as K
@@ -38,7 +39,7 @@ class Facts:
         for stream, row in self.streams.items():
             ways[row["connection_id"]].append(stream)
         self.back = {way: other for pair in ways.values() for way in pair for other in pair if way != other}
-        self.ends = night.ends
+        self.ends, self.arrived = night.ends, night.messages
         self.found: dict[str, set[K]] = defaultdict(set)
 
     def add(self, kind: K, sources: Iterable[str]) -> None:
@@ -52,12 +53,25 @@ class Facts:
             one for way, sources in self.sources.items() if self.streams[way]["src_ip"] == address for one in sources
         }
 
+    def initiator(self, way: str) -> str:
+        """The address that opened the connection of a stream."""
+        row = self.streams[way]
+        return str(row["src_ip"] if row["from_initiator"] else row["dst_ip"])
+
     def cannot_connect(self) -> None:
-        """Finds connections that carried no byte, and those that were closed without an answer."""
+        """Finds connections without a byte, or an answer, those refused, and those that speak another version."""
         for way, row in self.streams.items():
             whole = row["from_initiator"] and row["closed"] and not row["mid_stream"] and row["acked_bytes"] is not None
             if row["attempt"] is not None or (whole and way not in self.back):
                 self.add(K.CANNOT_CONNECT, self.at(row["src_ip"]))
+        refused = [row["stream_id"] for row in self.tables["handshakes"] if row["connection_refused"]]
+        version = [
+            row["stream_id"]
+            for row in self.tables["quarantine"]
+            if row["reason"] == "bad_version" and row["stream_offset"] == 0
+        ]
+        for way in refused + version:
+            self.add(K.CANNOT_CONNECT, self.at(self.initiator(way)))
 
     def returned(self) -> None:
         """Finds negative acknowledgments."""
@@ -67,13 +81,28 @@ class Facts:
 
     def shared(self) -> None:
         """Finds addresses at which several queue managers take messages."""
-        receivers: dict[str, dict[str, str]] = defaultdict(dict)
+        served: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for way, sources in self.sources.items():
             if (receiver := self.ends[way].receiver_guid) is not None:
-                receivers[self.streams[way]["dst_ip"]] |= dict.fromkeys(sources, receiver)
-        for of in receivers.values():
-            if len(set(of.values())) > 1:
-                self.add(K.SEVERAL_RECEIVERS, of)
+                served[self.streams[way]["dst_ip"]] |= {(receiver, source) for source in sources}
+        for pairs in served.values():
+            if len({receiver for receiver, _ in pairs}) > 1:
+                self.add(K.SEVERAL_RECEIVERS, {source for _, source in pairs})
+
+    def answered_elsewhere(self) -> None:
+        """Finds acknowledgments that a receiver sends to an address which no message of the sender came from."""
+        came_from, senders = defaultdict(set), defaultdict(set)
+        for row in self.arrived:
+            way, source = row["stream_id"], row["source_queue_manager"]
+            came_from[self.ends[way].receiver, source].add(self.streams[way]["src_ip"])
+            senders[self.ends[way].session].add(source)
+        for row in self.tables["acks"]:
+            way, end = row["stream_id"], self.ends[row["stream_id"]]
+            named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
+            sources = senders[f"{end.receiver}->{end.sender}"] if named in (None, NULL) else {named}
+            for source in sources & {one for receiver, one in came_from if receiver == end.sender}:
+                if self.streams[way]["dst_ip"] not in came_from[end.sender, source]:
+                    self.add(K.ACKNOWLEDGED_ELSEWHERE, [source])
 
     def stalled(self) -> None:
         """Finds TCP windows of 0, and packets without a SessionHeader from the other side in time."""
@@ -95,21 +124,22 @@ class Facts:
                 continue
             patience = max(timeouts.get(way, 0), timeouts.get(back, 0)) * _PATIENCE_NS or 120_000 * _PATIENCE_NS
             answers = sorted(headers[back])
-            until = max(self.streams[one]["connection_last_ns"] for one in (way, back))
+            both = [self.streams[way], self.streams[back]]
+            until = max(max(row["connection_last_ns"], row["last_captured_at"] * 1000) for row in both)
             for time in times:
                 place = bisect_left(answers, time)
                 if (answers[place] if place < len(answers) else until) - time > patience:
                     self.add(K.WINDOW_STALLED, self.sources[way] or {"an acknowledging queue manager"})
 
 
-def found(night: Night, *, with_times: bool) -> dict[str, set[K]]:
-    """Returns the kinds of findings by sender; without times, none that compare them."""
+def found(night: Night) -> dict[str, set[K]]:
+    """Returns the kinds of findings by sender."""
     facts = Facts(night)
     facts.cannot_connect()
     facts.returned()
     facts.shared()
-    if with_times:
-        facts.stalled()
+    facts.answered_elsewhere()
+    facts.stalled()
     return facts.found
 
 
@@ -119,15 +149,14 @@ def difference(seed: int, options: Mapping[str, Any]) -> tuple[int, str | None]:
         simulate(name, seed, **{**variant(seed), **WHOLE, **options, "situations": True})
         night = Night(sorted(Path(name).glob(f"{CAPTURE_PREFIX}_*.pcap")))
         truth = json.loads((Path(name) / TRUTH).read_text())
-    with_times = "clock_step_s" not in options
-    given = found(night, with_times=with_times)
+    given = found(night)
     told = 0
     for scope in truth:
         source = scope["source_queue_manager"]
         if "findings" not in scope:
             given.pop(source, None)
             continue
-        expected = {K(kind) for kind in scope["findings"]} - (set() if with_times else {K.WINDOW_STALLED})
+        expected = {K(kind) for kind in scope["findings"]}
         told += len(expected)
         if given.pop(source, set()) != expected:
             return told, f"seed {seed} {dict(options)}: {source}: {sorted(expected)} expected"

@@ -89,7 +89,7 @@ TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
         HANDSHAKES,
         (
             *("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
-            *("capture_id", "last_frame", "ack_timeout_ms"),
+            *("captured_ns", "capture_id", "last_frame", "ack_timeout_ms"),
         ),
     ),
     "session_acks": (SESSION_ACKS, ("stream_id", "stream_offset", "captured_ns", "window_size")),
@@ -129,7 +129,8 @@ class Tables:
     def handshake(self, connection: str, client: str, server: str) -> None:
         """Adds an EstablishConnection, which leaves the server NULL, and its response."""
         for side, named in ((">", NULL), ("<", server)):
-            row = {"stream_id": connection + side, "stream_offset": 0, "handshake_type": "establish_connection"}
+            row: dict[str, Any] = {"stream_id": connection + side, "stream_offset": 0, "captured_ns": T0}
+            row["handshake_type"] = "establish_connection"
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
     def replay_once(

@@ -53,6 +53,19 @@ def refused_for_cause(s: Scene) -> None:
     s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
 
 
+@scene(refused_for_cause=ERROR)
+def refused_for_several_causes(s: Scene) -> None:
+    s.connection()
+    s.messages(1, 2, 3)
+    s.message(3, 4, 3, destination=build.direct("OS:b\\private$\\other"))
+    for number in (1, 2, 3, 4):
+        denied = number != 2
+        message_class = (
+            MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED if denied else MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q
+        )
+        s.final_ack(4 + number, number, message_class)
+
+
 @scene()
 def read_from_its_queue(s: Scene) -> None:
     s.connection(lasting=60)

@@ -363,8 +363,9 @@ def scene(frames: Path, **options: Any) -> Night:
     return Night(sorted(frames.glob("simulated_*.pcap")))
 
 
-def test_without_copies_and_steps_nothing_is_changed(tmp_path: Path) -> None:
-    found = scene(tmp_path)
+@pytest.mark.parametrize("step_s", [0, -0.4])
+def test_without_copies_and_steps_nothing_is_changed(tmp_path: Path, step_s: float) -> None:
+    found = scene(tmp_path, clock_step_s=step_s)
     assert found.tables is found.raw
     assert not any(found.clock_steps.values())
 

@@ -213,7 +213,7 @@ class Config:
     capture_begins_s: int = _simulate(0, "seconds of traffic before the capture begins, in the middle of connections")
     capture_ends_s: int = _simulate(0, "seconds of traffic after which the capture is cut inside a record; 0: never")
     situations: bool = _simulate(
-        False, "add senders that are cloned, reset, stalled, failing, or refused when the capture began"
+        False, "add senders that are cloned, reset, stalled, balanced, answered elsewhere, or fail to connect"
     )
     both_ends: bool = _simulate(
         False, "capture the senders' end too, before address translation, by a clock that is 7 s ahead"

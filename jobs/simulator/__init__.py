@@ -32,8 +32,8 @@ _HEADERS = 500  # bytes that a message takes beside its body, roughly
 _FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30
 _MESSAGES_PER_SENDER, _MOST_SENDERS = 5_000, 240
 _RECEIVERS = 2
-_SHARED = 7
-"""Number, in its address, of a receiver that is not alone there."""
+_SHARED, _BALANCED = 7, 8
+"""Numbers, in their address, of receivers that are not alone there."""
 _STEP_AFTER_NS = 20 * SECOND
 _SKEW_NS, _NEAR_LOSS = 7 * SECOND, 0.01
 
@@ -65,9 +65,10 @@ def simulate(
     `ends_s`: seconds after the first traffic between which the capture runs. `largest_sender`: share of all messages
     that the first sender sends; 0 gives every sender the same. `situations`: add senders that are cloned, that go back
     to a snapshot, whose receiver was refusing when the capture began or stops taking packets for a while, that fail to
-    connect, whose messages are returned, and that share the address of their receiver. `mirrored`: every frame is
-    captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock that is
-    7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
+    connect, whose messages are returned, whose receiver is not alone at its address, or alternates with another one
+    there, and whose acknowledgments go to another address. `mirrored`: every frame is captured twice. `both_ends`:
+    captures of the senders' end as well, before address translation, by a clock that is 7 s ahead, which loses some
+    frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders.
 
     Memory grows by about 150 bytes a message.
@@ -102,14 +103,15 @@ def simulate(
             near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds)
             files.callback(near_ring.close)
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
-        world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies)
+        world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies, step[0] if clock_step_s else 0)
         if is_demo:
             demo.populate(world)
         else:
             _populate(world, messages, largest_sender, Faults(rng, disorder, RANDOM_FAULTS), situations=situations)
         tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged
         events.run()
-        truth.write(with_outcomes=blindness.is_whole)
+        # Nothing tells a clock's step forward from a time in which packets waited.
+        truth.write(with_outcomes=blindness.is_whole, with_findings=blindness.is_whole and clock_step_s <= 0)
 
 
 def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault], *, situations: bool) -> None:
@@ -122,6 +124,7 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
         events.at(named_ns, router.link.connect)
     branches = BRANCHES + SITUATIONS if situations else BRANCHES
     shared = [Receiver(rng, events, _SHARED) for branch in branches if branch.shares_address]
+    balanced = [Receiver(rng, events, _BALANCED) for branch in branches if branch.is_balanced for _ in range(2)]
     count = min(max(len(branches), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
     first = int(messages * largest_sender)
     for index in range(count):
@@ -129,8 +132,10 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
         if quota:
             at = index // 2 % _RECEIVERS
             branch = branches[index % len(branches)]
-            receiver = shared.pop() if branch.shares_address and shared else receivers[at]
-            sender = Sender(world, faults, index, receiver, routers[at], quota, branch=branch)
+            own = balanced if branch.is_balanced else shared if branch.shares_address else []
+            receiver = own.pop() if own else receivers[at]
+            beside = own.pop() if own and branch.is_balanced else None
+            sender = Sender(world, faults, index, receiver, routers[at], quota, branch=branch, beside=beside)
             if branch.shares_address and receiver is not receivers[at]:
                 sender.find(FindingKind.SEVERAL_RECEIVERS)
             start_ns = named_ns if sender.branch.needs_names else START_NS

@@ -24,6 +24,16 @@ class Fault(Enum):
     VANISHED = auto()  # its first message is gone for good, and all that follow name it as their predecessor
 
 
+class FirstTry(Enum):
+    """Lists how a sender's first connection can fail."""
+
+    NO_ANSWER = auto()  # its SYN has no answer
+    RESET = auto()  # its SYN is answered by a reset
+    SILENT = auto()  # it opens, carries nothing, and is closed
+    REFUSED = auto()  # the receiver refuses the EstablishConnection
+    OTHER_VERSION = auto()  # the receiver answers in another version of the protocol
+
+
 RANDOM_FAULTS = tuple(fault for fault in Fault if fault is not Fault.VANISHED)
 """Those after which a sender gets on by itself."""
 
@@ -79,12 +89,16 @@ class Branch:
     """At half of its messages the receiver sends no SessionAcks for a while."""
     is_shut: bool = False
     """At half of its messages the receiver's TCP announces a window of 0 for a while."""
-    fails_to_connect: bool = False
-    """Its first SYN has no answer."""
+    first_try: FirstTry | None = None
+    """How its first connection fails; the second one works."""
     is_full: bool = False
     """The queue takes no express messages: they are returned."""
     shares_address: bool = False
     """Its receiver is not the only queue manager at its address."""
+    is_balanced: bool = False
+    """Its connections reach, in turn, two queue managers at one address."""
+    is_answered_elsewhere: bool = False
+    """Its receiver sends acknowledgments to another address of it, on a connection of their own."""
     is_reverted: bool = False
     """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
 
@@ -123,9 +137,15 @@ SITUATIONS = (
     Branch(is_cloned=True, ip_version=6),
     Branch((_PRIVATE,), is_held=True),
     Branch((_PRIVATE,), is_shut=True),
-    Branch(fails_to_connect=True),
+    Branch(first_try=FirstTry.NO_ANSWER),
     Branch(is_full=True, habits=Habits(express_share=0.5)),
     Branch((_PRIVATE,), shares_address=True),
     Branch(shares_address=True),
+    Branch(first_try=FirstTry.RESET),
+    Branch((_PRIVATE,), first_try=FirstTry.SILENT),
+    Branch(first_try=FirstTry.REFUSED, ip_version=6),
+    Branch((_PRIVATE,), first_try=FirstTry.OTHER_VERSION),
+    Branch(is_balanced=True, habits=Habits((1, 1, 2), busy_share=0.4, idle_share=0.4, final_ack_share=0)),
+    Branch((_PRIVATE,), is_answered_elsewhere=True),
 )
 """Senders with whom something is wrong for good, or for a while."""

@@ -50,6 +50,10 @@ class Fates:
         """Adds an arrival."""
         self.arrivals.append(arrival)
 
+    def delivered(self) -> set[tuple[str, int, int]]:
+        """Returns TxSequenceID, number and MessageID of each message that the receiver accepted."""
+        return {(str(one.sequence_id), one.number, one.ordinal) for one in self.arrivals if one.accepted}
+
     def outcomes(self) -> list[dict[str, Any]]:
         """Returns a row (id, no, mid, outcome) for each message that was not plainly delivered, and for each number.
 

@@ -41,6 +41,7 @@ _CLONES = 120  # added to the number of a sender in the address of its clone
 _RECEIVER_ADDRESSES = {4: "10.0.0.{}", 6: "fd00::{}"}
 _ROUTER_ADDRESSES = {4: "10.0.1.{}", 6: "fd00:1::{}"}
 _SENDER_ADDRESSES = {4: "10.20.0.{}", 6: "fd00:20::{}"}
+_OTHER_ADDRESSES = {4: "10.20.1.{}", 6: "fd00:20::1:{}"}
 _NAT_ADDRESSES = {4: "203.0.113.7", 6: "2001:db8::7"}
 
 
@@ -121,16 +122,20 @@ class Sender:
         *,
         branch: Branch,
         original: "Sender | None" = None,
+        beside: Receiver | None = None,
     ) -> None:
         """Creates the streams; `quota` is the number of transactional messages to send.
 
-        A clone has the identity of its `original`, and its streams start from the state of the original's streams.
+        `beside`: another receiver at the same address, which a balancer lets every other connection reach. A clone has
+        the identity of its `original`, and its streams start from the state of the original's streams.
         """
         rng = world.rng
         self.branch = branch
         self._world, self._faults = world, faults
         self.guid: UUID = original.guid if original else UUID(int=rng.getrandbits(128), version=4)
         self._index, self._receiver, self._router = index, receiver, router
+        self._receivers = [receiver, beside] if beside else [receiver]
+        self._incoming: dict[UUID, list[Incoming]] = {one.guid: [] for one in self._receivers}
         self._quota = self._whole_quota = quota
         self._timestamp = branch.timestamp + index * _TIMESTAMPS
         self._sequence_ordinal = branch.sequence_ordinal - 1
@@ -148,6 +153,13 @@ class Sender:
         )
         way: tuple[Host, Action] = (router, router.take) if branch.is_routed else (receiver, _arrive)
         self.link = Link(world, self.guid, way[0], line, way[1], self._opened)
+        self.link.beside = beside
+        self._answers: Link | None = None
+        if branch.is_answered_elsewhere:
+            other = Host(rng, _OTHER_ADDRESSES, index)
+            other.guid = self.guid
+            back = Line(receiver.addresses[4], is_direct=False)
+            self._answers = Link(world, receiver.guid, other, back, nothing, self._send_final_acks)
         self._last_link = router.link if branch.is_routed else self.link
         self._links = [router.link, self.link] if branch.is_routed else [self.link]
         self.streams = self._made_streams(original)
@@ -172,14 +184,11 @@ class Sender:
                 incoming = original.streams[number].incoming
             else:
                 name = part[0].destination_queue if len(parts) > 1 else None
-                incoming = Incoming(
-                    world.events,
-                    world.rng,
-                    self.guid,
-                    receiver,
-                    world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers),
-                )
-                world.truth.fates(incoming.verdicts, incoming.fates)
+                verdicts = world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers)
+                for each in self._receivers:
+                    incoming = Incoming(world.events, world.rng, self.guid, each, verdicts)
+                    self._incoming[each.guid].append(incoming)
+                    world.truth.fates(verdicts, incoming.fates)
             stream = Stream(world.events, incoming, part, self._next_sequence_id, self._answer)
             stream.take_express = self._return if branch.is_full else nothing
             streams.append(stream)
@@ -187,8 +196,10 @@ class Sender:
 
     def start(self) -> None:
         """Connects, or continues a session from before the capture."""
-        if self.branch.fails_to_connect:
-            self.link.fail()
+        if self._answers is not None:
+            self._answers.connect()
+        if self.branch.first_try is not None:
+            self.link.fail(self.branch.first_try)
             self.find(FindingKind.CANNOT_CONNECT)
             self._world.events.after(_UNANSWERED_NS, self.link.connect)
             return
@@ -236,6 +247,11 @@ class Sender:
     def _held(self, length_ns: int) -> None:
         """Notes that packets waited so long for a SessionAck; whether that is too long, the step of time may decide."""
         if length_ns > _SURELY_STALLED_NS:
+            self._stalled(length_ns)
+
+    def _stalled(self, length_ns: int) -> None:
+        """Notes that the way to the receiver was closed for so long, if the capture's clock shows it."""
+        if self._world.shows_time_since(self._world.events.now - length_ns):
             self.find(FindingKind.WINDOW_STALLED)
 
     def find(self, kind: FindingKind | None, _: int = 0) -> None:
@@ -264,15 +280,28 @@ class Sender:
         return self._timestamp << 32 | self._sequence_ordinal
 
     def _answer(self, packet: bytes, deliver: Action, *arguments: Any, **how: Any) -> None:
-        """Sends a packet of the receiver back along the path of the messages."""
-        post_back([link.session for link in self._links], packet, deliver, *arguments, **how)
+        """Sends a packet of the receiver back along the path of the messages, or on its own connection."""
+        if self._answers is None:
+            sides = [None if link.session is None else link.session.far for link in self._links]
+        elif (session := self._answers.session) is not None:
+            sides = [session.near]
+            self.find(FindingKind.ACKNOWLEDGED_ELSEWHERE)
+        else:
+            return
+        post_back(sides, packet, deliver, *arguments, **how)
+
+    def _send_final_acks(self, _: Session) -> None:
+        for stream in self.streams:
+            stream.incoming.send_final_acks()
 
     def _opened(self, session: Session) -> None:
         """Resends what is unacknowledged, then continues."""
+        for stream, incoming in zip(self.streams, self._incoming.get(self.link.far.guid, ()), strict=False):
+            stream.incoming = incoming
         for stream in self.streams:
             stream.session = session
             stream.resend(session)
-            stream.incoming.send_final_acks()
+        self._send_final_acks(session)
         self._turn += 1
         self._work(self._turn)
 
@@ -297,7 +326,7 @@ class Sender:
             if self.branch.is_held:
                 session.far.hold(_HOLD_NS, self._held)
             else:
-                session.shut(_SHUT_NS, partial(self._held, _HOLD_NS))
+                session.shut(_SHUT_NS, partial(self._stalled, _SHUT_NS))
             self.branch = replace(self.branch, is_held=False, is_shut=False)
         silent = any(stream.silent_until_ns > events.now for stream in self.streams)
         fault = Fault.SILENT if silent else self._commit(session) if self._quota else None

@@ -1,22 +1,25 @@
 """Simulates a protocol session on a TCP connection: set-up, window, SessionAcks ([MS-MQQB] 3.1.1.4, 3.1.1.6.1)."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from jobs.simulator import build
+from jobs.simulator.branches import FirstTry
 from jobs.simulator.capture import Seen
-from jobs.simulator.events import MILLISECOND, SECOND, Action, Events
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, nothing
 from jobs.simulator.network import Connection, Direction
 from jobs.simulator.packets import BASE_FLAGS, Message
+from udfs.network.dissect import ACK, RST, SYN
 
 _WINDOW = 64  # unacknowledged messages, [MS-MQQB] 3.1.3.2
 _ACK_FLAGS = 32  # recoverable messages that one SessionHeader can acknowledge
 _RECOVERABLE_ACK_NS = 500 * MILLISECOND
 _ACK_TIMEOUT_NS = 20 * SECOND
 _HAS_SESSION_HEADER = 0x10
+_OTHER_VERSION = b"\x11"  # the first byte of a BaseHeader; it is 0x10, [MS-MQMQ] 2.2.19.1
 
 
 class Side:
@@ -27,7 +30,7 @@ class Side:
     def __init__(self, session: "Session", direction: Direction) -> None:
         """Counts from 0, as every TCP connection does; `direction` leads to the peer."""
         self.direction = direction
-        self._session = session
+        self.session = session
         self._events = session.events
         self._sent = self._sent_recoverable = 0
         self._received = self._received_recoverable = 0
@@ -78,7 +81,7 @@ class Side:
     def acknowledged_up_to(self, count: int) -> None:
         """Notes how many packets the peer has received."""
         self._acknowledged = count
-        self._session.pump()
+        self.session.pump()
 
     def hold(self, duration_ns: int, held: Callable[[int], None]) -> None:
         """Sends no SessionAck for a while; then calls `held` with the time since the first packet, if still open."""
@@ -86,7 +89,7 @@ class Side:
         self._events.at(self._silent_until_ns, self._release, held)
 
     def _release(self, held: Callable[[int], None]) -> None:
-        if self._session.open and self._first_held_ns:
+        if self.session.open and self._first_held_ns:
             held(self._events.now - self._first_held_ns)
             self._send_ack()
 
@@ -99,7 +102,7 @@ class Side:
             self._send_ack()
 
     def _send_ack(self) -> None:
-        if self._session.open and self._events.now >= self._silent_until_ns:
+        if self.session.open and self._events.now >= self._silent_until_ns:
             packet = build.session_ack(**self._counts())
             self.direction.write(packet, self.peer.acknowledged_up_to, self._received)
             self.direction.flush()
@@ -143,19 +146,37 @@ class Session:
         """Connects, exchanges EstablishConnection and ConnectionParameters, and calls `then`."""
         named = build.NULL if is_direct else server
         time_stamp_ms = (self.events.now - booted_ns) // MILLISECOND & 0xFFFFFFFF
-        exchange = iter(
-            (
-                (self.near, build.establish_connection(client, named, time_stamp_ms=time_stamp_ms)),
-                (self.far, build.establish_connection(client, server, time_stamp_ms=time_stamp_ms)),
-                (self.near, build.connection_parameters()),
-                (self.far, build.connection_parameters()),
-            )
+        packets = (
+            (self.near, build.establish_connection(client, named, time_stamp_ms=time_stamp_ms)),
+            (self.far, build.establish_connection(client, server, time_stamp_ms=time_stamp_ms)),
+            (self.near, build.connection_parameters()),
+            (self.far, build.connection_parameters()),
         )
+        self._exchange(packets, partial(self.begin, then))
+
+    def fail(self, how: FirstTry, client: UUID, server: UUID) -> None:
+        """Fails to connect."""
+        up, down = self.connection.up, self.connection.down
+        if how is FirstTry.NO_ANSWER:
+            up.control(SYN, nothing)
+        elif how is FirstTry.RESET:
+            down.sent = 0  # RFC 9293 3.5.2
+            up.control(SYN, partial(down.control, RST | ACK, nothing))
+        else:
+            answer = build.establish_connection(client, server, refused=how is FirstTry.REFUSED)
+            if how is FirstTry.OTHER_VERSION:
+                answer = _OTHER_VERSION + answer[len(_OTHER_VERSION) :]
+            packets = (self.near, build.establish_connection(client, server)), (self.far, answer)
+            self._exchange(packets * (how is not FirstTry.SILENT), partial(self.connection.close, nothing))
+
+    def _exchange(self, packets: Sequence[tuple[Side, bytes]], then: Action) -> None:
+        """Connects, sends these packets, each when the one before it has arrived, and calls `then`."""
+        left = iter(packets)
 
         def step() -> None:
-            side, packet = next(exchange, (None, b""))
+            side, packet = next(left, (None, b""))
             if side is None:
-                self.begin(then)
+                then()
             else:
                 side.direction.write(packet, step)
                 side.direction.flush()

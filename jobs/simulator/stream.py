@@ -13,7 +13,7 @@ from jobs.simulator.events import SECOND, Action, Events, nothing
 from jobs.simulator.incoming import Incoming
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message, Template
-from jobs.simulator.session import Session
+from jobs.simulator.session import Session, Side
 
 _RESEND_S = (30, 30, 30, 300, 300, 300, 1_800, 1_800, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1; the last one repeats
 
@@ -120,20 +120,20 @@ class Stream:
 
 
 def post_back(
-    sessions: Sequence[Session | None],
+    sides: Sequence[Side | None],
     packet: bytes,
     deliver: Action,
     *arguments: Any,
     recoverable: bool,
     seen_on: Callable[[Connection], Seen] | None = None,
 ) -> None:
-    """Sends a packet against the direction of these sessions, one after the other; a closed one loses it."""
-    if not sessions:
+    """Sends a packet on from one of these sides of sessions to the next; a closed session loses it."""
+    if not sides:
         deliver(*arguments)
         return
-    session, *others = sessions
-    if session is not None and session.open:
-        seen = None if seen_on is None else seen_on(session.connection)
+    side, *others = sides
+    if side is not None and side.session.open:
+        seen = None if seen_on is None else seen_on(side.session.connection)
         go_on = partial(post_back, others, packet, deliver, *arguments, recoverable=recoverable, seen_on=seen_on)
-        session.far.post(bytearray(packet), go_on, recoverable=recoverable, seen=seen)
-        session.far.direction.flush()
+        side.post(bytearray(packet), go_on, recoverable=recoverable, seen=seen)
+        side.direction.flush()

@@ -1,7 +1,9 @@
 """Writes truth.json: what a replay must say of every transactional message that the capture holds.
 
 Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, and which
-situations of the sender must be found, `findings`.
+situations of the sender must be found, `findings`. Where a balancer split the messages over several receivers, each has
+a state of its own, but the contract judges them as one queue: there stands only what one of them accepted, `delivered`,
+which nobody may call lost.
 """
 
 import json
@@ -10,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import TextIO
+from typing import Any, TextIO
 from uuid import UUID
 
 from jobs.simulator.fates import Fates, incidents
@@ -127,7 +129,7 @@ class Truth:
         """Keeps the rows in the folder."""
         self._folder = folder
         self._scopes: list[tuple[dict[str, str], TextIO, Verdicts]] = []
-        self._fates: dict[int, Fates] = {}
+        self._fates: dict[int, list[Fates]] = defaultdict(list)
         self._findings: dict[int, set[FindingKind] | None] = defaultdict(set)
         self.files = ExitStack()
 
@@ -142,16 +144,38 @@ class Truth:
         return verdicts
 
     def fates(self, verdicts: Verdicts, fates: Fates) -> None:
-        """Adds the outcomes of a scope's messages, which `write` adds where the capture is whole."""
-        self._fates[id(verdicts)] = fates
+        """Adds what became of a scope's messages at one receiver; `write` adds it where the capture is whole."""
+        self._fates[id(verdicts)].append(fates)
 
     def find(self, verdicts: Verdicts, kind: FindingKind | None) -> None:
         """Notes a finding on a scope's sender; None says that more may be found of it, until the next call."""
         found = self._findings[id(verdicts)] or set()
         self._findings[id(verdicts)] = None if kind is None else found | {kind}
 
-    def write(self, *, with_outcomes: bool) -> None:
-        """Writes all scopes in which a message arrived; with outcomes, where these are known exactly."""
+    def _reached(self, verdicts: Verdicts) -> list[Fates]:
+        """Returns what became of a scope's messages at each receiver that got some."""
+        return [fates for fates in self._fates[id(verdicts)] if fates.arrivals]
+
+    def _found(self, verdicts: Verdicts) -> dict[str, Any]:
+        """Returns what must be found of a scope's sender, if a reader can know it."""
+        found = self._findings[id(verdicts)]
+        if found is None:
+            return {}
+        split = {FindingKind.SEVERAL_RECEIVERS} if len(self._reached(verdicts)) > 1 else set()
+        return {"findings": sorted(found | split)}
+
+    def _became(self, verdicts: Verdicts) -> dict[str, Any]:
+        """Returns what became of a scope's messages, as far as a reader can know it."""
+        reached = self._reached(verdicts)
+        if len(reached) > 1:
+            return {"delivered": sorted(set().union(*(fates.delivered() for fates in reached)))}
+        if not (reached and reached[0].is_exact):
+            return {}
+        outcomes = reached[0].outcomes()
+        return {"outcomes": outcomes, "incidents": incidents(outcomes)}
+
+    def write(self, *, with_outcomes: bool, with_findings: bool) -> None:
+        """Writes all scopes in which a message arrived; with outcomes and findings, where these are known exactly."""
         with (self._folder / TRUTH).open("w", encoding="utf-8") as file:
             separator = "[\n"
             file.write(separator * (not any(rows.tell() for _, rows, _ in self._scopes)))
@@ -161,15 +185,9 @@ class Truth:
                     rows.seek(0)
                     copyfileobj(rows, file)
                     file.write("\n]")
-                    findings = self._findings[id(verdicts)]
-                    if with_outcomes and findings is not None:
-                        file.write(f', "findings": {json.dumps(sorted(findings))}')
-                    fates = self._fates.get(id(verdicts))
-                    if with_outcomes and fates and fates.is_exact:
-                        outcomes = fates.outcomes()
-                        file.write(
-                            f', "outcomes": {json.dumps(outcomes)}, "incidents": {json.dumps(incidents(outcomes))}'
-                        )
+                    findings = self._found(verdicts) if with_findings else {}
+                    for name, value in (findings | (self._became(verdicts) if with_outcomes else {})).items():
+                        file.write(f', "{name}": {json.dumps(value)}')
                     file.write("}")
                     separator = ",\n"
             file.write("\n]\n")

@@ -8,12 +8,12 @@ from random import Random
 from uuid import UUID
 
 from jobs.simulator import build
-from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, nothing
+from jobs.simulator.branches import FirstTry
+from jobs.simulator.events import MILLISECOND, SECOND, Action, Events
 from jobs.simulator.network import Connection, Endpoint, Network
 from jobs.simulator.session import Session
 from jobs.simulator.stream import Stream
 from jobs.simulator.truth import Truth
-from udfs.network.dissect import SYN
 
 MSMQ_PORT = 1801
 _LATENCY_NS = 2 * MILLISECOND
@@ -28,17 +28,23 @@ _POOL_PARTS, _POOL_PART = 64, 16_384  # bytes that bodies are cut from
 class World:
     """Holds time, the network, the random source and the truth."""
 
-    def __init__(self, rng: Random, events: Events, network: Network, truth: Truth, bodies: tuple[int, int]) -> None:
-        """Takes the smallest and the largest body in bytes."""
+    def __init__(
+        self, rng: Random, events: Events, network: Network, truth: Truth, bodies: tuple[int, int], steps_ns: int
+    ) -> None:
+        """Takes the smallest and the largest body in bytes, and when the capture's clock steps; 0: never."""
         self.rng, self.events, self.network, self.truth = rng, events, network, truth
         self.begins_ns = network.tap.blindness.begins_ns
-        self._bodies = bodies
+        self._bodies, self._steps_ns = bodies, steps_ns
         # A body may hold a whole packet, so that not everything that looks like a header is one.
         decoy = build.user_message(UUID(int=rng.getrandbits(128)), message_id=1, sequence=(1, 1, 0), body=b"within")
         self._pool = b"".join(rng.randbytes(_POOL_PART + 1) + decoy + bytes(3) for _ in range(_POOL_PARTS))
         if not network.tap.is_whole:  # after missing bytes even the contract accepts a packet inside a body
             self._pool = rng.randbytes(len(self._pool))
         self._nat_port = _NAT_PORTS
+
+    def shows_time_since(self, time_ns: int) -> bool:
+        """Returns whether the capture's clock ran without a step since then, so that it shows how long that was."""
+        return not time_ns <= self._steps_ns <= self.events.now
 
     def next_nat_port(self) -> int:
         """Returns the next port of the address translator."""
@@ -85,7 +91,10 @@ class Link:
         self.session: Session | None = None
         self.streams: list[Stream] = []
         """Streams whose destination is at the far end."""
-        self._world, self._near, self._far, self._line = world, near, far, line
+        self.far = far
+        self.beside: Host | None = None
+        """Another queue manager at the address of `far`: connections reach the two in turn."""
+        self._world, self._near, self._line = world, near, line
         self._take, self._opened = take, opened
         self._booted_ns = world.events.now - world.rng.randrange(10**15)
         self._port = _EPHEMERAL_PORTS + world.rng.randrange(4_096)
@@ -97,12 +106,14 @@ class Link:
         if begins_ns - _SETTING_UP_NS <= events.now < begins_ns:
             events.at(begins_ns + self._world.rng.randrange(_SETTING_UP_NS), self.connect)
             return
+        if self.beside is not None:
+            self.far, self.beside = self.beside, self.far
         session = self._new_session(is_open=False)
-        session.establish(self._near, self._far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
+        session.establish(self._near, self.far.guid, self._booted_ns, self._begin, is_direct=self._line.is_direct)
 
-    def fail(self) -> None:
-        """Sends a SYN that nobody answers."""
-        self._new_session(is_open=False).connection.up.control(SYN, nothing)
+    def fail(self, how: FirstTry) -> None:
+        """Fails to open a session."""
+        self._new_session(is_open=False).fail(how, self._near, self.far.guid)
 
     def go_on(self) -> Session:
         """Returns a session that was there before the simulation; `begin` continues it."""
@@ -147,7 +158,7 @@ class Link:
             self._port = _EPHEMERAL_PORTS + (self._port + 1) % (1 << 14)
         isn = (1 << 32) - rng.randrange(1, 4_096) if line.isn_near_wrap else rng.getrandbits(32)
         initiator = Endpoint(line.address, self._port)
-        acceptor = Endpoint(self._far.addresses[line.address.version], MSMQ_PORT)
+        acceptor = Endpoint(self.far.addresses[line.address.version], MSMQ_PORT)
         positions = isn, rng.getrandbits(32)
         connection = Connection(self._world.network, initiator, acceptor, positions, _LATENCY_NS, is_open=is_open)
 

@@ -12,7 +12,7 @@ from jobs.app.logs import progress
 from jobs.transforms.findings.captures import captured_twice, clock_stepped
 from jobs.transforms.findings.connections import began_with_another_version, cannot_connect
 from jobs.transforms.findings.stalls import window_stalled
-from jobs.transforms.replay.clocks import find_steps
+from jobs.transforms.replay.clocks import find_steps, with_steps_undone
 from jobs.transforms.replay.conversations import Conversations, measure_skews, place_copies, unread_by_all
 from jobs.transforms.replay.copies import (
     choose_connections,
@@ -85,10 +85,11 @@ def findings_of_captures(tables: Conversations, ends: DataFrame, warehouse: Ware
     pings = None if warehouse.is_new(PINGS) else read(PINGS)
     if tables.failing or pings is not None:
         findings.append(cannot_connect(read(STREAMS), read(HANDSHAKES), read(QUARANTINE), captures, pings))
-    if tables.steps is None:  # else the times of different packets cannot be compared
-        findings.append(
-            window_stalled(read(STREAMS), ends, read(MESSAGES), read(ACKS), read(SESSION_ACKS), read(HANDSHAKES))
-        )
+    messages, acks, session_acks = (
+        rows if tables.steps is None else with_steps_undone(rows, tables.steps)
+        for rows in map(read, (MESSAGES, ACKS, SESSION_ACKS))
+    )
+    findings.append(window_stalled(read(STREAMS), ends, messages, acks, session_acks, read(HANDSHAKES)))
     return findings
 
 

@@ -196,24 +196,28 @@ def not_received_by_application(messages: DataFrame, negative: DataFrame, ends: 
                     counted("messages", "message did not reach its queue", "messages did not reach their queue")
                 ),
                 one_or_many("messages", "an acknowledgment says", "acknowledgments say"),
-                _said(0, "for a reason that the documents do not name"),
+                reason_of(F.col("message_class")),
                 class_name(F.col("message_class")),
                 F.when(F.col("transactional") > 0, sentence(" Transactional: {}.", "transactional")).otherwise(""),
                 "first.correlation_id",
                 _delay(),
-                _said(1, "Look for the class in [MC-MQAC] 2.2.2.9."),
+                advice_on(F.col("message_class")),
             ).alias("explanation"),
             F.array("first.about.key", "first.key").alias("witness"),
         )
     )
 
 
-def _said(place: int, otherwise: str) -> Column:
-    """Returns why (0) a message of `message_class` was not received, or what to do about it (1)."""
-    of_class = F.col("message_class")
-    return F.coalesce(
-        choose((of_class == int(one), F.lit(said[place])) for one, said in _CAUSES.items()), F.lit(otherwise)
-    )
+def reason_of(message_class: Column) -> Column:
+    """Returns why a message was not received, as the class of a negative acknowledgment says."""
+    reasons = choose((message_class == int(one), F.lit(reason)) for one, (reason, _) in _CAUSES.items())
+    return F.coalesce(reasons, F.lit("for a reason that the documents do not name"))
+
+
+def advice_on(message_class: Column) -> Column:
+    """Returns what to do about a negative acknowledgment of this class."""
+    advice = choose((message_class == int(one), F.lit(advice)) for one, (_, advice) in _CAUSES.items())
+    return F.coalesce(advice, F.lit("Look for the class in [MC-MQAC] 2.2.2.9."))
 
 
 def _delay() -> Column:

@@ -26,6 +26,7 @@ from jobs.transforms.expressions import (
 )
 from jobs.transforms.findings.acks import not_received_by_application, repeated_order_acks
 from jobs.transforms.findings.message_rules import (
+    BY_CAUSE,
     late_acknowledgment,
     may_have_regressed,
     message_rules,
@@ -185,6 +186,9 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame 
             "acknowledged_ns",
             sent_as().alias("sent"),
             state.alias("met"),
+            F.when(F.col("final_ack_class").isNotNull(), F.xxhash64("final_ack_class", "destination_queue")).alias(
+                "cause"
+            ),
             *_MARKS,
         )
         .select("*", behind_plain.alias("behind_plain"))
@@ -243,6 +247,7 @@ def sent_as() -> Column:
 def concerned_messages(verdicts: DataFrame, neighbours: DataFrame, fates: DataFrame) -> DataFrame:
     """Returns the messages that findings show: one row per scope, sequence, kind, `replay_order` and `role`.
 
+    Kinds in BY_CAUSE also have one per `cause`, a hash of the class of the FinalAck and the queue.
     The `first` message stands for all; the other roles are its neighbours, and `attempt`: refused messages whose
     numbers the sender skipped afterwards. Beside them stand the figures of the finding: `messages`, `severity`,
     `repaired`, `lost`, `intervals`. `neighbours` are the rows of `with_neighbours`, best checkpointed, and `fates`
@@ -280,7 +285,8 @@ def concerned_messages(verdicts: DataFrame, neighbours: DataFrame, fates: DataFr
         with_fate(perhaps, fates)
         .withColumn("found", F.explode(F.array_compact(F.array(*found))))
         .select("*", "found.*")
-        .groupBy("kind", *_SEQUENCE)
+        .withColumn("cause", F.when(F.col("kind").isin(*BY_CAUSE), F.col("cause")))
+        .groupBy("kind", *_SEQUENCE, "cause")
         .agg(
             F.count("gravity").alias("messages"),
             F.element_at(F.array(*map(F.lit, _SEVERITIES)), F.max("gravity") + 1).alias("severity"),
@@ -291,7 +297,7 @@ def concerned_messages(verdicts: DataFrame, neighbours: DataFrame, fates: DataFr
             F.sort_array(F.collect_list(interval))["interval_s"].alias("intervals"),
         )
         .select(
-            *("kind", *_SEQUENCE, "messages", "severity", "repaired", "lost", "intervals"),
+            *("kind", *_SEQUENCE, "cause", "messages", "severity", "repaired", "lost", "intervals"),
             *("first.session_watched_ns", "first.sent", "first.highest_sent"),
             F.explode(
                 F.concat(
@@ -317,7 +323,7 @@ def _found(when: Column, kind: FindingKind, gravity: Column) -> Column:
 
 
 def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
-    """Returns the findings of `message_rules`, one per scope, sequence and kind, of the messages `concerned`."""
+    """Returns the findings of `message_rules`, one per scope, sequence, kind and cause, of the messages `concerned`."""
     role = F.col("role")
     attempt = F.when(role == "attempt", F.struct("tx_sequence_number", "message_id", "key"))
     figures = ("messages", "severity", "repaired", "lost", "session_watched_ns", "intervals")
@@ -325,7 +331,7 @@ def in_verdicts(verdicts: DataFrame, concerned: DataFrame) -> DataFrame:
         verdicts.select("*", *name_hashes("scope_key", prefix="scope"))
         .join(concerned, [*_SCOPE, "replay_order"])
         .withColumn("key", row_key())
-        .groupBy("kind", *_SEQUENCE, *figures)
+        .groupBy("kind", *_SEQUENCE, "cause", *figures)
         .agg(
             *(F.max(F.when(role == name, F.struct(*_SHOWN))).alias(name) for name in _ROLES),
             F.sort_array(F.collect_set(attempt)).alias("attempts"),

@@ -3,6 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.findings.acks import advice_on, reason_of
 from jobs.transforms.findings.model import (
     MessageRule,
     class_name,
@@ -17,6 +18,8 @@ from schemas.replay import Evidence, Explains, FindingKind, Reason, Severity, Ve
 from schemas.wire import MessageClass
 
 NUMBER, PREVIOUS = "tx_sequence_number", "previous_tx_sequence_number"
+BY_CAUSE = (FindingKind.REFUSED_FOR_CAUSE.value, FindingKind.NOT_RECEIVED_BY_APPLICATION.value)
+"""Kinds of which a sequence has a finding for each class of FinalAck and each queue."""
 
 
 def message_rules() -> list[MessageRule]:
@@ -324,11 +327,14 @@ def _final_acks() -> list[MessageRule]:
             Severity.ERROR,
             final.isNotNull() & ~was_queued(final) & _first_arrival(),
             sentence(
-                "The receiver refused {} of {}, as a FinalAck says. The first is number {}: {}.",
+                "The receiver refused {} of {}, as {}: {} ({}). The first is number {}. {}",
                 _messages("message", "messages"),
                 sequence_name(),
-                NUMBER,
+                one_or_many("messages", "a FinalAck says", "FinalAcks say"),
+                reason_of(final),
                 class_name(final),
+                NUMBER,
+                advice_on(final),
             ),
             (F.col("key"),),
         ),
@@ -337,11 +343,14 @@ def _final_acks() -> list[MessageRule]:
             Severity.WARNING,
             unread & _first_arrival(),
             sentence(
-                "{} of {} reached the queue and left it unread, as a FinalAck says. The first is number {}: {}.",
+                "{} of {} reached the queue and left it unread, as {}: {} ({}). The first is number {}. {}",
                 _messages("message", "messages"),
                 sequence_name(),
-                NUMBER,
+                one_or_many("messages", "a FinalAck says", "FinalAcks say"),
+                reason_of(final),
                 class_name(final),
+                NUMBER,
+                advice_on(final),
             ),
             (F.col("key"),),
         ),

@@ -49,22 +49,33 @@ def with_recorded_times(verdicts: DataFrame, steps: DataFrame) -> DataFrame:
 def with_streams_in_time(streams: DataFrame, steps: DataFrame, *packets: DataFrame) -> DataFrame:
     """Returns STREAMS whose first and last times are by a clock without steps, as their `packets` show it.
 
-    A stream without packets takes the steps from the other direction.
+    A stream without packets takes the steps from the other direction. If the clock steps between the packets of a
+    stream, the recorded times of its segments have no order, so that the first and the last packet say when it was.
     """
-    columns = ("stream_id", "stream_offset", *_PLACE)
+    columns = ("stream_id", "stream_offset", "captured_ns", *_PLACE)
     rows = _with_lag(reduce(DataFrame.unionByName, (table.select(*columns) for table in packets)), steps)
-    late = rows.groupBy("stream_id").agg(
-        F.min_by("behind_ns", "stream_offset").alias("first_late"),
-        F.max_by("behind_ns", "stream_offset").alias("last_late"),
-        F.lit(True).alias("known"),
+    late_ns = F.coalesce("behind_ns", F.lit(0))
+    rows = rows.withColumns({"late_ns": late_ns, "time_ns": F.col("captured_ns") + late_ns})
+    places = rows.groupBy("stream_id").agg(
+        F.min_by("late_ns", "stream_offset").alias("first_late"),
+        F.max_by("late_ns", "stream_offset").alias("last_late"),
+        F.min("time_ns").alias("first_ns"),
+        F.max("time_ns").alias("last_ns"),
     )
     both = Window.partitionBy("connection_id")
-    joined = streams.join(late, "stream_id", "left")
+    joined = streams.join(places, "stream_id", "left").withColumns(
+        {
+            "first_late": F.coalesce("first_late", F.max("first_late").over(both), F.lit(0)),
+            "last_late": F.coalesce("last_late", F.max("last_late").over(both), F.lit(0)),
+            "first_ns": F.coalesce("first_ns", F.min("first_ns").over(both)),
+            "last_ns": F.coalesce("last_ns", F.max("last_ns").over(both)),
+        }
+    )
+    steps_within = F.col("first_late") < F.col("last_late")
     for end in ("first", "last"):
-        own = F.when(F.col("known"), F.coalesce(f"{end}_late", F.lit(0)))
-        shift = F.coalesce(own, F.max(f"{end}_late").over(both), F.lit(0))
-        column = f"{end}_captured_at"
-        joined = joined.withColumn(column, timestamp(nanoseconds(column) + shift))
+        recorded = nanoseconds(f"{end}_captured_at") + F.col(f"{end}_late")
+        time_ns = F.coalesce(F.when(steps_within, F.col(f"{end}_ns")), recorded)
+        joined = joined.withColumn(f"{end}_captured_at", timestamp(time_ns))
     return joined.select(*streams.columns)
 
 
