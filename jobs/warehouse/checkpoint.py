@@ -28,7 +28,9 @@ def checkpoint(rows: DataFrame) -> DataFrame:
     Where the platform refuses to keep rows, as serverless Databricks does, the driver holds them.
     """
     try:
-        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        # Columns of their own: without adaptive execution, Spark fails to tell those of a checkpoint from those of the
+        # rows it was made of, where both are joined.
+        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY).toDF(*rows.columns)
     except PySparkException as refusal:
         if not _REFUSAL.search(str(refusal)):
             raise
