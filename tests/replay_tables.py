@@ -5,6 +5,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +29,7 @@ from jobs.steps.replay import (
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
 from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
 from jobs.transforms.findings.stalls import window_stalled
-from jobs.transforms.outcomes.rows import message_fates
+from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.outcomes.tallies import tally
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.conversations import Conversations
@@ -196,39 +197,45 @@ def states_after(
     return found, rows
 
 
-def summarize(inputs: dict[str, DataFrame], result: DataFrame, scope: Scope = Scope.AUTO) -> DataFrame:
-    """Returns SESSIONS of a replay."""
-    tables = [inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
-    return summarize_sessions(*tables, derive_outcomes(result), scope=scope)  # type: ignore[arg-type, misc]
+class Derived:
+    """Derives the other tables from the VERDICTS of a replay, what they share once."""
 
+    def __init__(self, inputs: dict[str, DataFrame], verdicts: DataFrame) -> None:
+        self._inputs, self._verdicts = inputs, verdicts
 
-def found(inputs: dict[str, DataFrame], result: DataFrame) -> DataFrame:
-    """Returns FINDINGS of a replay."""
-    acks = pair_acks(inputs["acks"], inputs["ends"], result)
-    unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-    outcomes = derive_outcomes(result)
-    fates = materialize(message_fates(outcomes.rows))
-    summaries = (
-        materialize(summarize_sequences(outcomes)),
-        materialize(derive_transactions(result, outcomes, fates)),
-    )
-    watched = watched_sessions(inputs["ends"], unread, acks)
-    packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
-    flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
-    further = [
-        window_stalled(inputs["streams"], inputs["ends"], *packets),
-        several_receivers(flows, inputs["ends"]),
-        acknowledged_elsewhere(flows, inputs["ends"], acks),
-    ]
-    suspects = find_suspects(inputs["messages"], inputs["ends"])
-    others = other_findings(inputs["messages"], inputs["ends"], acks, result, *summaries, suspects)
-    return collect_findings([find_in_verdicts(result, watched, outcomes), *others, *further])
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """The outcomes of messages and numbers."""
+        return derive_outcomes(self._verdicts)
 
+    @cached_property
+    def transactions(self) -> DataFrame:
+        """TRANSACTIONS, materialized."""
+        fates = materialize(message_fates(self.outcomes.rows))
+        return materialize(derive_transactions(self._verdicts, self.outcomes, fates))
 
-def transactions(result: DataFrame) -> DataFrame:
-    """Returns TRANSACTIONS of a replay."""
-    outcomes = derive_outcomes(result)
-    return derive_transactions(result, outcomes, message_fates(outcomes.rows))
+    def sessions(self, scope: Scope = Scope.AUTO) -> DataFrame:
+        """Returns SESSIONS."""
+        tables = [self._inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
+        return summarize_sessions(*tables, self.outcomes, scope=scope)  # type: ignore[arg-type, misc]
+
+    def findings(self) -> DataFrame:
+        """Returns FINDINGS."""
+        inputs = self._inputs
+        acks = pair_acks(inputs["acks"], inputs["ends"], self._verdicts)
+        unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
+        summaries = materialize(summarize_sequences(self.outcomes)), self.transactions
+        watched = watched_sessions(inputs["ends"], unread, acks)
+        packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
+        flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
+        further = [
+            window_stalled(inputs["streams"], inputs["ends"], *packets),
+            several_receivers(flows, inputs["ends"]),
+            acknowledged_elsewhere(flows, inputs["ends"], acks),
+        ]
+        suspects = find_suspects(inputs["messages"], inputs["ends"])
+        others = other_findings(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects)
+        return collect_findings([find_in_verdicts(self._verdicts, watched, self.outcomes), *others, *further])
 
 
 FATE = (

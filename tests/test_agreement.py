@@ -203,7 +203,7 @@ def disagreements(
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    return night(random.Random(18), 30_000)
+    return night(random.Random(18), 12_000)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differen
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from pyspark.sql.types import StructType
-from replay_tables import T0, Tables, fates, found, summarize
+from replay_tables import T0, Derived, Tables, fates
 from replayer import Fate
 from scenes_of_captures import (
     APART,
@@ -40,7 +40,6 @@ from warehouses import all_rows, config, rows
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
-from jobs.steps.replay import derive_outcomes
 from jobs.transforms.findings.captures import captured_twice
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -226,10 +225,11 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     names = ("capture_id", "clock_steps")
     captures = spark.createDataFrame(steps, StructType([CAPTURES.spark[name] for name in names]))
     verdicts, inputs = tables.replay_once(spark, tmp_path_factory.mktemp("united"), captures)
-    sessions = summarize(inputs, verdicts).collect()
+    derived = Derived(inputs, verdicts)
+    sessions = derived.sessions().collect()
     judged = verdicts.orderBy("replay_order").collect()
     twice = {row.session_id: row for row in captured_twice(inputs["every_end"]).collect()}
-    outcomes = on_spark(derive_outcomes(verdicts))[0]
+    outcomes = on_spark(derived.outcomes)[0]
     expected = plain_outcomes.outcomes(rows_of(verdicts))[0]
     apart = verdicts.where(F.col("source_queue_manager").isin(*APART))
     second = second_replay(tables, {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]})
@@ -238,7 +238,7 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
         "second_outcomes": expected,
         "fates": fates(verdicts),
         "second": second,
-        "findings": found(inputs, apart).collect(),
+        "findings": Derived(inputs, apart).findings().collect(),
     }
 
 

@@ -1,6 +1,7 @@
 """Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 
 import pytest
 import scenes_of_connections
@@ -8,8 +9,8 @@ import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
-from pyspark.sql import SparkSession
-from replay_tables import Tables, found, replay, summarize, transactions
+from pyspark.sql import DataFrame, Row, SparkSession
+from replay_tables import Derived, Tables, replay
 from scene import COVERED, READINGS, SCENES, Scene, guid
 
 from schemas.replay import FindingKind as K
@@ -20,33 +21,58 @@ __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "
 """Importing them fills SCENES."""
 
 
+class Night:
+    """Derives from one replay of all scenes what a test asks for."""
+
+    def __init__(self, inputs: dict[str, DataFrame], scenes: dict[str, Scene], reading: Reading) -> None:
+        self._result = replay(inputs, reading=reading)
+        self._derived, self._scenes = Derived(inputs, self._result), scenes
+
+    @cached_property
+    def findings(self) -> dict[str, list[Row]]:
+        """The findings of each scene."""
+        named = {scene.session: name for name, scene in self._scenes.items()}
+        found: dict[str, list[Row]] = {name: [] for name in self._scenes}
+        for row in self._derived.findings().collect():
+            found[named.get(row.session_id) or str(row.witness[0]).partition(".")[0]].append(row)
+        return found
+
+    @cached_property
+    def sessions(self) -> dict[str, Row]:
+        """The sessions by their senders."""
+        return {row.sender: row for row in self._derived.sessions().collect()}
+
+    @cached_property
+    def transactions(self) -> list[Row]:
+        return self._derived.transactions.collect()
+
+    @cached_property
+    def verdicts(self) -> dict[tuple[str, int], Row]:
+        """The verdicts by the keys of messages."""
+        return {(row.stream_id, row.stream_offset): row for row in self._result.collect()}
+
+
 @pytest.fixture(scope="module")
-def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Per reading the findings of each scene and the sessions, and the transactions."""
+def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reading], Night]:
+    """Replays all scenes under a reading, once."""
     tables = Tables()
     scenes = {name: Scene(tables, name) for name in SCENES}
     for name, (play, _) in SCENES.items():
         play(scenes[name])
     inputs = tables.on(spark, tmp_path_factory.mktemp("scenes"))
-    rows: dict[str, Any] = {}
-    for reading in Reading:
-        result = replay(inputs, reading=reading)
-        rows[reading] = {name: [] for name in SCENES} | {"sessions": summarize(inputs, result).collect()}
-        named = {scene.session: name for name, scene in scenes.items()}
-        for row in found(inputs, result).collect():
-            name = named.get(row.session_id) or str(row.witness[0]).partition(".")[0]
-            rows[reading][name].append(row)
-        if reading is Reading.CONFORMANT:
-            rows["transactions"] = transactions(result).collect()
-            rows["verdicts"] = {(row.stream_id, row.stream_offset): row for row in result.collect()}
-    return rows
+    return cache(partial(Night, inputs, scenes))
+
+
+@pytest.fixture
+def night(nights: Callable[[Reading], Night]) -> Night:
+    return nights(Reading.CONFORMANT)
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_scene_gives_these_findings_and_no_others(night: dict[str, Any], name: str) -> None:
-    given = {K(row.kind): Severity(row.severity) for row in night[Reading.CONFORMANT][name]}
+def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> None:
+    given = {K(row.kind): Severity(row.severity) for row in night.findings[name]}
     assert given == SCENES[name][1]
-    assert all(row.witness for row in night[Reading.CONFORMANT][name])
+    assert all(row.witness for row in night.findings[name])
 
 
 NEARLY = {
@@ -88,15 +114,15 @@ def test_every_kind_is_shown_and_nearly_shown() -> None:
 
 
 @pytest.mark.parametrize("name", SENTENCES)
-def test_words_and_witness(night: dict[str, Any], name: str) -> None:
+def test_words_and_witness(night: Night, name: str) -> None:
     kind, explanation, witness = SENTENCES[name]
-    (row,) = [row for row in night[Reading.CONFORMANT][name] if row.kind == kind]
+    (row,) = [row for row in night.findings[name] if row.kind == kind]
     assert row.explanation == explanation
     assert row.witness == witness
 
 
-def test_a_sequence_has_a_finding_for_each_cause_and_queue(night: dict[str, Any]) -> None:
-    rows = night[Reading.CONFORMANT]["refused_for_several_causes"]
+def test_a_sequence_has_a_finding_for_each_cause_and_queue(night: Night) -> None:
+    rows = night.findings["refused_for_several_causes"]
     assert sorted((row.messages, row.explanation.partition("(")[2].partition(")")[0], row.witness) for row in rows) == [
         (1, "NACK_ACCESS_DENIED", ["refused_for_several_causes.0>@30"]),
         (1, "NACK_BAD_DST_Q", ["refused_for_several_causes.0>@10"]),
@@ -112,19 +138,18 @@ def test_a_sequence_has_a_finding_for_each_cause_and_queue(night: dict[str, Any]
         ("refused_by_the_rule_yet_read_from_its_queue", "is out of order, but the receiver acknowledged it"),
     ],
 )
-def test_a_contradiction_says_which_way_it_goes(night: dict[str, Any], name: str, words: str) -> None:
-    (row,) = night[Reading.CONFORMANT][name]
+def test_a_contradiction_says_which_way_it_goes(night: Night, name: str, words: str) -> None:
+    (row,) = night.findings[name]
     assert words in row.explanation
 
 
-@pytest.mark.parametrize("reading", list(Reading))
+@pytest.mark.parametrize("reading", [Reading.CONFORMANT, pytest.param(Reading.LITERAL, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", READINGS)
 def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
-    night: dict[str, Any], name: str, reading: Reading
+    nights: Callable[[Reading], Night], name: str, reading: Reading
 ) -> None:
     sender = str(guid(f"{name}.a")) if name == "the_state_fell" else f"ip.{name}.a"
-    (row,) = [row for row in night[reading]["sessions"] if row.sender == sender]
-    assert row.reading_explained == READINGS[name]
+    assert nights(reading).sessions[sender].reading_explained == READINGS[name]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +167,8 @@ def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replay
         ("answers_that_do_not_reach_the_sender", 10, "confirmed", None),
     ],
 )
-def test_evidence(night: dict[str, Any], name: str, offset: int, evidence: str, final_ack_class: int | None) -> None:
-    row = night["verdicts"][f"{name}.0>", offset]
+def test_evidence(night: Night, name: str, offset: int, evidence: str, final_ack_class: int | None) -> None:
+    row = night.verdicts[f"{name}.0>", offset]
     assert (row.evidence, row.final_ack_class) == (evidence, final_ack_class)
 
 
@@ -159,9 +184,10 @@ LITERALLY: dict[str, set[K]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LITERALLY)
-def test_findings_under_the_literal_reading(night: dict[str, Any], name: str) -> None:
-    assert {row.kind for row in night[Reading.LITERAL][name]} == LITERALLY[name]
+def test_findings_under_the_literal_reading(nights: Callable[[Reading], Night], name: str) -> None:
+    assert {row.kind for row in nights(Reading.LITERAL).findings[name]} == LITERALLY[name]
 
 
 @pytest.mark.parametrize(
@@ -176,14 +202,14 @@ def test_findings_under_the_literal_reading(night: dict[str, Any], name: str) ->
     ],
 )
 def test_transactions_torn_and_interleaved(
-    night: dict[str, Any], name: str, torn: bool, by_sender: bool | None, interleaved: bool
+    night: Night, name: str, torn: bool, by_sender: bool | None, interleaved: bool
 ) -> None:
-    rows = [row for row in night["transactions"] if row.source_queue_manager == str(guid(f"{name}.a"))]
+    rows = [row for row in night.transactions if row.source_queue_manager == str(guid(f"{name}.a"))]
     flags = {(row.torn, row.torn_by_sender, row.interleaved) for row in rows}
     assert flags - {(False, False, False)} == {(torn, by_sender, interleaved)} - {(False, False, False)}
 
 
 @pytest.mark.parametrize("name", COVERED)
-def test_coverage(night: dict[str, Any], name: str) -> None:
-    (row,) = [row for row in night[Reading.CONFORMANT]["sessions"] if row.sender == f"ip.{name}.a"]
+def test_coverage(night: Night, name: str) -> None:
+    row = night.sessions[f"ip.{name}.a"]
     assert (row.byte_coverage, row.time_coverage, row.mid_stream) == pytest.approx(COVERED[name])

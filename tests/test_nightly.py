@@ -110,12 +110,13 @@ def test_files_tell_what_a_table_is_sought_by_and_no_more(orders: tuple[Path, Su
             assert least == set(table.statistics_columns) > {*table.key, *table.clustered_by}
 
 
-def test_every_table_and_column_is_commented(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+def test_every_table_and_column_is_commented(orders: tuple[Path, Summary]) -> None:
     for table in TABLES:
-        name = f"delta.`{orders[0] / table.name}`"
-        described = {row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE {name}").collect()}
-        assert {column.name: column.comment for column in table} == described
-        assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["description"] == table.comment
+        read = DeltaTable(str(orders[0] / table.name))
+        assert {column.name: column.comment for column in table} == {
+            field.name: field.metadata["comment"] for field in read.schema().fields
+        }
+        assert read.metadata().description == table.comment
 
 
 @pytest.mark.slow

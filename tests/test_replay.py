@@ -6,13 +6,14 @@ tests/test_agreement.py compares it with a second replayer.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from replay_tables import NULL, T0, Tables, fates, replay, states_after, summarize
+from replay_tables import NULL, T0, Derived, Tables, fates, replay, states_after
 
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.expressions import timestamp
@@ -88,14 +89,6 @@ TRACE = (  # message, accepted as recommended, accepted by the letter
 )
 
 
-@pytest.mark.parametrize("reading", list(Reading))
-def test_trace_that_separates_the_readings(spark: SparkSession, tmp_path: Path, reading: Reading) -> None:
-    stream = Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])
-    found = fates(replay(tables_of([History([stream])]).on(spark, tmp_path), reading=reading))
-    literal = reading is Reading.LITERAL
-    assert [found["0-0>", i][3] for i in range(len(TRACE))] == [row[1 + literal] for row in TRACE]
-
-
 B = 7539503806078255102
 CAPTURED = (  # id, number, previous, verdict, reason, gap_size, reject_count: from a capture of real TCP
     (B, 1, 0, "new_sequence", None, 0, 0),
@@ -144,11 +137,105 @@ MID_STREAM = (
 )
 
 
+COUNTED = ((S1, 1, 0), (S1, 1, 0), (S1, 3, 2), (S1, 4, 3), (S2, 2, 0))
+HISTORIES: tuple[tuple[tuple[Any, ...], ...], ...] = (
+    tuple(message for message, *_ in TRACE),
+    CAPTURED,
+    RESENT,
+    MID_STREAM,
+    COUNTED,
+)
+"""Messages of one sender each, which are to be replayed at once."""
+ALICE, BOB, ROUTER, CAROL = (f"{n}0000000-0000-0000-0000-000000000000" for n in "1234")
+ACKNOWLEDGED = (
+    ((S1, 1, 0), "confirmed"),
+    ((S1, 1, 0), "confirmed"),  # a duplicate that the next OrderAck covers
+    ((S1, 3, 2), "confirmed"),  # out of order, and the OrderAck after it still names 1
+    ((S1, 2, 1), "confirmed"),
+    ((S1, 3, 2), "confirmed"),
+    ((S1, 5, 4), "contradicted"),  # out of order by the rule, yet acknowledged
+    ((S2, 1, 0), "none"),  # nothing tells
+)
+
+
+def several_senders() -> Tables:
+    """Returns histories, and senders that are routed, number per queue or session, or are acknowledged."""
+    tables = tables_of(History([Stream([(T0 + i, *row[:3]) for i, row in enumerate(rows)])]) for rows in HISTORIES)
+    for connection, client, server in (("to-router", ALICE, ROUTER), ("from-router", ROUTER, BOB)):
+        tables.stream(f"{connection}>", client, server)
+        tables.stream(f"{connection}<", server, client)
+        tables.handshake(connection, client, server)
+        key = (f"{connection}>", 1)
+        tables.message(key, T0, (S1, 1, 0), source_queue_manager=ALICE, queue_manager_address=BOB)
+    for scope in ("queue", "session"):
+        tables.stream(f"by-{scope}>", f"by-{scope}", "b")
+        for i in range(8):
+            per_queue = scope == "queue"
+            number = i // 2 + 1 if per_queue else i + 1
+            tables.message(
+                (f"by-{scope}>", i),
+                T0 + i,
+                (S1 + (i % 2) * per_queue, number, number - 1),
+                source_queue_manager=f"by-{scope}",
+                destination_queue=f"queue{i % 2}",
+            )
+    tables.stream("stood>", "stood", "b", mid_stream=True)
+    tables.stream("stood<", "b", "stood", mid_stream=True)
+    tables.ack("stood<", T0, (S1, 5))
+    for i, number in enumerate((5, 6, 8)):
+        tables.message(("stood>", i), T0 + 1 + i, (S1, number, number - 1), source_queue_manager="stood")
+    for connection in ("acked-0", "acked-1"):  # OrderAcks may come on another connection, in either role
+        tables.stream(f"{connection}>", "acked", "c")
+        tables.stream(f"{connection}<", "c", "acked")
+    for i, (message, _) in enumerate(ACKNOWLEDGED):
+        tables.message(("acked-0>", i), T0 + 1_000_000 * i, message, source_queue_manager="acked")
+    tables.ack("acked-1<", T0 + 2_500_000, (S1, 1))
+    tables.ack("acked-1<", T0 + 3_500_000, (S1, 2), queue_manager_address="acked")
+    tables.ack("acked-1<", T0 + 5_500_000, (S1, 5))
+    return tables
+
+
+class Night(NamedTuple):
+    """Holds what one replay of `several_senders` says."""
+
+    fates: dict[tuple[str, int], tuple[Any, ...]]
+    verdicts: dict[tuple[str, int], Row]
+    sessions: dict[str, Row]
+    sequences: list[Row]
+
+
+@pytest.fixture(scope="module")
+def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Night:
+    inputs = several_senders().on(spark, tmp_path_factory.mktemp("senders"))
+    result = replay(inputs)
+    assert [(f.name, f.dataType) for f in result.schema] == [(f.name, f.dataType) for f in VERDICTS.spark]
+    derived = Derived(inputs, result)
+    sessions = {row.session_id: row for row in derived.sessions().collect()}
+    return Night(fates(result), verdict_of(result), sessions, summarize_sequences(derived.outcomes).collect())
+
+
+def test_the_recommended_reading_of_the_trace(night: Night) -> None:
+    assert [night.fates["0-0>", i][3] for i in range(len(TRACE))] == [row[1] for row in TRACE]
+
+
+def test_the_literal_reading_of_the_trace(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])
+    found = fates(replay(tables_of([History([stream])]).on(spark, tmp_path), reading=Reading.LITERAL))
+    assert [found["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
+
+
 @pytest.mark.parametrize("rows", [CAPTURED, RESENT, MID_STREAM])
-def test_sequences_with_reviewed_fates(spark: SparkSession, tmp_path: Path, rows: tuple[tuple[Any, ...], ...]) -> None:
-    stream = Stream([(T0 + i, *row[:3]) for i, row in enumerate(rows)])
-    found = fates(replay(tables_of([History([stream])]).on(spark, tmp_path)))
-    assert [found["0-0>", i][4:] for i in range(len(rows))] == [row[3:] for row in rows]
+def test_sequences_with_reviewed_fates(night: Night, rows: tuple[tuple[Any, ...], ...]) -> None:
+    stream = f"{HISTORIES.index(rows)}-0>"
+    assert [night.fates[stream, i][4:] for i in range(len(rows))] == [row[3:] for row in rows]
+
+
+def test_sequences_count_and_bound(night: Night) -> None:
+    sender = f"s{HISTORIES.index(COUNTED)}"
+    rows = [row for row in night.sequences if row.source_queue_manager == sender]
+    first, second = sorted(rows, key=lambda row: row.tx_sequence_id)
+    assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
+    assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)
 
 
 def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
@@ -161,118 +248,66 @@ def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
 
 # --- scopes ---------------------------------------------------------------------------------------------------------
 
-ALICE, BOB, ROUTER = (f"{n}0000000-0000-0000-0000-000000000000" for n in "123")
-
 
 def verdict_of(result: DataFrame) -> dict[tuple[str, int], Any]:
     """Returns rows by their key."""
     return {(row.stream_id, row.stream_offset): row for row in result.collect()}
 
 
-def test_result_is_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    result = replay(Tables().on(spark, tmp_path)).schema
-    assert [(f.name, f.dataType) for f in result] == [(f.name, f.dataType) for f in VERDICTS.spark]
-
-
-def test_a_session_continues_over_connections_and_addresses(spark: SparkSession, tmp_path: Path) -> None:
+def test_scopes_of_sessions_and_of_connections(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables()
     for i, address in enumerate(("10.0.0.1", "192.0.2.9")):  # the same queue manager behind another address
         tables.stream(f"{i}>", address, "10.0.0.2")
         tables.stream(f"{i}<", "10.0.0.2", address)
         tables.handshake(str(i), ALICE, BOB)
         tables.message((f"{i}>", 100), T0 + i, (S1, i + 1, i), source_queue_manager=ALICE)
-    found = verdict_of(replay(tables.on(spark, tmp_path), scope=Scope.SESSION))
+    for i, sender in enumerate((CAROL, ROUTER)):  # two queue managers behind one address
+        tables.stream(f"same-{i}>", "10.0.1.1", "10.0.0.2")
+        tables.stream(f"same-{i}<", "10.0.0.2", "10.0.1.1")
+        tables.handshake(f"same-{i}", sender, BOB)
+        tables.message((f"same-{i}>", 100), T0 + i, (S1, 1, 0), source_queue_manager=sender)
+    inputs = tables.on(spark, tmp_path)
+    found = verdict_of(replay(inputs, scope=Scope.SESSION))
     assert found["1>", 100].verdict == "in_order"
     assert found["1>", 100].session_id == f"{ALICE}->{BOB}"
-    apart = verdict_of(replay(tables.on(spark, tmp_path), scope=Scope.CONNECTION))
+    assert {found[f"same-{i}>", 100].verdict for i in range(2)} == {"new_sequence"}
+    apart = verdict_of(replay(inputs, scope=Scope.CONNECTION))
     assert apart["1>", 100].reason == "no_prior_state"
 
 
-def test_two_queue_managers_behind_one_address_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    for i, sender in enumerate((ALICE, ROUTER)):
-        tables.stream(f"{i}>", "10.0.0.1", "10.0.0.2")
-        tables.stream(f"{i}<", "10.0.0.2", "10.0.0.1")
-        tables.handshake(str(i), sender, BOB)
-        tables.message((f"{i}>", 100), T0 + i, (S1, 1, 0), source_queue_manager=sender)
-    found = verdict_of(replay(tables.on(spark, tmp_path), scope=Scope.SESSION))
-    assert {row.verdict for row in found.values()} == {"new_sequence"}
+def test_passing_through_has_no_verdict_and_is_counted(night: Night) -> None:
+    assert ("from-router>", 1) in night.verdicts
+    assert ("to-router>", 1) not in night.verdicts
+    assert [
+        (night.sessions[name].passing_through, night.sessions[name].new_sequence)
+        for name in (f"{ALICE}->{ROUTER}", f"{ROUTER}->{BOB}")
+    ] == [(1, 0), (0, 1)]
 
 
-def test_passing_through_has_no_verdict_and_is_counted(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    for connection, client, server in (("0", ALICE, ROUTER), ("1", ROUTER, BOB)):
-        tables.stream(f"{connection}>", client, server)
-        tables.stream(f"{connection}<", server, client)
-        tables.handshake(connection, client, server)
-        tables.message((f"{connection}>", 1), T0, (S1, 1, 0), source_queue_manager=ALICE, queue_manager_address=BOB)
-    inputs = tables.on(spark, tmp_path)
-    result = replay(inputs)
-    assert list(verdict_of(result)) == [("1>", 1)]
-    rows = summarize(inputs, result).collect()
-    assert {row.session_id: (row.passing_through, row.new_sequence) for row in rows} == {
-        f"{ALICE}->{ROUTER}": (1, 0),
-        f"{ROUTER}->{BOB}": (0, 1),
-    }
-
-
-@pytest.mark.parametrize(("per_queue", "scope"), [(True, "queue"), (False, "session")])
-def test_auto_takes_the_scope_under_which_predecessors_are_found(
-    spark: SparkSession, tmp_path: Path, per_queue: bool, scope: str
-) -> None:
-    tables = Tables()
-    tables.stream("0>", "a", "b")
-    for i in range(8):
-        number = i // 2 + 1 if per_queue else i + 1
-        queue = f"queue{i % 2}"
-        tables.message(("0>", i), T0 + i, (S1 + (i % 2) * per_queue, number, number - 1), destination_queue=queue)
-    inputs = tables.on(spark, tmp_path)
-    result = replay(inputs)
-    assert {row.verdict for row in verdict_of(result).values()} == {"new_sequence", "in_order"}
-    (row,) = summarize(inputs, result).collect()
-    assert (row.replay_scope, row.in_order, row.transactional) == (scope, 6 if per_queue else 7, 8)
+@pytest.mark.parametrize(("scope", "in_order"), [("queue", 6), ("session", 7)])
+def test_auto_takes_the_scope_under_which_predecessors_are_found(night: Night, scope: str, in_order: int) -> None:
+    verdicts = {row.verdict for (stream, _), row in night.verdicts.items() if stream == f"by-{scope}>"}
+    assert verdicts == {"new_sequence", "in_order"}
+    row = night.sessions[f"by-{scope}->b"]
+    assert (row.replay_scope, row.in_order, row.transactional) == (scope, in_order, 8)
 
 
 # --- OrderAcks ------------------------------------------------------------------------------------------------------
 
 
-def test_an_order_ack_fixes_the_initial_state(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    tables.stream("0>", "a", "b", mid_stream=True)
-    tables.stream("0<", "b", "a", mid_stream=True)
-    tables.ack("0<", T0, (S1, 5))
-    for i, number in enumerate((5, 6, 8)):
-        tables.message(("0>", i), T0 + 1 + i, (S1, number, number - 1))
-    found = verdict_of(replay(tables.on(spark, tmp_path)))
-    assert [found["0>", i].verdict for i in range(3)] == ["duplicate", "in_order", "out_of_order"]
-    assert found["0>", 0].incoming_tx_sequence_number == 5
-    assert found["0>", 2].reason == "predecessor_missing"
+def test_an_order_ack_fixes_the_initial_state(night: Night) -> None:
+    found = [night.verdicts["stood>", i] for i in range(3)]
+    assert [row.verdict for row in found] == ["duplicate", "in_order", "out_of_order"]
+    assert found[0].incoming_tx_sequence_number == 5
+    assert found[2].reason == "predecessor_missing"
 
 
-def test_order_acks_confirm_and_contradict(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    for connection in "01":  # OrderAcks may come on another connection, in either role
-        tables.stream(f"{connection}>", "a", "b")
-        tables.stream(f"{connection}<", "b", "a")
-    messages = (
-        ((S1, 1, 0), "confirmed"),
-        ((S1, 1, 0), "confirmed"),  # a duplicate that the next OrderAck covers
-        ((S1, 3, 2), "confirmed"),  # out of order, and the OrderAck after it still names 1
-        ((S1, 2, 1), "confirmed"),
-        ((S1, 3, 2), "confirmed"),
-        ((S1, 5, 4), "contradicted"),  # out of order by the rule, yet acknowledged
-        ((S2, 1, 0), "none"),  # nothing tells
-    )
-    for i, (message, _) in enumerate(messages):
-        tables.message(("0>", i), T0 + 1_000_000 * i, message)
-    tables.ack("1<", T0 + 2_500_000, (S1, 1))
-    tables.ack("1<", T0 + 3_500_000, (S1, 2), queue_manager_address="source")
-    tables.ack("1<", T0 + 5_500_000, (S1, 5))
-    found = verdict_of(replay(tables.on(spark, tmp_path)))
-    assert [found["0>", i].evidence for i in range(len(messages))] == [evidence for _, evidence in messages]
-    assert found["0>", 0].ack_latency_ms == pytest.approx(2.5)
-    assert found["0>", 3].ack_latency_ms == pytest.approx(0.5)
-    assert found["0>", 6].acknowledged_at is None
+def test_order_acks_confirm_and_contradict(night: Night) -> None:
+    found = [night.verdicts["acked-0>", i] for i in range(len(ACKNOWLEDGED))]
+    assert [row.evidence for row in found] == [evidence for _, evidence in ACKNOWLEDGED]
+    assert found[0].ack_latency_ms == pytest.approx(2.5)
+    assert found[3].ack_latency_ms == pytest.approx(0.5)
+    assert found[6].acknowledged_at is None
 
 
 # --- scopes resumed from the previous warehouse ----------------------------------------------------------------------
@@ -348,15 +383,13 @@ def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
     assert {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()} == {session}
 
 
-@pytest.mark.parametrize(("destination", "judged"), [(B_, 1), (A, 0)])
-def test_a_router_is_known_over_a_connection_in_mid_stream(
-    spark: SparkSession, tmp_path: Path, destination: str, judged: int
-) -> None:
-    tables = later_night([5])
-    tables.rows["messages"][0]["queue_manager_address"] = destination
+def test_a_router_is_known_over_a_connection_in_mid_stream(spark: SparkSession, tmp_path: Path) -> None:
+    tables = later_night([5, 6])
+    for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
+        row["queue_manager_address"] = destination
     inputs = tables.on(spark, tmp_path)
     inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
-    assert replay(inputs).count() == judged
+    assert list(verdict_of(replay(inputs))) == [(f"{WAY}#0", 1)]
 
 
 def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(
@@ -370,13 +403,16 @@ def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(
     ]
 
 
-@pytest.mark.parametrize(("ns", "known"), [(T0 - 1, True), (T0, False), (None, False)])
-def test_only_a_state_older_than_the_first_message_counts(
-    spark: SparkSession, tmp_path: Path, ns: int | None, known: bool
-) -> None:
-    inputs = later_night([6]).on(spark, tmp_path)
-    found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5, last_captured_ns=ns)))
-    assert found[f"{WAY}#0", 0][4] == ("in_order" if known else "unknown")
+def test_only_a_state_older_than_the_first_message_counts(spark: SparkSession, tmp_path: Path) -> None:
+    expected = {T0 - 1: "in_order", T0: "unknown", None: "unknown"}
+    tables, states = Tables(), []
+    for i, ns in enumerate(expected):
+        tables.stream(f"{i}>", f"10.0.0.{i}", "10.0.1.1", mid_stream=True)
+        tables.message((f"{i}>", 0), T0, (S1, 6, 5), source_queue_manager=f"{SOURCE}{i}")
+        of_source = {"source_queue_manager": f"{SOURCE}{i}", "last_captured_ns": ns}
+        states.append(stood(spark, f"queue {SOURCE}{i} queue", 5, **of_source))
+    found = fates(replay(tables.on(spark, tmp_path), reduce(DataFrame.unionByName, states)))
+    assert [found[f"{i}>", 0][4] for i in range(len(expected))] == list(expected.values())
 
 
 def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -400,15 +436,3 @@ def test_scopes_of_connections_are_not_resumed(spark: SparkSession) -> None:
     assert [row.scope_key for row in resumable_states(states[0].union(states[1])).collect()] == [
         f"queue {SOURCE} connection "
     ]
-
-
-# --- summaries of verdicts ----------------------------------------------------------------------------------------
-
-
-def test_sequences_count_and_bound(spark: SparkSession, tmp_path: Path) -> None:
-    rows = ((S1, 1, 0), (S1, 1, 0), (S1, 3, 2), (S1, 4, 3), (S2, 2, 0))
-    stream = Stream([(T0 + i, *row) for i, row in enumerate(rows)])
-    result = replay(tables_of([History([stream])]).on(spark, tmp_path))
-    first, second = summarize_sequences(derive_outcomes(result)).orderBy("tx_sequence_id").collect()
-    assert (first.messages, first.duplicate, first.out_of_order, first.last_accepted_number) == (4, 1, 2, 1)
-    assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)

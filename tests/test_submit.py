@@ -19,8 +19,6 @@ from jobs.app.build_zip import write_archive
 from jobs.app.spark_session import ONE_COMPILER
 from jobs.steps import nightly
 
-pytestmark = pytest.mark.spark
-
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
@@ -61,36 +59,64 @@ def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, 
     return done.returncode, json.loads(last[0])
 
 
-@pytest.fixture(scope="module")
-def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse that the zip has made."""
-    folder = tmp_path_factory.mktemp("zip")
-    archive = folder / "msmq_replay.zip"
-    write_archive(archive)
-    script = folder / "jobs" / "ingest.py"
-    script.parent.mkdir()
-    script.write_bytes((ROOT / "jobs" / "ingest.py").read_bytes())
-    options = ("--captures", CAPTURE, "--warehouse", folder / "warehouse")
-    code, summary = submit(bare_python(folder / "bare"), folder, "--py-files", archive, script, *options)
-    assert code == 0
-    assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
-    return folder / "warehouse"
-
-
-def test_the_wheel_goes_on_from_what_the_zip_has_ingested(ingested: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+def wheel_in(home: Path) -> Path:
+    """Returns a Python in which the wheel is unpacked."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    python = bare_python(tmp_path / "bare")
-    (wheel,) = tmp_path.glob("*.whl")
+    python = bare_python(home / "bare")
+    (wheel,) = home.glob("*.whl")
     with ZipFile(wheel) as archive:
-        archive.extractall(site_packages(tmp_path / "bare"))
-    script = site_packages(tmp_path / "bare") / "jobs" / "nightly.py"
-    options = ("--captures", CAPTURE, "--warehouse", ingested, "--fail-on", "duplicate")
-    code, summary = submit(python, tmp_path, script, *options)
+        archive.extractall(site_packages(home / "bare"))
+    return python
+
+
+def test_the_wheel_holds_what_the_zip_holds(tmp_path: Path) -> None:
+    archive = tmp_path / "msmq_replay.zip"
+    write_archive(archive)
+    wheel_in(tmp_path)
+    names = {name for name in ZipFile(archive).namelist() if not name.endswith("/")}
+    assert len(names) > 100
+    assert {name for name in names if not (site_packages(tmp_path / "bare") / name).exists()} == set()
+
+
+def submit_zip(folder: Path, job: str, *options: Any) -> tuple[int, dict[str, Any]]:
+    """Submits a job of the zip with a Python that has the dependencies only; returns exit code and summary."""
+    archive, script = folder / "msmq_replay.zip", folder / "jobs" / f"{job}.py"
+    write_archive(archive)
+    script.parent.mkdir()
+    script.write_bytes((ROOT / "jobs" / script.name).read_bytes())
+    return submit(bare_python(folder / "bare"), folder, "--py-files", archive, script, *options)
+
+
+def assert_whole(code: int, summary: dict[str, Any], warehouse: Path) -> None:
+    """Checks what a night says that fails on duplicates."""
     assert code == 3
     assert summary["transactional_messages"] == 131
     assert summary["books"]["unbalanced"] == 0
-    assert DeltaTable(str(ingested / "verdicts")).to_pyarrow_dataset().count_rows() == 131
+    assert DeltaTable(str(warehouse / "verdicts")).to_pyarrow_dataset().count_rows() == 131
+
+
+@pytest.mark.spark
+def test_the_zip_brings_all_that_a_night_needs(tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    options = ("--captures", CAPTURE, "--warehouse", warehouse, "--fail-on", "duplicate")
+    assert_whole(*submit_zip(tmp_path, "nightly", *options), warehouse)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_wheel_goes_on_from_what_the_zip_has_ingested(tmp_path: Path) -> None:
+    of_zip, of_wheel = tmp_path / "zip", tmp_path / "wheel"
+    of_zip.mkdir()
+    of_wheel.mkdir()
+    warehouse = tmp_path / "warehouse"
+    options = ("--captures", CAPTURE, "--warehouse", warehouse)
+    code, summary = submit_zip(of_zip, "ingest", *options)
+    assert code == 0
+    assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
+    python = wheel_in(of_wheel)
+    script = site_packages(of_wheel / "bare") / "jobs" / "nightly.py"
+    assert_whole(*submit(python, of_wheel, script, *options, "--fail-on", "duplicate"), warehouse)
 
 
 @pytest.mark.slow
