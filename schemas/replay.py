@@ -453,7 +453,7 @@ TRANSACTIONS = Table(
 FINDINGS = Table(
     "findings",
     "One row per thing an analyst should look at: per kind, severity, session, scope, queue and sequence, as far as it "
-    "has one.",
+    "has one; of negative acknowledgments also per class.",
     ("kind", "severity", "session_id", "scope_key", "destination_queue", "tx_sequence_id", "found_at"),
     (
         Column("kind", STRING, "What was found.", nullable=False, values=tuple(FindingKind)),

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import plain_outcomes
+import replayer
 from plain_replay import CLOCK_STEP, WHOLE, Night, Row, variant
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
@@ -39,7 +40,7 @@ def verdict_rows(night: Night) -> list[Row]:
             slot = ack["source_guid"], ack["tx_sequence_id"], ack["tx_sequence_number"]
             said = ack["captured_ns"], ack["message_class"], ack["acknowledged_message_id"]
             finals[slot] = max(finals.get(slot, said), said)
-    by_queue = night.by_queue()
+    choice = replayer.chosen(night.messages, night.ends)
     rows = []
     for message, fate in night.judged(night.fates()):
         source, queue = message["source_queue_manager"], message["destination_queue"]
@@ -47,7 +48,8 @@ def verdict_rows(night: Night) -> list[Row]:
         final = finals.get((source, message["tx_sequence_id"], message["tx_sequence_number"]))
         of_this = final if final and final[2] == message["message_id"] else None
         same = ("label", "sent_at", "body_size", "body_crc32", "tx_transaction_id", "correlation_id")
-        scope = f"{source} {queue}" if source in by_queue else f"{end.session} {source}"
+        by_session = choice.get(end.session) == "session"
+        scope = f"{end.session} {source}" if by_session else f"{source} {queue}"
         rows.append(
             message
             | fate._asdict()

@@ -28,7 +28,7 @@ def in_order(tables: Rows, steps: Mapping[str, Sequence[Row]]) -> Rows:
         there = places.get(row["stream_id"]) or other or [(0, 0, 0)]
         late = {"first_captured_at": min(there)[1], "last_captured_at": max(there)[1]}
         times = sorted(time // 1000 for _, _, time in there)
-        if len(set(late.values())) == 1:
+        if len({behind_ns for _, behind_ns, _ in other}) < 2:
             changed = {name: row[name] and row[name] + ns // 1000 for name, ns in late.items()}
         else:
             changed = dict(zip(late, (times[0], times[-1]), strict=True))

@@ -3,6 +3,7 @@
 It shares nothing with the transforms but the names of columns: rows of `verdicts` in, outcomes out.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
@@ -52,6 +53,8 @@ class Scope:
         )
         self.state_assumed = bool(unknown) and not from_zero and unknown[-1]["covered_at"] is None
         self.seen = {self.slot(row) for row in self.rows}
+        receivers = {row["session_id"].rpartition("->")[2] for row in self.rows}
+        self.several_receivers = len([name for name in receivers if re.fullmatch("[0-9a-f-]{36}", name)]) > 1
 
     @staticmethod
     def slot(row: Row) -> Slot:
@@ -185,16 +188,19 @@ class Scope:
             after = firsts and min(firsts) < min(row["replay_order"] for row in accepted)
             return "delivered_after_refusal" if after else "delivered"
         alone = len(in_slot) == 1
+        late = self.several_receivers and any(
+            row["accepted"] is False and (before := self.before(row)) is not None and slot <= before for row in rows
+        )
         covered = any(row["covered_at"] for row in rows if not is_firm(row))
         if doubtful and (kind == 0x4000 or (covered and alone)):
             return "delivered_by_acknowledgment"
-        if elsewhere:
+        if elsewhere and not late:
             return "displaced"
         perhaps = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
         confirmed = any(row["evidence"] == "confirmed" for row in rows)
         if only_duplicates and not perhaps and (kind == 0x4000 or (confirmed and alone)):
             return "delivered_before_capture"
-        if not refused or perhaps:
+        if not refused or perhaps or late:
             return "unknown"
         return self._refused(slot, rows)
 

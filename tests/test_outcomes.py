@@ -16,6 +16,7 @@ from plain_outcomes import Message, Row, Run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from replay_tables import T0, Tables, compare_nights, replay
+from scene import guid
 from test_agreement import night
 
 from jobs.steps.replay import derive_outcomes
@@ -115,7 +116,7 @@ def law_broken(rows: list[Row], found: Outcomes) -> Iterator[tuple[Any, ...]]:
 
 # --- scenes ---------------------------------------------------------------------------------------------------------
 
-GAP = "bytes are missing"
+GAP, OTHER = "bytes are missing", "another receiver"
 FIRST = (1, 0)
 
 
@@ -144,7 +145,10 @@ class Sent(NamedTuple):
 
 
 Event = Sent | Ack | Final | tuple[int, int] | str
-"""What happens on a connection, a second after the other; a pair is a message by number and previous number."""
+"""What happens on a connection, a second after the other; a pair is a message by number and previous number.
+
+What follows OTHER is on a connection with another receiver.
+"""
 
 SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "in order": ([FIRST, (2, 1), (3, 2)], {}),
@@ -189,6 +193,10 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "captured, then resent": ([FIRST, (2, 1), (2, 1)], {}),
     "captured, then acknowledged": ([FIRST, (2, 1), Ack(2)], {}),
     "across missing bytes, in order": ([FIRST, GAP, (2, 1)], {}),
+    "late": ([(2, 0), (1, 0), (3, 2)], {1: "passed_by"}),
+    "late for one of two receivers": ([(2, 0), (1, 0), OTHER, (3, 2)], {1: "unknown"}),
+    "too early for both": ([FIRST, (3, 2), OTHER, Sent(1, 0, 2, "new")], {2: "never_seen", 3: "passed_by"}),
+    "displaced at one of two receivers": ([FIRST, (2, 1), OTHER, Sent(2, 1, 1, "other")], {"2 other": "unknown"}),
 }  # fmt: skip
 
 
@@ -203,11 +211,17 @@ def staged(tables: Tables) -> None:
         forth, back = f"{name}>", f"{name}<"
         tables.stream(forth, f"ip-{name}", "ip-receiver")
         tables.stream(back, "ip-receiver", f"ip-{name}")
-        tables.handshake(name, f"from {name}", f"to {name}")
+        receivers = (str(guid(name)), str(guid(OTHER))) if OTHER in events else (f"to {name}",)
+        for at, receiver in zip((name, f"{name}, {OTHER}"), receivers, strict=False):
+            tables.handshake(at, f"from {name}", receiver)
         for i, event in enumerate(events, 1):
             ns = T0 + i * 1_000_000_000
             source = f"from {name}"
-            if isinstance(event, str):
+            if event == OTHER:
+                forth = f"{name}, {OTHER}>"
+                tables.stream(forth, f"ip-{name}", "ip-receiver")
+                tables.stream(f"{name}, {OTHER}<", "ip-receiver", f"ip-{name}")
+            elif isinstance(event, str):
                 tables.rows["stream_gaps"].append({"stream_id": forth, "stream_offset": i * 10, "length": 1})
             elif isinstance(event, Ack):
                 tables.ack(back, ns, (event.sequence, event.number), source_queue_manager=f"to {name}")

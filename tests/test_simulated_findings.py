@@ -15,7 +15,7 @@ from schemas.replay import FindingKind as K
 
 _KINDS = {
     *(K.CANNOT_CONNECT, K.WINDOW_STALLED, K.SEVERAL_RECEIVERS, K.NOT_RECEIVED_BY_APPLICATION),
-    K.ACKNOWLEDGED_ELSEWHERE,
+    *(K.ACKNOWLEDGED_ELSEWHERE, K.TWO_ADDRESSES),
 }
 
 
@@ -31,14 +31,17 @@ def test_the_product_agrees_with_the_truth(spark: SparkSession, tmp_path: Path) 
     truth: dict[str, set[K]] = {
         scope["source_queue_manager"]: set(map(K, scope["findings"])) for scope in scopes if scope.get("findings")
     }
+    sources = {scope["source_queue_manager"] for scope in scopes}
     unknown = {scope["source_queue_manager"] for scope in scopes if "findings" not in scope}
     nightly.run(spark, config(tmp_path / "warehouse", tmp_path / f"{CAPTURE_PREFIX}_*.pcap"))
     at = {row["address"]: row["sender_guid"] for row in rows(tmp_path / "warehouse", "ends")}
-    found = defaultdict(set)
+    found: dict[str, set[K]] = defaultdict(set)
     for row in rows(tmp_path / "warehouse", "findings"):
-        if K(row["kind"]) in _KINDS and row["scope_key"] is None:
-            sender = row["session_id"].split("->")[0]
-            found[at.get(sender, sender)].add(K(row["kind"]))
+        kind, sender = K(row["kind"]), str(row["session_id"]).split("->")[0]
+        if kind is K.TWO_ADDRESSES and sender in sources:
+            found[sender].add(kind)
+        elif kind in _KINDS - {K.TWO_ADDRESSES} and row["scope_key"] is None:
+            found[at.get(sender, sender)].add(kind)
     (balanced,) = [scope for scope in scopes if "delivered" in scope]
     of_addresses = {source for source, kinds in found.items() if K.SEVERAL_RECEIVERS in kinds}  # the second one there
     assert len(of_addresses - {balanced["source_queue_manager"]}) == 1

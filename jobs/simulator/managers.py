@@ -134,6 +134,7 @@ class Sender:
         self._world, self._faults = world, faults
         self.guid: UUID = original.guid if original else UUID(int=rng.getrandbits(128), version=4)
         self._index, self._receiver, self._router = index, receiver, router
+        self._is_clone = original is not None
         self._receivers = [receiver, beside] if beside else [receiver]
         self._incoming: dict[UUID, list[Incoming]] = {one.guid: [] for one in self._receivers}
         self._quota = self._whole_quota = quota
@@ -291,11 +292,15 @@ class Sender:
         post_back(sides, packet, deliver, *arguments, **how)
 
     def _send_final_acks(self, _: Session) -> None:
+        if self._answers is not None and self._answers.session is not None:
+            self.find(FindingKind.TWO_ADDRESSES)
         for stream in self.streams:
             stream.incoming.send_final_acks()
 
     def _opened(self, session: Session) -> None:
         """Resends what is unacknowledged, then continues."""
+        if self._is_clone:
+            self.find(FindingKind.TWO_ADDRESSES)
         for stream, incoming in zip(self.streams, self._incoming.get(self.link.far.guid, ()), strict=False):
             stream.incoming = incoming
         for stream in self.streams:

@@ -24,7 +24,10 @@ def message_outcomes(arrivals: DataFrame, spans: DataFrame, states: DataFrame, t
     )
     judged = (
         messages.join(passed, [*SPAN, "number"])
-        .join(states.select("scope_key", "state_sequence", "state_number", "state_assumed"), "scope_key")
+        .join(
+            states.select("scope_key", "state_sequence", "state_number", "state_assumed", "several_receivers"),
+            "scope_key",
+        )
         .join(twice.withColumn("twice", F.lit(True)), list(MESSAGE), "left")
     )
     refused_before = _with_last_refusal(judged, arrivals)
@@ -61,6 +64,9 @@ def _messages(arrivals: DataFrame) -> DataFrame:
     doubtful = F.col("doubtful") | (F.col("cut_off") & F.col("only_arrival"))
     firm = F.col("accepted") & ~doubtful
     out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~doubtful
+    at_or_below = (F.col("before.sequence") > F.col("sequence")) | (
+        (F.col("before.sequence") == F.col("sequence")) & (F.col("before.number") >= F.col("number"))
+    )
     place = F.struct("replay_order", "session_id", "destination_queue", "label", "key")
     alone = F.count(F.lit(1)).over(Window.partitionBy(*_KEY)) == 1
     return (
@@ -76,6 +82,7 @@ def _messages(arrivals: DataFrame) -> DataFrame:
             F.max_by(place, "replay_order").alias("last"),
             F.min(F.when(firm, F.struct("replay_order", "key", "message_id"))).alias("accepted_as"),
             F.min(F.when(out_of_order, F.col("replay_order"))).alias("first_refusal"),
+            F.coalesce(F.max(~F.col("accepted") & at_or_below), F.lit(False)).alias("came_late"),
             F.coalesce(F.max(doubtful), F.lit(False)).alias("doubtful"),
             F.coalesce(F.max(doubtful & F.coalesce("accepted", F.lit(True))), F.lit(False)).alias(
                 "doubtfully_accepted"
@@ -135,6 +142,8 @@ def _outcome() -> Column:
     * `unknown` is a message with an arrival that was not judged, or on an assumed state, if it has neither a firm
       acceptance nor an acknowledgment; a message above an assumed state; one whose slot may have been accepted with
       another message; and one that was only ever refused as a duplicate.
+    * `unknown` is also a message that came too late for the state of a scope with several receivers: the state of the
+      one that got it may have been lower. What came too early was too early for all of them.
     """
     accepted, number = F.col("accepted_as").isNotNull(), F.col("number")
     elsewhere = F.col("slot_accepted").isNotNull() & ~accepted
@@ -144,6 +153,7 @@ def _outcome() -> Column:
     refused = ~accepted & ~F.col("doubtful") & ~F.col("only_duplicates")
     reached = is_reached(number)
     open_slot = ~F.col("slot_doubtful")
+    late_for_one = F.col("several_receivers") & F.col("came_late")
     return (
         F.when(
             F.col("contradicted_key").isNotNull() | (was_queued & (refused | (elsewhere & ~F.col("doubtful")))),
@@ -161,12 +171,12 @@ def _outcome() -> Column:
             F.col("doubtful") & (was_queued | (F.col("covered") & (F.col("in_slot") == 1))),
             Outcome.DELIVERED_BY_ACKNOWLEDGMENT.value,
         )
-        .when(elsewhere, Outcome.DISPLACED.value)
+        .when(elsewhere & ~late_for_one, Outcome.DISPLACED.value)
         .when(
             F.col("only_duplicates") & open_slot & (was_queued | (F.col("confirmed") & (F.col("in_slot") == 1))),
             Outcome.DELIVERED_BEFORE_CAPTURE.value,
         )
-        .when(~refused | ~open_slot, Outcome.UNKNOWN.value)
+        .when(~refused | ~open_slot | late_for_one, Outcome.UNKNOWN.value)
         .when(~reached & F.col("state_assumed"), Outcome.UNKNOWN.value)
         .when(~reached, Outcome.PENDING.value)
         .when(F.col("missed"), Outcome.UNKNOWN.value)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import signed
 from schemas.replay import Explains, Reading, Verdict
 
+_GUID = "________-____-____-____-____________"
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 
 
@@ -70,12 +71,15 @@ def scope_states(tallies: DataFrame) -> DataFrame:
     `state_…` is that after the last arrival; `state_assumed`: it is assumed. It rests on the last unknown arrival, or
     on the state that the previous warehouse left, unless a message with a previous number of 0 set it since. An
     OrderAck that covers what it rests on ends the doubt: the arrival, or of a state that was left, any message since.
+    `several_receivers`: the messages went to queue managers with different GUIDs, of which each has a state of its own.
     Besides, the sums of STATES, and `session_id`, `stream_id` and `stream_offset` of the last arrival.
     """
     unknown, from_zero = F.col("last_unknown"), F.col("last_from_zero")
     of_unknown = (F.shiftright(unknown, 1) > F.coalesce(from_zero, F.lit(0))) & (unknown.bitwiseAND(F.lit(1)) == 0)
     of_left = from_zero.isNull() & F.coalesce("left", F.lit(False))
     last = ("state_sequence", "state_number", "reject_count", "left", "session_id", "stream_id", "last_offset")
+    receiver = F.substring_index("session_id", "->", -1)
+    guid = F.when(receiver.like(_GUID), receiver)
     return (
         tallies.groupBy("scope_key", "source_queue_manager")
         .agg(
@@ -86,6 +90,7 @@ def scope_states(tallies: DataFrame) -> DataFrame:
                 for name in ("last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns")
             ),
             F.sum("messages").alias("messages"),
+            F.coalesce(F.min(guid) < F.max(guid), F.lit(False)).alias("several_receivers"),
         )
         .withColumn("state_assumed", F.when(unknown.isNotNull(), of_unknown).otherwise(of_left))
         .withColumnRenamed("last_offset", "stream_offset")

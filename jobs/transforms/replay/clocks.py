@@ -50,7 +50,7 @@ def with_streams_in_time(streams: DataFrame, steps: DataFrame, *packets: DataFra
     """Returns STREAMS whose first and last times are by a clock without steps, as their `packets` show it.
 
     A stream without packets takes the steps from the other direction. If the clock steps between the packets of a
-    stream, the recorded times of its segments have no order, so that the first and the last packet say when it was.
+    connection, the recorded times of segments have no order, so that the first and the last packet say when it was.
     """
     columns = ("stream_id", "stream_offset", "captured_ns", *_PLACE)
     rows = _with_lag(reduce(DataFrame.unionByName, (table.select(*columns) for table in packets)), steps)
@@ -71,10 +71,10 @@ def with_streams_in_time(streams: DataFrame, steps: DataFrame, *packets: DataFra
             "last_ns": F.coalesce("last_ns", F.max("last_ns").over(both)),
         }
     )
-    steps_within = F.col("first_late") < F.col("last_late")
+    joined = joined.withColumn("steps", F.min("first_late").over(both) < F.max("last_late").over(both))
     for end in ("first", "last"):
         recorded = nanoseconds(f"{end}_captured_at") + F.col(f"{end}_late")
-        time_ns = F.coalesce(F.when(steps_within, F.col(f"{end}_ns")), recorded)
+        time_ns = F.coalesce(F.when(F.col("steps"), F.col(f"{end}_ns")), recorded)
         joined = joined.withColumn(f"{end}_captured_at", timestamp(time_ns))
     return joined.select(*streams.columns)
 

@@ -34,7 +34,7 @@ def summarize_states(tallies: DataFrame, earlier: DataFrame | None = None) -> Da
         scope_states(tallies)
         .withColumn("tx_sequence_id", unsigned(F.col("state_sequence")))
         .withColumnsRenamed(renamed)
-        .drop("state_sequence", "opening_sequence", "opening_number")
+        .drop("state_sequence", "opening_sequence", "opening_number", "several_receivers")
     )
     if earlier is not None:
         idle = earlier.drop("tx_sequence").join(rows.select("scope_key"), "scope_key", "left_anti")
