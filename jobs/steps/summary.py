@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.steps.headline import headline, headline_figures
+from jobs.transforms.expressions import each
 from jobs.transforms.report_lists import is_muted
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -66,7 +67,7 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
     `lost_by` names the senders and queues with most lost messages.
     """
     sessions = warehouse.read(SESSIONS).agg(
-        *(F.sum(name).alias(name) for name in (*_OUTCOMES, "transactional", "passing_through", "missing_bytes")),
+        *each(F.sum, *_OUTCOMES, "transactional", "passing_through", "missing_bytes"),
         F.sum(sum((F.col(verdict.value) for verdict in Verdict), F.lit(0))).alias("judged"),
     )
     by_queue = warehouse.read(OUTCOMES).groupBy("source_queue_manager", "destination_queue")

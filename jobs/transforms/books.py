@@ -6,7 +6,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.transforms.expressions import null
+from jobs.transforms.expressions import each, null
 from schemas.ingest import BOOKS, Law, Stage
 
 _Part = tuple[DataFrame, str]
@@ -66,7 +66,7 @@ def _compare(law: Law, key: str, left: Sequence[_Part], right: Sequence[_Part]) 
         for side, parts in zip(_SIDES, (left, right), strict=True)
         for rows, amount in parts
     )
-    sums = reduce(DataFrame.unionAll, amounts).groupBy(key).agg(*(F.sum(name).alias(name) for name in _SIDES))
+    sums = reduce(DataFrame.unionAll, amounts).groupBy(key).agg(*each(F.sum, *_SIDES))
     others = (F.col(name) if name == key else null("string").alias(name) for name in BOOKS.key[1:])
     balanced = F.col(_SIDES[0]) == F.col(_SIDES[1])
     return sums.select(F.lit(law.value).alias("law"), *others, *_SIDES, balanced.alias("balanced"))

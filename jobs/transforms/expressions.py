@@ -1,6 +1,6 @@
 """Column expressions and window frames that several transforms share."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame, Window
@@ -28,6 +28,11 @@ def has_outcome(outcomes: Iterable[Outcome]) -> Column:
 def columns_of(table: Table) -> list[Column]:
     """Returns the table's columns, for a `select` that gives rows its order and types."""
     return [F.col(column.name).cast(column.type.simpleString()) for column in table]
+
+
+def each(aggregate: Callable[[str], Column], *names: str) -> list[Column]:
+    """Returns an aggregate of each of these columns, under the column's own name."""
+    return [aggregate(name).alias(name) for name in names]
 
 
 def optional(rows: DataFrame, name: str, kind: str) -> Column:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, columns_of, has_outcome, null, tx_sequence
+from jobs.transforms.expressions import SO_FAR, columns_of, each, has_outcome, null, tx_sequence
 from jobs.transforms.findings.model import choose, counted, sentence
 from schemas.incidents import INCIDENTS, Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
@@ -49,11 +49,7 @@ _CAUSES_BY_KIND: Mapping[Cause, tuple[FindingKind, ...]] = {
         FindingKind.INTERLEAVED_TRANSACTION,
         FindingKind.TRANSACTION_PARTLY_DELIVERED,
     ),
-    Cause.ACKNOWLEDGMENT: (
-        FindingKind.UNACKNOWLEDGED,
-        FindingKind.SLOW_ACKNOWLEDGMENT,
-        FindingKind.REPEATED_ORDER_ACK,
-    ),
+    Cause.ACKNOWLEDGMENT: (FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT, FindingKind.REPEATED_ORDER_ACK),
     Cause.RESENT: (FindingKind.DUPLICATES, FindingKind.RESEND_SCHEDULE),
 }
 _EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
@@ -93,12 +89,9 @@ def sequence_incidents(findings: DataFrame, outcomes: DataFrame, sequences: Data
         _events(findings, outcomes)
         .groupBy(*_SEQUENCE)
         .agg(
-            F.min("began_at").alias("began_at"),
-            F.max("ended_at").alias("ended_at"),
-            *(F.sum(name).alias(name) for name in (*_COUNTS, "stuck", "findings")),
-            F.max("undelivered").alias("undelivered"),
-            F.max("is_story").alias("is_story"),
-            F.min("cause_rank").alias("cause_rank"),
+            *each(F.min, "began_at", "cause_rank"),
+            *each(F.max, "ended_at", "undelivered", "is_story"),
+            *each(F.sum, *_COUNTS, "stuck", "findings"),
             F.max(F.col("cause_rank") == _RANK_OF[Cause.NUMBER_REUSED]).alias("reused"),
             F.min(F.struct("rank", F.coalesce("began_at", "ended_at").alias("at"), "witness")).alias("worst"),
             F.min_by(F.struct("session_id", "destination_queue"), F.struct("began_at", "rank")).alias("place"),
@@ -186,14 +179,11 @@ def derive_incidents(stories: DataFrame) -> DataFrame:
     summed = stories.groupBy("incident_id").agg(
         *(F.min_by(name, "tx_sequence_id").alias(name) for name in ("scope_key", "source_queue_manager")),
         F.min_by("place", F.struct("began_at", "tx_sequence_id")).alias("place"),
-        F.min("tx_sequence_id").alias("tx_sequence_id"),
         F.count(F.lit(1)).alias("sequences"),
-        F.min("began_at").alias("began_at"),
-        F.max("ended_at").alias("ended_at"),
-        F.max("last_captured_at").alias("last_captured_at"),
-        *(F.sum(name).alias(name) for name in (*_COUNTS, "stuck", "findings")),
+        *each(F.min, "tx_sequence_id", "began_at", "worst"),
+        *each(F.max, "ended_at", "last_captured_at"),
+        *each(F.sum, *_COUNTS, "stuck", "findings"),
         F.element_at(causes, (F.min("cause_rank") + 1).cast("int")).alias("cause"),
-        F.min("worst").alias("worst"),
     )
     outcome = (
         F.when(F.col("lost") > 0, IncidentOutcome.LOST.value)

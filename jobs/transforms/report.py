@@ -11,7 +11,7 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, has_outcome, nanoseconds, null, optional, signed
+from jobs.transforms.expressions import SO_FAR, each, has_outcome, nanoseconds, null, optional, signed
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import select_unreadable
 from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
@@ -292,11 +292,10 @@ def coverage(streams: DataFrame, ends: DataFrame, quarantine: DataFrame, session
         .join(unreadable, "stream_id", "left")
         .groupBy("session_id")
         .agg(
-            F.sum("recovered_bytes").alias("recovered_bytes"),
+            *each(F.sum, "recovered_bytes"),
             F.coalesce(F.sum("unreadable_bytes"), F.lit(0)).alias("unreadable_bytes"),
-            F.count_if("mid_stream").alias("mid_stream"),
-            F.min("src_ip").alias("src_ip"),
-            F.min("dst_ip").alias("dst_ip"),
+            *each(F.count_if, "mid_stream"),
+            *each(F.min, "src_ip", "dst_ip"),
         )
     )
 

@@ -6,6 +6,7 @@ Days are days in `spark.sql.session.timeZone`, which our settings make UTC. A we
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import each
 from schemas.replay import Verdict
 
 
@@ -50,7 +51,7 @@ def incidents_by_week(incidents: DataFrame) -> DataFrame:
         incidents.groupBy(_week("began_at").alias("week"))
         .agg(
             F.count(F.lit(1)).alias("incidents"),
-            *(F.sum(name).alias(name) for name in ("lost", "pending", "stuck", "unknown", "repaired", "expired")),
+            *each(F.sum, "lost", "pending", "stuck", "unknown", "repaired", "expired"),
         )
         .orderBy("week")
     )
@@ -102,8 +103,7 @@ def coverage_by_day(streams: DataFrame) -> DataFrame:
         .groupBy(F.to_date("first_captured_at").alias("day"))
         .agg(
             F.count(F.lit(1)).alias("streams"),
-            F.sum("recovered_bytes").alias("recovered_bytes"),
-            F.sum("missing_bytes").alias("missing_bytes"),
+            *each(F.sum, "recovered_bytes", "missing_bytes"),
             F.count_if("mid_stream").alias("mid_stream"),
         )
         .orderBy("day")

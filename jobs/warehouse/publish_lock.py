@@ -156,7 +156,10 @@ class Ledger(Protocol):
 
 
 class PublishLock:
-    """The lock of a warehouse, as one run sees it."""
+    """The lock of a warehouse, as one run sees it.
+
+    Its methods raise ConflictError if another run took this one for dead.
+    """
 
     def __init__(self, ledger: Ledger, seconds: int) -> None:
         self.run = uuid4().hex
@@ -193,30 +196,18 @@ class PublishLock:
             self._roll_back(dead)
 
     def check(self) -> None:
-        """Makes sure that this run holds the lock, and that no other can take it for half of `claim_seconds`.
-
-        Raises:
-            ConflictError: another run took this one for dead.
-        """
+        """Makes sure that this run holds the lock, and that no other can take it for half of `claim_seconds`."""
         if not self._is_lost and time.time() - self._renewed_at > self._seconds / 2:
             self.renew()
         if self._is_lost:
             raise ConflictError(_LOST)
 
     def renew(self) -> None:
-        """Commits a sign of life.
-
-        Raises:
-            ConflictError: another run took this one for dead.
-        """
+        """Commits a sign of life."""
         self._commit(None)
 
     def end_step(self) -> None:
-        """Records the tables as they are: what was written so far stays when this run is killed.
-
-        Raises:
-            ConflictError: another run took this one for dead.
-        """
+        """Records the tables as they are: what was written so far stays when this run is killed."""
         self.check()
         with self._one_thread:
             if self._has_written():
@@ -224,22 +215,14 @@ class PublishLock:
                 self._commit(None)
 
     def release(self) -> None:
-        """Frees the lock after a run that was completed.
-
-        Raises:
-            ConflictError: another run took this one for dead.
-        """
+        """Frees the lock after a run that was completed."""
         self.check()
         with self._one_thread:
             self._recorded = {}, dict(self.derived)
             self._commit(_RELEASED)
 
     def fail(self, reason: str) -> None:
-        """Ends a run that was not completed: frees the lock, unless the next run has something to roll back.
-
-        Raises:
-            ConflictError: another run took this one for dead.
-        """
+        """Ends a run that was not completed: frees the lock, unless the next run has something to roll back."""
         self._commit(reason[:_LONGEST_REASON] if self._has_written() else _RELEASED)
 
     def _roll_back(self, dead: LockState) -> None:

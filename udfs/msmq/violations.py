@@ -1,6 +1,8 @@
 """The rules behind `schemas.violations`: each is one expression, for the ints of a packet and for numpy columns."""
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -86,17 +88,7 @@ _USER_SHAPED_RULES: dict[Violation, Rule] = {
         (c["transactional"] == 1) & (c["previous_tx_sequence_number"] >= c["tx_sequence_number"])
     ),
     Violation.SECURITY_EMPTY: lambda c: (
-        (c["has_security_header"] == 1)
-        & (
-            (
-                c["sender_id_size"]
-                | c["encryption_key_size"]
-                | c["signature_size"]
-                | c["sender_cert_size"]
-                | c["provider_info_size"]
-            )
-            == 0
-        )
+        (c["has_security_header"] == 1) & (reduce(or_, (c[size] for size in wire.SECURITY_SIZES)) == 0)
     ),
     Violation.SENDER_ID_TYPE: lambda c: (
         (c["sender_id_type"] > wire.SenderIdType.QUEUE_MANAGER)
@@ -118,7 +110,7 @@ _NO_MESSAGE_RULES: dict[Violation, Rule] = {
 
 MESSAGE_RULES = _USER_SHAPED_RULES | {
     # A recognized OrderAck has its row in acks.
-    Violation.ORDER_ACK_UNRECOGNIZED: lambda c: c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK,
+    Violation.ORDER_ACK_UNRECOGNIZED: lambda c: c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK
 }
 
 ACK_RULES: dict[Violation, Rule] = (

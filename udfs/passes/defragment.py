@@ -8,7 +8,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +29,8 @@ _PENDING_BYTES = 1 << 17
 _PATIENCE_NS = 60 * 1_000_000_000  # [RFC 8200] 4.5
 _ROWS = 10_000
 _RAW_IPV6 = 229
+_LOST = "lost"
+"""The fate of a complete datagram that cannot be read."""
 
 
 class _Content(NamedTuple):
@@ -51,17 +52,6 @@ class _Arrival(NamedTuple):
     copy: bool = False
 
 
-class _Fate(Enum):
-    """Lists what a complete datagram can be: a segment, traffic of other ports, or unreadable."""
-
-    SEGMENT = auto()
-    OTHER = auto()
-    LOST = auto()
-
-
-_COUNTED = {_Fate.SEGMENT: Counted.SEGMENT.value, _Fate.OTHER: Counted.OTHER.value}
-
-
 @dataclass(slots=True, eq=False)
 class _Datagram:
     """A complete datagram: its payload up to the first byte that was not captured, and its length on the wire."""
@@ -72,7 +62,8 @@ class _Datagram:
     arrivals: list[_Arrival]
     contents: dict[_Content, None]
     completed_by: _Arrival
-    fate: _Fate | None = None
+    fate: str | None = None
+    """What its fragments are counted as (`Counted`), or `_LOST`; None before it is parsed."""
 
 
 @dataclass(slots=True)
@@ -222,10 +213,10 @@ class _Out:
         """Adds copies of a datagram's fragments, which share its fate."""
         if datagram.fate is None:
             datagram.arrivals += arrivals
-        elif datagram.fate is _Fate.LOST:
+        elif datagram.fate == _LOST:
             self.lose(arrivals)
         else:
-            self._counts.update((arrival.capture, _COUNTED[datagram.fate]) for arrival in arrivals)
+            self._counts.update((arrival.capture, datagram.fate) for arrival in arrivals)
 
     def lose(self, arrivals: Iterable[_Arrival]) -> None:
         """Adds fragments that are faults."""
@@ -257,10 +248,10 @@ class _Out:
         """Returns the rows of the segments among the datagrams, and sets the fate of all datagrams."""
         records = _records(self._datagrams)
         segments, rejected, nested = find_segments(records, self._options.ports)
-        fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _Fate.LOST)
-        fates |= dict.fromkeys(segments.frame.tolist(), _Fate.SEGMENT)
+        fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _LOST)
+        fates |= dict.fromkeys(segments.frame.tolist(), Counted.SEGMENT.value)
         for number, datagram in enumerate(self._datagrams, records.first_frame):
-            datagram.fate = fates.get(number, _Fate.OTHER)
+            datagram.fate = fates.get(number, Counted.OTHER.value)
             arrivals, datagram.arrivals, datagram.data = datagram.arrivals, [], b""
             self.join(datagram, arrivals)
         last = [self._datagrams[number - records.first_frame].completed_by for number in segments.frame.tolist()]

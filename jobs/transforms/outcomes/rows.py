@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, has_outcome, null, tx_sequence, unsigned
+from jobs.transforms.expressions import columns_of, each, has_outcome, null, tx_sequence, unsigned
 from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
 from schemas.replay import Reading
@@ -152,7 +152,7 @@ def count_outcomes(plain: DataFrame, outcomes: DataFrame) -> DataFrame:
 
 def add_up(counts: DataFrame, *key: str) -> DataFrame:
     """Returns the counts of `count_outcomes` by a key of fewer columns."""
-    return counts.groupBy(*key).agg(*(F.sum(name).alias(name) for name in (*_COUNTED, "delivered_arrivals")))
+    return counts.groupBy(*key).agg(*each(F.sum, *_COUNTED, "delivered_arrivals"))
 
 
 def count_slots(

@@ -7,7 +7,7 @@ rows to aggregate structs and text.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import signed
+from jobs.transforms.expressions import each, signed
 from schemas.replay import Explains, Reading, Verdict
 
 _GUID = "________-____-____-____-____________"
@@ -85,22 +85,14 @@ def scope_states(tallies: DataFrame) -> DataFrame:
         .agg(
             *(F.max_by(name, "last_order").alias(name) for name in last),
             *(F.min_by(name, "first_order").alias(name) for name in ("opening_sequence", "opening_number")),
-            *(
-                F.max(name).alias(name)
-                for name in ("last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns")
-            ),
-            F.sum("messages").alias("messages"),
+            *each(F.max, "last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns"),
+            *each(F.sum, "messages"),
             F.coalesce(F.min(guid) < F.max(guid), F.lit(False)).alias("several_receivers"),
         )
         .withColumn("state_assumed", F.when(unknown.isNotNull(), of_unknown).otherwise(of_left))
         .withColumnRenamed("last_offset", "stream_offset")
         .drop("last_from_zero", "last_unknown", "left")
     )
-
-
-def sums(*names: str) -> list[Column]:
-    """Returns the sums of these columns, under their names."""
-    return [F.sum(name).alias(name) for name in names]
 
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)

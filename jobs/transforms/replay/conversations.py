@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, nanoseconds, null, optional, timestamp
+from jobs.transforms.expressions import SO_FAR, each, nanoseconds, null, optional, timestamp
 from jobs.transforms.replay.clocks import with_recorded_times, with_steps_undone, with_streams_in_time
 from jobs.transforms.replay.coverage import select_unreadable, unread_ranges
 from schemas.ingest import Stage
@@ -197,6 +197,11 @@ def measure_skews(copies: DataFrame, messages: DataFrame, acks: DataFrame) -> Da
     )
 
 
+def _counting(copies: DataFrame) -> DataFrame:
+    """Returns `stream_id` of the streams that count, of which there are copies."""
+    return F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct())
+
+
 def _packets(messages: DataFrame, acks: DataFrame) -> DataFrame:
     tables = (table.select(*_KEY, "captured_ns", "capture_id") for table in (messages, acks))
     return reduce(DataFrame.unionByName, tables)
@@ -214,9 +219,7 @@ def _clock_differences(copies: DataFrame, rows: DataFrame) -> DataFrame:
 
     `counted_capture` shows them there, and `ahead_ns` is by how much later the copy's capture does.
     """
-    counting = rows.join(
-        F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct()), "stream_id", "left_semi"
-    )
+    counting = rows.join(_counting(copies), "stream_id", "left_semi")
     theirs = counting.toDF("at_stream", "at_offset", "counted_ns", "counted_capture")
     return (
         _placed(rows, copies)
@@ -227,7 +230,7 @@ def _clock_differences(copies: DataFrame, rows: DataFrame) -> DataFrame:
 
 def _lacking(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame, quarantine: DataFrame) -> DataFrame:
     """Returns `at_stream`, `low` and `high`: the offsets of streams that count at which they have no rows."""
-    counting = F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct())
+    counting = _counting(copies)
     size, far = F.col("recovered_bytes") + F.col("missing_bytes"), F.lit(1 << 62)
     extents = streams.join(counting, "stream_id", "left_semi")
     unread = unread_ranges(stream_gaps, quarantine).join(counting, "stream_id", "left_semi")
@@ -300,7 +303,7 @@ def unread_by_all(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame,
     ranges = stream_gaps.select(*columns, F.lit(1).alias("missing")).unionByName(
         select_unreadable(quarantine).select(*columns, F.lit(0).alias("missing"))
     )
-    counting = F.broadcast(copies.select(F.col("copy_of").alias("stream_id")).distinct())
+    counting = _counting(copies)
     own = _steps(
         ranges.join(counting, "stream_id", "left_semi"), unread=F.lit(1), missing=F.col("missing"), held=F.lit(0)
     )
@@ -320,7 +323,7 @@ def unread_by_all(copies: DataFrame, streams: DataFrame, stream_gaps: DataFrame,
     return (
         own.unionByName(held)
         .groupBy(*_KEY)
-        .agg(*(F.sum(name).alias(name) for name in totals))
+        .agg(*each(F.sum, *totals))
         .select(
             *_KEY,
             (F.lead("stream_offset").over(on_stream) - F.col("stream_offset")).alias("length"),

@@ -12,6 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.transforms.expressions import each
 from schemas.messages import HandshakeType
 
 _KEY = ("stream_id", "stream_offset")
@@ -233,7 +234,7 @@ def choose_connections(pairs: DataFrame, connections: DataFrame) -> DataFrame:
     swapped = pairs.select(
         F.col(names[1]).alias(names[0]), F.col(names[0]).alias(names[1]), *(-F.col(c) for c in _AHEAD)
     ).toDF(*names, *_AHEAD)
-    pairs = pairs.unionByName(swapped).groupBy(*names).agg(*(F.max(name).alias(name) for name in _AHEAD))
+    pairs = pairs.unionByName(swapped).groupBy(*names).agg(*each(F.max, *_AHEAD))
     involved = connections.join(pairs.select(F.col(names[0]).alias("connection_id")), "connection_id", "left_semi")
     side = Window.partitionBy("addresses")
     figures = (F.col("mid_stream").cast("int"), F.col("missing"), -F.col("recovered"))

@@ -3,22 +3,21 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, tx_sequence, unsigned
+from jobs.transforms.expressions import columns_of, each, tx_sequence, unsigned
 from jobs.transforms.outcomes.rows import Outcomes, add_up
-from jobs.transforms.outcomes.tallies import VERDICT_COUNTS, scope_states, sums
+from jobs.transforms.outcomes.tallies import VERDICT_COUNTS, scope_states
 from schemas.replay import SEQUENCES, STATES
 
 
 def summarize_sequences(outcomes: Outcomes) -> DataFrame:
     """Returns one row of SEQUENCES per scope and TxSequenceID."""
     key = ["scope_key", "tx_sequence_id"]
-    lowest, highest = ("first_number", "first_captured_at"), ("last_number", "last_accepted_number", "last_captured_at")
     return (
         outcomes.tallies.groupBy(*key, "source_queue_manager")
         .agg(
-            *sums("messages", *VERDICT_COUNTS, "expired"),
-            *(F.min(name).alias(name) for name in lowest),
-            *(F.max(name).alias(name) for name in highest),
+            *each(F.sum, "messages", *VERDICT_COUNTS, "expired"),
+            *each(F.min, "first_number", "first_captured_at"),
+            *each(F.max, "last_number", "last_accepted_number", "last_captured_at"),
         )
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
         .join(add_up(outcomes.counts, *key), key)

@@ -3,9 +3,9 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of
+from jobs.transforms.expressions import columns_of, each
 from jobs.transforms.outcomes.rows import Outcomes, add_up
-from jobs.transforms.outcomes.tallies import ANSWERS, VERDICT_COUNTS, first_and_last_time, sums
+from jobs.transforms.outcomes.tallies import ANSWERS, VERDICT_COUNTS, first_and_last_time
 from jobs.transforms.replay.coverage import session_coverage
 from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
 from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope
@@ -34,17 +34,15 @@ def summarize_sessions(
         .groupBy("session_id", "sender", "receiver")
         .agg(
             F.count_distinct("connection_id").alias("connections"),
-            F.sum("messages").alias("messages"),
-            F.sum("transactional").alias("transactional"),
-            F.sum("encrypted").alias("encrypted"),
+            *each(F.sum, "messages", "transactional", "encrypted"),
             F.sum(F.when(passes_through(), F.col("transactional")).otherwise(0)).alias("passing_through"),
             F.sum(F.when(receiver_is_unknown(), F.col("transactional")).otherwise(0)).alias("receiver_unknown"),
-            F.min("first_captured_at").alias("first_captured_at"),
-            F.max("last_captured_at").alias("last_captured_at"),
+            *each(F.min, "first_captured_at"),
+            *each(F.max, "last_captured_at"),
         )
     )
     judged = outcomes.tallies.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
-        *sums(*VERDICT_COUNTS, *ANSWERS)
+        *each(F.sum, *VERDICT_COUNTS, *ANSWERS)
     )
     outcome_counts = add_up(outcomes.counts, "session_id").drop("delivered_arrivals")
     counts = (*outcome_counts.columns[1:], *VERDICT_COUNTS, *ANSWERS)
