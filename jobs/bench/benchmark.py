@@ -144,7 +144,7 @@ def peer(tshark: str, capture: Capture) -> Peer:
         return Peer(cost, sum(row.rstrip("\n").split("\t")[transactions].count(",") + 1 for row in rows))
 
 
-def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> list[str]:
+def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> str:
     """Returns Markdown on capture to verdicts, beside tshark; the first of each pair is a quarter as large."""
     base, large = (pair.capture.megabytes for pair in dropped)
     costs = {
@@ -168,7 +168,7 @@ def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tu
     return _table(("what", "wall s", "CPU s", "MB per core-second", "times tshark"), rows)
 
 
-def profile(large: Night, log: Path) -> list[str]:
+def profile(large: Night, log: Path) -> str:
     """Returns Markdown on the time of each stage, and the bytes it moves for each byte of the capture."""
     heads = ("stage", "wall s", "CPU s, Python", "CPU s, JVM", "bytes shuffled", "through Arrow")
     rows = []
@@ -178,7 +178,7 @@ def profile(large: Night, log: Path) -> list[str]:
     return _table((*heads, "written, of the capture's"), rows)
 
 
-def growth(nights: list[tuple[Night, float]]) -> list[str]:
+def growth(nights: list[tuple[Night, float]]) -> str:
     """Returns Markdown on how cost and memory grow with the capture; the base comes first."""
     base = nights[0][0]
     heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
@@ -192,7 +192,7 @@ def growth(nights: list[tuple[Night, float]]) -> list[str]:
     return _table(heads, rows)
 
 
-def model(small: Night, middle: Night, large: Night) -> list[str]:
+def model(small: Night, middle: Night, large: Night) -> str:
     """Returns Markdown on each stage's fixed cost and cost a GB, from two nights, and how well they predict a third."""
     predicting = f"predicted for {middle.capture.megabytes:.0f} MB"
     rows = []
@@ -206,13 +206,13 @@ def model(small: Night, middle: Night, large: Night) -> list[str]:
     return _table(("stage", "fixed, CPU s", "CPU s per GB", predicting, "measured", "error"), rows)
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a Markdown table; its first column is text, the others are numbers."""
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table; its first column is text, the others are numbers."""
     rule = ["---", *["---:"] * (len(heads) - 1)]
-    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))
 
 
-def small_nights(folder: Path) -> list[str]:
+def small_nights(folder: Path) -> str:
     """Returns Markdown on a night with one small capture and one with nothing new, each in its own process."""
     capture = simulate_capture(folder, _SMALL_MB)
     command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
@@ -229,7 +229,7 @@ def small_nights(folder: Path) -> list[str]:
     return _table(("a process of its own", "wall s"), rows)
 
 
-def decoding(warehouse: Warehouse) -> list[str]:
+def decoding(warehouse: Warehouse) -> str:
     """Returns Markdown on the rates of both decoders outside Spark, and the share of packets that take the slow one.
 
     Bodies are not part of the stored packets. Batches are as large as Spark's, in the environment of Spark's workers.
@@ -241,14 +241,9 @@ def decoding(warehouse: Warehouse) -> list[str]:
     with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
         together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
     slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED_TABLES), strict=True))
-    return [
-        *_table(
-            ("decoding, outside Spark", "messages per core-second"),
-            (("in batches", f"{together:,.0f}"), ("one by one", f"{alone:,.0f}")),
-        ),
-        "",
-        f"{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one.",
-    ]
+    rates = (("in batches", f"{together:,.0f}"), ("one by one", f"{alone:,.0f}"))
+    table = _table(("decoding, outside Spark", "messages per core-second"), rates)
+    return f"{table}\n\n{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one."
 
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
@@ -263,7 +258,7 @@ def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
     return len(stored) / together_s, len(alone) / alone_s
 
 
-def decoding_in_spark(warehouse: Warehouse) -> list[str]:
+def decoding_in_spark(warehouse: Warehouse) -> str:
     """Returns Markdown on the CPU time of a message: read, handed to Python, decoded there, and returned."""
     packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
     count = packets.count()
@@ -336,50 +331,38 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     if largest > megabytes:
         steps.append((night(spark, simulate_capture(folder / "largest", largest)), peak_mb()))
     tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
-    decoded = [*decoding(tables), "", *decoding_in_spark(tables)]
+    decoded = decoding(tables), decoding_in_spark(tables)
     ours = tables.read(MESSAGES).where("transactional").count()
     spark.stop()  # completes the event log
     (log,) = events.iterdir()
     tshark = shutil.which("tshark")
     peers = (peer(tshark, base), peer(tshark, full)) if tshark else None
     theirs = f", tshark {peers[1].messages:,}" if peers else "; tshark is not installed"
-    return "\n".join(
-        [
-            (
-                f"{full.megabytes:.0f} MB of simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; "
-                f"{os.cpu_count()} cores. What a capture of {base.megabytes:.0f} MB costs is taken off, as start-up."
-            ),
-            "",
-            *whole_way(dropped, kept, peers),
-            "",
-            f"Transactional messages found: {ours:,}{theirs}.",
-            "",
-            "## Where the time goes",
-            "",
-            *profile(dropped[1], log),
-            "",
-            "## Growth",
-            "",
-            *growth(steps),
-            "",
-            *model(steps[0][0], steps[-2][0], steps[-1][0]),
-            "",
-            "## Skew",
-            "",
-            (
-                f"One sender with half of all messages: {uneven.wall_s_per_mb / dropped[1].wall_s_per_mb:.2f} times "
-                f"the even case's wall time for each MB ({uneven.wall_s:.1f} s, {dropped[1].wall_s:.1f} s)."
-            ),
-            "",
-            "## Small nights",
-            "",
-            *small_nights(folder / "small"),
-            "",
-            "## Decoding",
-            "",
-            *decoded,
-        ]
+    setting = (
+        f"{full.megabytes:.0f} MB of simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; "
+        f"{os.cpu_count()} cores. What a capture of {base.megabytes:.0f} MB costs is taken off, as start-up."
     )
+    skew = (
+        f"One sender with half of all messages: {uneven.wall_s_per_mb / dropped[1].wall_s_per_mb:.2f} times "
+        f"the even case's wall time for each MB ({uneven.wall_s:.1f} s, {dropped[1].wall_s:.1f} s)."
+    )
+    parts = (
+        setting,
+        whole_way(dropped, kept, peers),
+        f"Transactional messages found: {ours:,}{theirs}.",
+        "## Where the time goes",
+        profile(dropped[1], log),
+        "## Growth",
+        growth(steps),
+        model(steps[0][0], steps[-2][0], steps[-1][0]),
+        "## Skew",
+        skew,
+        "## Small nights",
+        small_nights(folder / "small"),
+        "## Decoding",
+        *decoded,
+    )
+    return "\n\n".join(parts)
 
 
 def main() -> int:
