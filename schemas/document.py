@@ -40,36 +40,23 @@ def pages() -> dict[str, str]:
 
 def wire_format() -> str:
     """Returns the page of packets, headers, fields, violations and faults."""
-    lines = [
+    violations = ((f"`{each}`", each.section, each.sentence) for each in Violation)
+    faults = ((f"`{each}`", each.section, f"{each.sentence}.") for each in Fault)
+    return _page(
         "# The wire format",
-        "",
         _NOTE,
-        "",
         _INTRODUCTION,
-        "",
         "## Packets",
-        "",
-        *_table(("packet", "headers, in this order", "table"), map(_packet, HEADERS_OF)),
-        "",
+        _table(("packet", "headers, in this order", "table"), map(_packet, HEADERS_OF)),
         "## Headers",
-    ]
-    for header in wire.HEADERS:
-        lines += ["", *_header(header)]
-    lines += [
-        "",
+        *(part for header in wire.HEADERS for part in _header(header)),
         "## Violations",
-        "",
         "Rules that a decodable packet breaks: the codes in the column `violations`.",
-        "",
-        *_table(("code", "section", "the packet"), ((f"`{each}`", each.section, each.sentence) for each in Violation)),
-        "",
+        _table(("code", "section", "the packet"), violations),
         "## Faults",
-        "",
         "Reasons why a packet cannot be decoded: the codes in the column `reason` of `quarantine`, stage `decode`.",
-        "",
-        *_table(("code", "section", "meaning"), ((f"`{each}`", each.section, f"{each.sentence}.") for each in Fault)),
-    ]
-    return "\n".join(lines) + "\n"
+        _table(("code", "section", "meaning"), faults),
+    )
 
 
 def tables() -> str:
@@ -78,15 +65,15 @@ def tables() -> str:
     introduction = (
         "Which tables there are, and what a row of each is. Each table has a page with all its columns. Times are UTC."
     )
-    lines = ["# All tables", "", _NOTE, "", introduction]
+    parts = ["# All tables", _NOTE, introduction]
     for title, about, listed in (
         ("To begin with", "From the answer to its proof.", FIRST),
         ("To look closer", "In the order of the data flow.", others),
         ("Internal", "What the next run needs to go on; no analyst's business.", INTERNAL),
     ):
         rows = ((f"[{table.name}](tables/{table.name}.md)", table.comment, _codes(table.key)) for table in listed)
-        lines += ["", f"## {title}", "", about, "", *_table(("table", "what a row is", "key"), rows)]
-    return "\n".join(lines) + "\n"
+        parts += [f"## {title}", about, _table(("table", "what a row is", "key"), rows)]
+    return _page(*parts)
 
 
 def table_page(table: Table) -> str:
@@ -98,16 +85,16 @@ def table_page(table: Table) -> str:
     layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""
     layout += f" File statistics: {_codes(table.statistics_columns)}." if table.statistics else ""
     note = " An internal table: the next run needs it, and its columns may change." if table in INTERNAL else ""
-    lines = [
+    return _page(
         f"# {table.name}",
-        "",
         _NOTE,
-        "",
         f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC.{note} [All tables](../tables.md)",
-        "",
-        *_table(("column", "type", "null", "meaning"), columns),
-    ]
-    return "\n".join(lines) + "\n"
+        _table(("column", "type", "null", "meaning"), columns),
+    )
+
+
+def _page(*parts: str) -> str:
+    return "\n\n".join(parts) + "\n"
 
 
 def _packet(packet_type: PacketType) -> tuple[str, ...]:
@@ -118,12 +105,9 @@ def _packet(packet_type: PacketType) -> tuple[str, ...]:
 
 def _header(header: Header) -> Iterator[str]:
     yield f"### {header.name}"
-    yield ""
-    yield f"{header.section}. Present: {header.presence}. " + (
-        f"Fixed part: {header.size} bytes." if header.size else ""
-    )
-    yield ""
-    yield from _table(("offset", "bytes", "field", "column", "meaning"), _fields(header))
+    size = f"Fixed part: {header.size} bytes." if header.size else ""
+    yield f"{header.section}. Present: {header.presence}. {size}"
+    yield _table(("offset", "bytes", "field", "column", "meaning"), _fields(header))
 
 
 def _fields(header: Header) -> Iterator[tuple[str, ...]]:
@@ -160,9 +144,9 @@ def _codes(names: Iterable[str]) -> str:
     return ", ".join(map(_code, names))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    for cells in (head, ["---"] * len(head), *rows):
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
 
 
 def main(folder: Path) -> None:
