@@ -45,6 +45,11 @@ def nanoseconds(timestamp: Column | str) -> Column:
     return F.unix_micros(timestamp) * 1000
 
 
+def with_nanoseconds(rows: DataFrame, **timestamps: str) -> DataFrame:
+    """Returns rows with ns since 1970, under other names, in place of timestamps."""
+    return rows.withColumns({name: nanoseconds(at) for name, at in timestamps.items()}).drop(*timestamps.values())
+
+
 def timestamp(nanoseconds: Column) -> Column:
     """Returns ns since 1970 as a timestamp, rounded down to whole microseconds; null for null."""
     whole = nanoseconds - F.pmod(nanoseconds, F.lit(1000))

@@ -11,10 +11,10 @@ from itertools import count
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import SO_FAR, each, has_outcome, nanoseconds, null, optional, signed
+from jobs.transforms.expressions import SO_FAR, each, has_outcome, nanoseconds, null, optional, signed, with_nanoseconds
 from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
 from jobs.transforms.replay.coverage import select_unreadable
-from jobs.transforms.report_lists import LISTS, SEVERITIES, of_period
+from jobs.transforms.report_lists import LISTS, SEVERITIES, first_of, of_period
 from schemas.ingest import NOT_JUDGED
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, FindingKind, Verdict
@@ -111,13 +111,7 @@ def worst_findings(findings: DataFrame, limit: int) -> DataFrame:
     `found_ns` replaces `found_at`, and `place` is 1, 2, … within severity and kind.
     """
     of_kind = Window.partitionBy("severity", "kind").orderBy(F.desc("messages"), "found_at", *FINDINGS.key)
-    return (
-        findings.where(F.col("incident_id").isNull())
-        .withColumn("place", F.row_number().over(of_kind))
-        .where(F.col("place") <= limit)
-        .select("*", nanoseconds("found_at").alias("found_ns"))
-        .drop("found_at")
-    )
+    return with_nanoseconds(first_of(findings.where("incident_id is null"), of_kind, limit), found_ns="found_at")
 
 
 def witness_rows(keys: DataFrame, tables: Sequence[DataFrame], captures: DataFrame) -> DataFrame:
@@ -179,7 +173,7 @@ def ranked_sessions(
         *("messages_lost", "messages_stuck", "messages_unknown", *SEVERITIES[:-1]),
         *("messages_pending", "missing_bytes", "messages_delivered_after_refusal", "messages"),
     )
-    return (
+    chosen = (
         sessions.drop(*counts, *map(count_column, Outcome))
         .join(judged, "session_id", "left")
         .join(found, "session_id", "left")
@@ -187,13 +181,8 @@ def ranked_sessions(
         .fillna(0, [*counts, *SEVERITIES, *figures])
         .orderBy(*(F.desc(name) for name in worst), "session_id")
         .limit(limit)
-        .select(
-            "*",
-            nanoseconds("first_captured_at").alias("first_ns"),
-            nanoseconds("last_captured_at").alias("last_ns"),
-        )
-        .drop("first_captured_at", "last_captured_at")
     )
+    return with_nanoseconds(chosen, first_ns="first_captured_at", last_ns="last_captured_at")
 
 
 def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:

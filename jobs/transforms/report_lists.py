@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, tx_sequence
+from jobs.transforms.expressions import tx_sequence, with_nanoseconds
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
 from schemas.replay import FINDINGS, Severity, Verdict
@@ -39,6 +39,11 @@ def is_muted(known: Sequence[tuple[str, str]]) -> Column:
         for kind, queue in known
     )
     return reduce(Column.__or__, conditions, F.lit(False))
+
+
+def first_of(rows: DataFrame, within: WindowSpec, limit: int) -> DataFrame:
+    """Returns the first `limit` rows of each partition of an ordered window, with their `place` in it: 1, 2, …."""
+    return rows.withColumn("place", F.row_number().over(within)).where(F.col("place") <= limit)
 
 
 def of_sessions(rows: DataFrame, sessions: Sequence[str]) -> DataFrame:
@@ -90,22 +95,15 @@ def listed_messages(outcomes: DataFrame, limit: int) -> DataFrame:
     """
     named = F.create_map(*(F.lit(word) for name, shown in LISTS.items() for one in shown for word in (one.value, name)))
     order = F.array(*(F.lit(one.value) for shown in LISTS.values() for one in shown))
+    listed = outcomes.withColumn("list", named[F.col("outcome")]).where("list is not null")
     of_outcome = Window.partitionBy("outcome").orderBy(
         *(F.desc("stuck"), "first_seen_at"),
         *("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"),
     )
+    chosen = with_nanoseconds(first_of(listed, of_outcome, limit), first_ns="first_seen_at", last_ns="last_seen_at")
     return (
-        outcomes.withColumn("list", named[F.col("outcome")])
-        .where(F.col("list").isNotNull())
-        .withColumn("place", F.row_number().over(of_outcome))
-        .where(F.col("place") <= limit)
-        .select(
-            "*",
-            tx_sequence(F.col("tx_sequence_id")).alias("tx_sequence"),
-            nanoseconds("first_seen_at").alias("first_ns"),
-            nanoseconds("last_seen_at").alias("last_ns"),
-        )
-        .drop("first_seen_at", "last_seen_at", "accepted_at")
+        chosen.withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
+        .drop("accepted_at")
         .orderBy("list", "place", F.array_position(order, F.col("outcome")))
     )
 
@@ -127,23 +125,13 @@ def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
         *(F.desc(name) for name in ("lost", "pending", "unknown", "repaired", "findings")),
         *(F.asc(name) for name in ("began_at", "incident_id")),
     ]
-    return (
-        incidents.orderBy(*worst)
-        .limit(limit)
-        .withColumn("place", F.row_number().over(Window.orderBy(*worst)))
-        .select("*", nanoseconds("began_at").alias("began_ns"), nanoseconds("ended_at").alias("ended_ns"))
-        .drop("began_at", "ended_at", "last_captured_at")
-    )
+    chosen = incidents.orderBy(*worst).limit(limit).withColumn("place", F.row_number().over(Window.orderBy(*worst)))
+    return with_nanoseconds(chosen, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
 
 
 def findings_of_incidents(findings: DataFrame, incidents: Sequence[str], limit: int) -> DataFrame:
     """Returns the `limit` gravest findings of each of these incidents; columns as in `worst_findings`."""
     gravity = F.array_position(F.array(*map(F.lit, SEVERITIES)), F.col("severity"))
     of_incident = Window.partitionBy("incident_id").orderBy(gravity, F.desc("messages"), "found_at", *FINDINGS.key)
-    return (
-        findings.where(F.col("incident_id").isin(*incidents))
-        .withColumn("place", F.row_number().over(of_incident))
-        .where(F.col("place") <= limit)
-        .select("*", nanoseconds("found_at").alias("found_ns"))
-        .drop("found_at")
-    )
+    chosen = first_of(findings.where(F.col("incident_id").isin(*incidents)), of_incident, limit)
+    return with_nanoseconds(chosen, found_ns="found_at")
