@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from jobs.app.command_line import command_parser
 from jobs.app.config import Config
-from jobs.app.errors import JobError
+from jobs.app.errors import JobError, first_line
 from jobs.app.logs import log, log_as, step, terminal_bar
 from jobs.app.spark_session import keep_output, open_session
 from jobs.app.summary_text import for_people
@@ -50,7 +50,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
             _name_output()
         return error.exit_code
     except Exception as error:
-        log("error", f"msmq-replay {name}: {type(error).__name__}: {_first_line(error)}", command=name, exit_code=1)
+        log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
         raise
     summary["seconds"] = round(time.monotonic() - began, 1)
@@ -64,10 +64,6 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
 def _name_output() -> None:
     if kept := keep_output():
         log("error", f"Spark's output is in {kept}; --verbose prints it here.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _exit_code(summary: Summary, config: Config) -> int:

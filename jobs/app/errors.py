@@ -17,6 +17,11 @@ class UsageError(JobError):
     exit_code = 2
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text: Spark adds its plan and the JVM's stack."""
+    return str(error).partition("\n")[0]
+
+
 class ConflictError(JobError):
     """Says that another run wrote the same tables at the same time, so that nothing was written."""
 

@@ -203,7 +203,8 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     except Exception as error:
         if _DELTA_CATALOG not in str(error):
             raise
-        raise JobError(_no_delta()) from error
+        package = spark_defaults()[_PACKAGES]
+        raise JobError(f"Spark was started without Delta Lake: add --packages {package} to spark-submit.") from error
     return spark
 
 
@@ -242,11 +243,6 @@ def _last_lines() -> tuple[str, ...]:
     if _Output.path is None:
         return ()
     return tuple(_Output.path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
-
-
-def _no_delta() -> str:
-    package = spark_defaults()[_PACKAGES]
-    return f"Spark was started without Delta Lake: add --packages {package} to spark-submit."
 
 
 def _require_java() -> None:

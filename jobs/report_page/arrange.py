@@ -87,6 +87,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
     """Returns all values that the template uses."""
     sessions = _sessions(rows)
     kinds = sorted(rows["kinds"], key=lambda row: (_gravity(row["severity"]), -row["findings"], row["kind"]))
+    alone = _group(rows["findings"], ("severity", "kind"))  # the findings in no incident
     return {
         "place": place,
         "only": list(config.session),
@@ -94,7 +95,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
         "messages": _messages(rows),
-        "kinds": [row | {"listed": _findings_of(rows, row["severity"], row["kind"], sessions)} for row in kinds],
+        "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], rows, sessions)} for row in kinds],
         "incidents": _incidents(rows, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
@@ -322,12 +323,6 @@ def _coverage(session: Row, covered: Row) -> float | None:
 def _first_part(queue_manager: str) -> str:
     """Returns the first part of a GUID; a whole address."""
     return queue_manager.partition("-")[0]
-
-
-def _findings_of(rows: Mapping[str, Rows], severity: str, kind: str, sessions: Mapping[str, Row]) -> Rows:
-    """Returns the listed findings of a severity and kind that are in no incident, the largest first."""
-    found = (row for row in rows["findings"] if (row["severity"], row["kind"]) == (severity, kind))
-    return _with_proof(found, rows, sessions)
 
 
 def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:

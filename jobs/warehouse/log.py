@@ -86,24 +86,11 @@ def commits(table: str) -> Iterator[Commit]:
         ValueError: a commit is not JSON.
     """
     for version in versions(table):
-        info = commit_info(table, version)
+        filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
+        with filesystem.open_input_stream(path) as file:
+            lines = [line for line in file.read().splitlines() if b'"commitInfo"' in line]
+        info: dict[str, Any] = next(filter(None, (json.loads(line).get("commitInfo") for line in lines)), {})
         yield Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
-
-
-def commit_info(table: str, version: int) -> dict[str, Any]:
-    """Reads the `commitInfo` of one commit; empty where it has none.
-
-    Raises:
-        OSError: the commit cannot be read.
-        ValueError: it is not JSON.
-    """
-    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
-    with filesystem.open_input_stream(path) as file:
-        data: bytes = file.read()
-    for line in data.splitlines():
-        if b'"commitInfo"' in line and (info := json.loads(line).get("commitInfo")):
-            return dict(info)
-    return {}
 
 
 def _log(table: str) -> str:

@@ -25,7 +25,7 @@ from threading import Event, RLock, Thread
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
-from jobs.app.errors import ConflictError, JobError
+from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
@@ -91,7 +91,8 @@ class LockState:
 
         It renewed the lock within these seconds, and its process is not known to be gone.
         """
-        return self.ended is None and not self._is_silent(seconds) and not self._is_gone
+        is_silent = self.at is not None and time.time() - self.at.timestamp() > seconds
+        return self.may_wake and not is_silent
 
     @property
     def may_wake(self) -> bool:
@@ -114,9 +115,6 @@ class LockState:
         if self.host != socket.gethostname():
             return False
         return self.run not in _HOLDING if self.pid == os.getpid() else not _is_running(self.pid)
-
-    def _is_silent(self, seconds: int) -> bool:
-        return self.at is not None and time.time() - self.at.timestamp() > seconds
 
 
 def current_state(commits: Iterable[Commit]) -> LockState | None:
@@ -240,7 +238,7 @@ class PublishLock:
                 raise
             except Exception as error:
                 raise JobError(
-                    f"The table {table} cannot be restored to version {target}: {str(error).partition(chr(10))[0]} "
+                    f"The table {table} cannot be restored to version {target}: {first_line(error)} "
                     "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
                 ) from error
         self.rolled_back.append(f"{dead.owner}: {dead.failure}")
@@ -357,7 +355,7 @@ def hold(warehouse: Warehouse, seconds: int) -> Iterator[tuple[Warehouse, Publis
         lock.release()
     except Exception as error:
         with suppress(Exception):  # the first error counts
-            lock.fail(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            lock.fail(f"{type(error).__name__}: {first_line(error)}")
         raise
     finally:
         is_done.set()

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.errors import ConflictError, JobError
+from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_writer, log
@@ -125,7 +125,7 @@ class Warehouse(Tables):
         except Exception as error:
             if not isinstance(error, PySparkException) and not _CHANGES_GONE.search(str(error)):
                 raise
-            progress(f"{table.name}: cannot tell which rows are new: {str(error).partition(chr(10))[0]}")
+            progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             return None
         came = feed.where("not is_delete")
         if True not in kinds:

@@ -92,7 +92,8 @@ def build_timeline(
     first = F.count_if(is_message).over(on_stream.rowsBetween(*BEFORE)) == 0
     messages_so_far = F.coalesce(F.sum(F.when(is_message, F.size("offsets"))).over(so_far), F.lit(0))
     arrived = with_stream_number(messages, streams)
-    rows = _chain_rows(chains.find_chains(arrived) if chained else chains.find_single_chains(arrived))
+    found = chains.find_chains(arrived) if chained else chains.find_single_chains(arrived)
+    rows = found.withColumn("at_ns", F.col("first_ns")).withColumn("missing", F.lit(0).cast("long"))
     if legs is not None:
         rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
     if disputed is not None:
@@ -160,10 +161,6 @@ def _cut_where_interrupted(rows: DataFrame) -> DataFrame:
     marked = _with_clock(rows).withColumn("interrupted", on_its_stream | overlaps(in_scope(), place, last_place))
     ends = F.when(F.col("interrupted"), chains.each_message()).otherwise(chains.whole())
     return chains.cut(marked, ends)
-
-
-def _chain_rows(found: DataFrame) -> DataFrame:
-    return found.withColumn("at_ns", F.col("first_ns")).withColumn("missing", F.lit(0).cast("long"))
 
 
 def _unread_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
