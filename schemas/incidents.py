@@ -1,9 +1,10 @@
 """The table `incidents`: one row per story, of one sequence of a scope or of several with one cause."""
 
+from dataclasses import replace
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType
-
+from schemas.messages import STRINGS, TX_SEQUENCE
+from schemas.outcomes import SCOPE_KEY, SOURCE
 from schemas.table import LONG, STRING, TIMESTAMP, U64, Column, Table
 
 
@@ -61,16 +62,11 @@ INCIDENTS = Table(
             values=("info", "warning", "error"),
         ),
         Column("session_id", STRING, "Session of the first message concerned.", nullable=False),
-        Column("scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False),
-        Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False),
+        SCOPE_KEY,
+        SOURCE,
         Column("destination_queue", STRING, "Queue of the first message concerned."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first sequence, unsigned.", nullable=False),
-        Column(
-            "tx_sequence",
-            STRING,
-            "The same as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3.",
-            nullable=False,
-        ),
+        replace(TX_SEQUENCE, nullable=False),
         Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
         Column("began_at", TIMESTAMP, "Time of the first message concerned, UTC."),
         Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
@@ -87,7 +83,7 @@ INCIDENTS = Table(
         Column("explanation", STRING, "The incident in one sentence.", nullable=False),
         Column(
             "witness",
-            ArrayType(STRING, containsNull=False),
+            STRINGS,
             "The rows that prove the worst of it, as stream_id@stream_offset: those of its worst message, or of its "
             "gravest finding.",
             nullable=False,

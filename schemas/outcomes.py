@@ -6,9 +6,7 @@ The outcomes stand in the order of the rules: the first whose condition holds is
 from collections.abc import Sequence
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType
-
-from schemas.messages import TX_SEQUENCE
+from schemas.messages import STRINGS, TX_SEQUENCE
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
 
@@ -77,16 +75,21 @@ OUTCOME_COUNTS: Sequence[Column] = tuple(
     Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}.", nullable=False) for outcome in Outcome
 )
 
+SCOPE_KEY = Column(
+    "scope_key", STRING, "What a replayed state belongs to; its first word is the scope.", nullable=False
+)
+SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
+
 OUTCOMES = Table(
     "outcomes",
     "One row per transactional message that was not plainly delivered, and per number that was never seen.",
     ("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
     (
-        Column("scope_key", STRING, "What the replayed state belongs to; its first word is the scope.", nullable=False),
+        SCOPE_KEY,
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
         TX_SEQUENCE,
         Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),
-        Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False),
+        SOURCE,
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),
         Column("content_hash", LONG, "Hash of the content, as in verdicts; null for a number never seen."),
         Column(
@@ -126,7 +129,7 @@ OUTCOMES = Table(
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
         Column(
             "witness",
-            ArrayType(STRING, containsNull=False),
+            STRINGS,
             "First arrival, the arrival that decided, and the message that displaced, passed or skipped it, as "
             "stream_id@stream_offset.",
             nullable=False,

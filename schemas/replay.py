@@ -3,10 +3,8 @@
 from dataclasses import replace
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType
-
-from schemas.messages import TX_SEQUENCE
-from schemas.outcomes import OUTCOME_COUNTS
+from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE
+from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 
 
@@ -111,7 +109,6 @@ class Severity(StrEnum):
 
 
 _STREAM_ID = Column("stream_id", STRING, "One direction of one TCP connection.", nullable=False)
-_STREAM_OFFSET = Column("stream_offset", LONG, "Where the message begins on its stream.", nullable=False)
 _SESSION_ID = Column(
     "session_id",
     STRING,
@@ -120,10 +117,6 @@ _SESSION_ID = Column(
 )
 _SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False)
 _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
-_SCOPE_KEY = Column(
-    "scope_key", STRING, "What a replayed state belongs to; its first word is the scope.", nullable=False
-)
-_SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
 _LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
 _COUNTS = tuple(
@@ -163,14 +156,8 @@ VERDICTS = Table(
     "One row per transactional message that arrived at its final destination.",
     ("stream_id", "stream_offset"),
     (
-        _STREAM_ID,
-        _STREAM_OFFSET,
-        Column("captured_at", TIMESTAMP, "Time of the segment that completed the packet, UTC."),
-        Column("captured_ns", LONG, "The same in ns since 1970; null when the capture has no times."),
-        Column("capture_id", STRING, "Capture of the segment that completed the packet.", nullable=False),
-        Column("first_frame", LONG, "Lowest 1-based record number in that capture.", nullable=False),
-        Column("last_frame", LONG, "Record number of the segment that completed it.", nullable=False),
-        _SOURCE,
+        *COPIED_COLUMNS,
+        SOURCE,
         Column("destination_queue", STRING, "Format name of the destination queue."),
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
         Column("label", STRING, "The message's label."),
@@ -186,7 +173,7 @@ VERDICTS = Table(
         Column("tx_last", BOOL, "LM: last message of its transaction."),
         Column("tx_transaction_id", U32, "Transaction ID, 20 bits that the sender uses again."),
         _SESSION_ID,
-        _SCOPE_KEY,
+        SCOPE_KEY,
         Column("replay_order", LONG, "1, 2, … in the order the scope's receiver saw them.", nullable=False),
         Column("incoming_tx_sequence_id", U64, "IncomingTxSequenceID before it; null when unknown."),
         Column("incoming_tx_sequence_number", U32, "IncomingTxSequenceNumber before it; null when unknown."),
@@ -266,10 +253,10 @@ SEQUENCES = Table(
     "One row per scope and TxSequenceID.",
     ("scope_key", "tx_sequence_id"),
     (
-        _SCOPE_KEY,
+        SCOPE_KEY,
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
-        _SOURCE,
+        SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *_COUNTS,
         *OUTCOME_COUNTS,
@@ -302,8 +289,8 @@ STATES = Table(
     "(`continue_from`).",
     ("scope_key",),
     (
-        _SCOPE_KEY,
-        _SOURCE,
+        SCOPE_KEY,
+        SOURCE,
         Column("session_id", STRING, "Session of its last message.", nullable=False),
         Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
@@ -329,7 +316,7 @@ SENDERS = Table(
     "message of it is new or changed, its verdicts are kept.",
     ("source_queue_manager",),
     (
-        _SOURCE,
+        SOURCE,
         Column(
             "fingerprint",
             LONG,
@@ -405,7 +392,7 @@ TRANSACTIONS = Table(
     "One row per transaction of a sender: the messages from FM to LM under one ID, in the order of their numbers.",
     ("source_queue_manager", "tx_transaction_id", "instance"),
     (
-        _SOURCE,
+        SOURCE,
         Column("tx_transaction_id", U32, "Transaction ID, 20 bits.", nullable=False),
         Column("instance", LONG, "1, 2, … for the k-th transaction seen under the ID.", nullable=False),
         Column("messages", LONG, "Messages, resends not counted.", nullable=False),
@@ -434,13 +421,13 @@ TRANSACTIONS = Table(
         Column("first_message_id", STRING, "Its first message.", nullable=False),
         Column("last_message_id", STRING, "Its last message.", nullable=False),
         _SESSION_ID,
-        _SCOPE_KEY,
+        SCOPE_KEY,
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
         Column(
             "witness",
-            ArrayType(STRING, containsNull=False),
+            STRINGS,
             "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender or "
             "interleaved, the message that shows it.",
             nullable=False,
@@ -460,7 +447,7 @@ FINDINGS = Table(
         Column("severity", STRING, "How soon to look.", nullable=False, values=tuple(Severity)),
         Column("found_at", TIMESTAMP, "Time of the first message concerned, UTC."),
         replace(_SESSION_ID, nullable=True),
-        replace(_SCOPE_KEY, nullable=True),
+        replace(SCOPE_KEY, nullable=True),
         Column("destination_queue", STRING, "Queue of the first message concerned."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
         TX_SEQUENCE,
@@ -474,7 +461,7 @@ FINDINGS = Table(
         Column("explanation", STRING, "The finding in words.", nullable=False),
         Column(
             "witness",
-            ArrayType(STRING, containsNull=False),
+            STRINGS,
             "The fewest rows that prove it, as stream_id@stream_offset, in the order of the proof.",
             nullable=False,
         ),
