@@ -251,7 +251,8 @@ class Bench:
         def senders() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
             given.append(step.read_inputs(*read, materialize=self.materialize))
-            return given[0].fingerprint_senders("", with_messages=False)
+            none = tables["messages"].select("stream_id", "stream_offset").where("false")
+            return given[0].fingerprint_senders("", none, with_messages=False)
 
         def outcomes() -> DataFrame:
             derived.append(step.derive_outcomes(result["verdicts"], materialize=self.materialize))

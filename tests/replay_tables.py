@@ -38,7 +38,7 @@ from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.warehouse.checkpoint import materialize
-from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.replay import Reading, Scope
 from schemas.table import Table, arrow_schema
@@ -143,7 +143,7 @@ class Tables:
         rows = Conversations(
             tables["messages"], tables["streams"], gaps, quarantine, tables["acks"], tables["handshakes"]
         )
-        once = unite(rows, captures)
+        once = unite(rows, spark.createDataFrame([], CAPTURES.spark) if captures is None else captures)
         peers = materialize(with_peers(once.streams, once.handshakes))
         inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, once=once)
         verdicts = materialize(once.restore(judge_messages(inputs)))

@@ -28,9 +28,8 @@ def test_changes_lead_from_any_version_to_the_newest(spark: SparkSession, tmp_pa
         wrote()
 
     def take(*names: str) -> None:
-        tables.delete(
-            KEPT, spark.createDataFrame([(name, 0) for name in names], "stream_id string, stream_offset long")
-        )
+        keys = spark.createDataFrame([(name,) for name in names], "stream_id string")
+        tables.delete(KEPT, keys, "t.stream_id = s.stream_id")
         wrote()
 
     put(a=1, b=1, c=1)

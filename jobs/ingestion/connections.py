@@ -35,7 +35,7 @@ class Connection(NamedTuple):
     """None at first. When it is assembled again: whether segments came that belong before its latest state."""
 
 
-def plan_connections(places: Mapping[int, Place], gone: Collection[str] = ()) -> Pass:
+def plan_connections(places: Mapping[int, Place], gone: Collection[str]) -> Pass:
     """Returns the pass from rows of HISTORY, sorted by `packed`, to rows of PLANNED.
 
     `places`: of this run's captures by rank. `gone`: earlier captures that cannot be read again.

@@ -31,9 +31,7 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
 
 
-def unite(
-    tables: Conversations, captures: DataFrame | None = None, *, materialize: Materialize = materialize
-) -> Conversations:
+def unite(tables: Conversations, captures: DataFrame, *, materialize: Materialize = materialize) -> Conversations:
     """Returns the tables with every conversation once, by clocks that never step back."""
     every = tables.streams
     if "attempt" in every.columns:
@@ -42,12 +40,11 @@ def unite(
     suspected = suspect_copies(connections).crossJoin(every.agg(_any("copy_of", every), _any("attempt", every)))
     other_version = F.coalesce(F.max(began_with_another_version(tables.quarantine)), F.lit(False))
     suspected = suspected.crossJoin(tables.quarantine.agg(other_version.alias("other_version")))
-    if captures is not None:
-        suspected = suspected.crossJoin(captures.agg(_any("clock_steps", captures)))
+    suspected = suspected.crossJoin(captures.agg(_any("clock_steps", captures)))
     (found,) = (row.asDict() for row in suspected.collect())
     tables = tables._replace(streams=tables.streams.drop("copy_of"), had_copies=found["copy_of"])
     tables = tables._replace(failing=found["attempt"] or found["failing"] or found["other_version"])
-    if captures is not None and found["clock_steps"]:
+    if found["clock_steps"]:
         tables = tables.without_steps(materialize(find_steps(captures)))
     if not found["same_beginning"] and not found["vague"]:
         return tables

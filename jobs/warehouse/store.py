@@ -155,12 +155,8 @@ class Warehouse(Tables):
             "WHEN NOT MATCHED THEN INSERT *",
         )
 
-    def delete(self, table: Table, keys: DataFrame, where: str = "") -> None:
-        """Deletes, in one commit, the rows t that match a row s of `keys`, which are distinct.
-
-        They match on `where` or, without it, on the table's key.
-        """
-        where = where or _same_key(table)
+    def delete(self, table: Table, keys: DataFrame, where: str) -> None:
+        """Deletes, in one commit, the rows t that match a row s of `keys`, which are distinct, on `where`."""
         view = f"deleted_{table.name}"
         keys.createOrReplaceTempView(view)
         self._change(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")

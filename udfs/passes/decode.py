@@ -11,7 +11,7 @@ from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.passes.options import Pass
 
 
-def decode_packets(table: Table, key: bytes | None = None) -> Pass:
+def decode_packets(table: Table, key: bytes | None) -> Pass:
     """Returns the pass from packets to rows of a decoded table; with a key, names are pseudonymized."""
 
     def decode(batch: pa.RecordBatch) -> pa.RecordBatch:

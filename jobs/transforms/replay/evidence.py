@@ -56,7 +56,7 @@ def with_conformant_number(judged: DataFrame) -> DataFrame:
 
 
 def with_evidence(
-    judged: DataFrame, acks: DataFrame, streams: DataFrame, reading: Reading, *, chained: bool = True
+    judged: DataFrame, acks: DataFrame, streams: DataFrame, reading: Reading, *, chained: bool
 ) -> DataFrame:
     """Adds `acknowledged_ns`, `covered_ns`, `evidence`, `explained_by`, and `final`, the FinalAck of the number.
 

@@ -9,7 +9,7 @@ from schemas.replay import Scope
 _NEVER = (1 << 63) - 1
 
 
-def find_initial_states(flows: DataFrame, order_acks: DataFrame, previous: DataFrame | None = None) -> DataFrame:
+def find_initial_states(flows: DataFrame, order_acks: DataFrame, previous: DataFrame | None) -> DataFrame:
     """Returns `scope_key`, `ns`, `sequence`, `number`, `resumed` and `assumed_until` for scopes with a known beginning.
 
     The state is what the last OrderAck before the scope's first message names, or the scope's row in the STATES of the

@@ -45,9 +45,7 @@ class ReplayInputs:
         """Returns the inputs for the messages of all other senders."""
         return replace(self, flows=self.flows.join(senders, SENDER, "left_anti"))
 
-    def fingerprint_senders(
-        self, options: str, not_arrived: DataFrame | None = None, *, with_messages: bool = True
-    ) -> DataFrame:
+    def fingerprint_senders(self, options: str, not_arrived: DataFrame, *, with_messages: bool) -> DataFrame:
         """Returns `source_queue_manager` and `fingerprint`, a hash of `options` and of all rows its verdicts depend on.
 
         The peers and unread ranges of a session count for every sender whose messages the session carried.
@@ -58,12 +56,9 @@ class ReplayInputs:
         senders = self.flows.select("session_id", "stream_id", SENDER).distinct()
         peers = self.peers.join(senders.select("session_id", SENDER).distinct(), "session_id")
         unread = self.unread.join(peers.select("stream_id", SENDER), "stream_id")
-        parts = [self.flows, peers, unread, self.acks]
+        cut_off = not_arrived.join(senders.select("stream_id", SENDER).distinct(), "stream_id")
+        parts = [self.flows, peers, unread, self.acks, cut_off, *([self.messages] if with_messages else [])]
         parts += [rows for rows in (self.legs, self.disputed) if rows is not None]
-        if not_arrived is not None:
-            parts.append(not_arrived.join(senders.select("stream_id", SENDER).distinct(), "stream_id"))
-        if with_messages:
-            parts.append(self.messages)
         rows = reduce(DataFrame.unionByName, (part.select(SENDER, _hash(part).alias("hash")) for part in parts))
         return (
             rows.groupBy(SENDER)

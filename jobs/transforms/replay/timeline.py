@@ -71,10 +71,10 @@ def build_timeline(
     unread: DataFrame,
     streams: DataFrame,
     initial: DataFrame,
-    legs: DataFrame | None = None,
-    disputed: DataFrame | None = None,
+    legs: DataFrame | None,
+    disputed: DataFrame | None,
     *,
-    chained: bool = True,
+    chained: bool,
 ) -> DataFrame:
     """Returns initial states and chains of messages, in replay order, and the unread ranges so far, `missing`.
 
