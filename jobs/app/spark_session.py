@@ -116,15 +116,13 @@ class StartingSession:
 
 
 @contextmanager
-def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
-    """Turns code generation off while captures of `size` bytes are processed, if they are small; yields whether it did.
+def codegen_for_size(spark: SparkSession, size: int) -> Iterator[None]:
+    """Turns code generation off while captures of `size` bytes are processed, if they are small.
 
     Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night. Where the
     platform does not let the setting be changed, nothing happens. A session that is just starting is for few rows.
     """
-    is_set = isinstance(spark, StartingSession)
-    few = is_set or size < _WORTH_COMPILING
-    wanted = FOR_FEW_ROWS if few and not is_set else {}
+    wanted = FOR_FEW_ROWS if size < _WORTH_COMPILING and not isinstance(spark, StartingSession) else {}
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -132,7 +130,7 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[bool]:
             spark.conf.set(key, value)
             before[key] = there or value
     try:
-        yield few
+        yield
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
