@@ -127,11 +127,14 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
     assert counted_night.queries <= 100
 
 
+@pytest.mark.parametrize(
+    "lasts", [pytest.param((35,), id="once"), pytest.param((3, 20, 35), id="three times", marks=pytest.mark.slow)]
+)
 def test_a_small_night_killed_at_any_commit_ends_as_if_it_never_had_been(
-    spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: tuple[int, ...]
 ) -> None:
     commit = local_writer._commit
-    for last in (3, 35):
+    for last in lasts:
         commits = count()
 
         def killing(*arguments: Any, last: int = last, commits: Iterator[int] = commits) -> None:

@@ -343,6 +343,7 @@ def test_verdicts_on_an_assumed_state_are_marked(verdicts: DataFrame) -> None:
             assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
 
 
+@pytest.mark.slow
 def test_two_computations_agree_on_the_literal_reading(spark: SparkSession, tmp_path: Path) -> None:
     tables = eventful(random.Random(6), 3_000)
     result = replay(tables.on(spark, tmp_path), reading=Reading.LITERAL)
