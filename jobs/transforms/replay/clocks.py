@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import SO_FAR, nanoseconds, timestamp
-from jobs.transforms.replay.scopes import FLOW_KEY
+from jobs.transforms.replay.scopes import with_flow
 
 _PLACE = ("capture_id", "last_frame")
 _PAIR = ("one_capture", "other_capture")
@@ -119,11 +119,9 @@ def disputed_messages(messages: DataFrame, flows: DataFrame, skews: DataFrame, p
     )
     before = F.when(is_one, F.max(others).over(until)).otherwise(F.max(ones).over(until))
     after = F.when(is_one, F.min(others).over(since)).otherwise(F.min(ones).over(since))
-    scopes = flows.select("scope_key", *(F.col(name).alias(f"flow_{name}") for name in FLOW_KEY))
+    timed = messages.where("captured_ns is not null").join(F.broadcast(sides), "stream_id")
     return (
-        messages.where("captured_ns is not null")
-        .join(F.broadcast(sides), "stream_id")
-        .join(scopes, [F.col(name).eqNullSafe(F.col(f"flow_{name}")) for name in FLOW_KEY])
+        with_flow(timed, flows, "scope_key")
         .withColumn("apart_ns", F.least(time - before, after - time))
         .where("apart_ns < skew_ns")
         .select("source_queue_manager", "stream_id", "stream_offset")

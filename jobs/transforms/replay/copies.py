@@ -97,6 +97,13 @@ def _with_prefix(connections: DataFrame, prefix: str) -> DataFrame:
     return connections.select([F.col(name).alias(f"{prefix}_{name}") for name in connections.columns])
 
 
+def _join_both(pairs: DataFrame, connections: DataFrame) -> DataFrame:
+    """Joins the columns of both connections of each pair, with the prefixes x and y."""
+    for side in ("x", "y"):
+        pairs = pairs.join(_with_prefix(connections, side), f"{side}_connection_id")
+    return pairs
+
+
 def same_beginning(connections: DataFrame) -> DataFrame:
     """Returns pairs of connections with the same sequence numbers and EstablishConnection; their offsets are equal."""
     several = F.count(F.lit(1)).over(Window.partitionBy(*_BEGINNING)) > 1
@@ -127,8 +134,7 @@ def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
 
     Where both initial sequence numbers are the same, one packet suffices.
     """
-    x = packets.select(F.col("stream_id").alias("x_stream"), F.col("stream_offset").alias("x_offset"), "packet")
-    y = packets.select(F.col("stream_id").alias("y_stream"), F.col("stream_offset").alias("y_offset"), "packet")
+    x, y = (packets.toDF(f"{side}_stream", f"{side}_offset", "packet") for side in ("x", "y"))
     names = ("x_connection_id", "y_connection_id")
     ahead = F.col("x_offset") - F.col("y_offset")
     same = (
@@ -145,15 +151,9 @@ def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
         .groupBy("stream_id")
         .agg(F.count(F.lit(1)).alias("packets"))
     )
-    totals = reduce(
-        lambda rows, side: rows.join(
-            counted.select(F.col("stream_id").alias(f"{side}_stream"), F.col("packets").alias(f"{side}_packets")),
-            f"{side}_stream",
-            "left",
-        ),
-        ("x", "y"),
-        ways,
-    )
+    totals = ways
+    for side in ("x", "y"):
+        totals = totals.join(counted.toDF(f"{side}_stream", f"{side}_packets"), f"{side}_stream", "left")
     return (
         totals.join(same, [*names, "way"], "left")
         .groupBy(*names)
@@ -216,8 +216,7 @@ def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
     return (
         found.select("x_connection_id", "y_connection_id")
         .distinct()
-        .join(_with_prefix(connections, "x"), "x_connection_id")
-        .join(_with_prefix(connections, "y"), "y_connection_id")
+        .transform(_join_both, connections)
         .where(compatible & (F.col("x_addresses") != F.col("y_addresses")))
         .select("x_connection_id", "y_connection_id", F.explode(F.array(*ways)).alias("on"))
         .select("x_connection_id", "y_connection_id", "on.*")
@@ -278,8 +277,7 @@ def stream_copies(chosen: DataFrame, connections: DataFrame) -> DataFrame:
         for way in _WAYS
     )
     return (
-        chosen.join(_with_prefix(connections, "x"), "x_connection_id")
-        .join(_with_prefix(connections, "y"), "y_connection_id")
+        _join_both(chosen, connections)
         .select(F.explode(F.array(*ways)).alias("copy"))
         .select("copy.*")
         .where("stream_id is not null and copy_of is not null")

@@ -33,6 +33,12 @@ def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
     )
 
 
+def with_flow(messages: DataFrame, flows: DataFrame, *columns: str) -> DataFrame:
+    """Adds columns of the flow of each message, and leaves out messages without one; in a FLOW_KEY, nulls are equal."""
+    named = flows.select(*columns, *(F.col(name).alias(f"flow_{name}") for name in FLOW_KEY))
+    return messages.join(named, [F.col(name).eqNullSafe(F.col(f"flow_{name}")) for name in FLOW_KEY])
+
+
 def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> DataFrame:
     """Returns `session_id` and the `replay_scope` that `auto` means, for sessions in which a sender has several queues.
 

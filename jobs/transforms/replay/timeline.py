@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import BEFORE, SO_FAR
 from jobs.transforms.replay import chains
-from jobs.transforms.replay.scopes import FLOW_KEY
+from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
 from schemas.replay import Scope
 
 STREAM = ["scope_no", "stream_no"]
@@ -55,10 +55,8 @@ def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
 
     Those are `first_ns`, `mid_stream`, `session_id` and `scope_key`.
     """
-    key = [F.col(name).alias(f"flow_{name}") for name in FLOW_KEY]
     facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key")
-    flows = streams.where("has_messages").select(*STREAM, *facts, *key)
-    return messages.join(flows, [F.col(name).eqNullSafe(F.col(f"flow_{name}")) for name in FLOW_KEY])
+    return with_flow(messages, streams.where("has_messages"), *STREAM, *facts)
 
 
 def in_scope() -> WindowSpec:
