@@ -241,7 +241,7 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
     tables.create(STREAM_GAPS)
     begun, go_on = tmp_path / "begun", tmp_path / "go on"
 
-    def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begun.touch()
         for _ in range(600):  # at most half a minute
             if go_on.exists():

@@ -1,5 +1,8 @@
 """Runs passes on Spark: DataFrame in, DataFrame out, by `mapInArrow`."""
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from schemas.table import RowType
@@ -17,7 +20,7 @@ def tasks(parts: int) -> int:
 def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
     """Returns the rows of `schema` that a pass makes of `rows`."""
 
-    def run(batches: Batches) -> Batches:
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         reduce_overhead()
         yield from work(batches)
 
