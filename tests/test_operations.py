@@ -128,7 +128,12 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
 
 
 @pytest.mark.parametrize(
-    "lasts", [pytest.param((35,), id="once"), pytest.param((3, 20, 35), id="three times", marks=pytest.mark.slow)]
+    "lasts",
+    [
+        pytest.param((35,), id="late"),
+        pytest.param((20,), id="in the middle", marks=pytest.mark.slow),
+        pytest.param((3, 35), id="twice", marks=pytest.mark.slow),
+    ],
 )
 def test_a_small_night_killed_at_any_commit_ends_as_if_it_never_had_been(
     spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: tuple[int, ...]
