@@ -219,13 +219,20 @@ class Derived:
         tables = [self._inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
         return summarize_sessions(*tables, self.outcomes, scope=scope)  # type: ignore[arg-type, misc]
 
+    @cached_property
+    def _acks(self) -> DataFrame:
+        return pair_acks(self._inputs["acks"], self._inputs["ends"], self._verdicts)
+
+    def findings_on_messages(self) -> DataFrame:
+        """Returns the findings that are made of verdicts alone."""
+        inputs = self._inputs
+        unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
+        return find_in_verdicts(self._verdicts, watched_sessions(inputs["ends"], unread, self._acks), self.outcomes)
+
     def findings(self) -> DataFrame:
         """Returns FINDINGS."""
-        inputs = self._inputs
-        acks = pair_acks(inputs["acks"], inputs["ends"], self._verdicts)
-        unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
+        inputs, acks = self._inputs, self._acks
         summaries = materialize(summarize_sequences(self.outcomes)), self.transactions
-        watched = watched_sessions(inputs["ends"], unread, acks)
         packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
         flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
         further = [
@@ -235,7 +242,7 @@ class Derived:
         ]
         suspects = find_suspects(inputs["messages"], inputs["ends"])
         others = other_findings(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects)
-        return collect_findings([find_in_verdicts(self._verdicts, watched, self.outcomes), *others, *further])
+        return collect_findings([self.findings_on_messages(), *others, *further])
 
 
 FATE = (
