@@ -145,7 +145,7 @@ class Sent(NamedTuple):
 
 
 Event = Sent | Ack | Final | tuple[int, int] | str
-"""What happens on a connection, a second after the other; a pair is a message by number and previous number.
+"""One event on a connection, a second after the one before; a pair is a message by number and previous number.
 
 What follows OTHER is on a connection with another receiver.
 """

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -135,20 +135,22 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     judged = report.with_fate(verdicts, outcomes)
     rows |= _collect(
         incident_counts=report_lists.incident_counts(incidents),
-        incidents=report_lists.worst_incidents(incidents, config.listed_incidents),
+        incidents=_first(config.listed_incidents, report_lists.worst_incidents, incidents),
         last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
         arrivals=report.arrivals_over_time(judged, *arrange.steps(extent, rows["busy_hours"])),
         outcome_counts=report_lists.outcome_counts(sequences),
         stuck=report_lists.stuck_messages(outcomes),
-        listed_messages=report_lists.listed_messages(outcomes, config.listed_messages),
+        listed_messages=_first(config.listed_messages, report_lists.listed_messages, outcomes),
         muted=muted_findings
         and report.findings_by_kind(report.findings_of_period(muted_findings, tables["sequences"], since)),
         unjudged=report_lists.unjudged_messages(sessions),
         kinds=report.findings_by_kind(findings),
         every_finding=all_findings.groupBy().count() if since else None,
-        findings=report.worst_findings(findings, config.listed_findings),
-        sessions=report.ranked_sessions(sessions, verdicts, findings, outcomes, config.listed_sessions),
-        health=health(all_verdicts, report_lists.of_sessions(tables["outcomes"], only), since, config.listed_sessions),
+        findings=_first(config.listed_findings, report.worst_findings, findings),
+        sessions=_first(config.listed_sessions, report.ranked_sessions, sessions, verdicts, findings, outcomes),
+        health=_first(
+            config.listed_sessions, health, all_verdicts, report_lists.of_sessions(tables["outcomes"], only), since
+        ),
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"], sessions),
     )
     rows["listed_messages"] = arrange.take_turns(rows["listed_messages"], config.listed_messages)
@@ -157,8 +159,8 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     drawn = judged.where(judged["session_id"].isin(*drawn_sessions))
     holed = any(row["missing_bytes"] for row in rows["sessions"][: config.drawn_sessions])
     stories = [row["incident_id"] for row in rows["incidents"]]
-    limit = config.listed_findings
-    rows |= _collect(evidence=report_lists.findings_of_incidents(findings, stories, limit) if stories else None)
+    limit = config.listed_findings if stories else 0
+    rows |= _collect(evidence=_first(limit, report_lists.findings_of_incidents, findings, stories))
     keys = arrange.witness_keys(rows)
     ends = tables["ends"].where("copy_of is null")
     limit = config.drawn_points
@@ -197,6 +199,11 @@ def _witnesses(
         return None
     wanted = spark.createDataFrame(keys, _KEYS)
     return report.witness_rows(wanted, [tables[name] for name in names], tables["captures"])
+
+
+def _first(limit: int, rows: Callable[..., DataFrame], *of: Any) -> DataFrame | None:
+    """Returns the first `limit` rows; None, which takes no query, where none are wanted."""
+    return rows(*of, limit) if limit else None
 
 
 def _collect(**bounded: DataFrame | None) -> dict[str, Rows]:

@@ -63,7 +63,7 @@ class _Datagram:
     contents: dict[_Content, None]
     completed_by: _Arrival
     fate: str | None = None
-    """What its fragments are counted as (`Counted`), or `_LOST`; None before it is parsed."""
+    """The name under which its fragments are counted (`Counted`), or `_LOST`; None before it is parsed."""
 
 
 @dataclass(slots=True)

@@ -64,9 +64,7 @@ def _messages(arrivals: DataFrame) -> DataFrame:
     doubtful = F.col("doubtful") | (F.col("cut_off") & F.col("only_arrival"))
     firm = F.col("accepted") & ~doubtful
     out_of_order = (F.col("verdict") == Verdict.OUT_OF_ORDER.value) & ~doubtful
-    at_or_below = (F.col("before.sequence") > F.col("sequence")) | (
-        (F.col("before.sequence") == F.col("sequence")) & (F.col("before.number") >= F.col("number"))
-    )
+    at_or_below = is_reached(F.col("number"), "before.sequence", "before.number")
     place = F.struct("replay_order", "session_id", "destination_queue", "label", "key")
     alone = F.count(F.lit(1)).over(Window.partitionBy(*_KEY)) == 1
     return (

@@ -135,11 +135,9 @@ def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFra
     )
 
 
-def is_reached(number: Column) -> Column:
-    """Returns whether the last state of a scope (`scope_states`) is at or above a number of a `sequence`."""
-    return (F.col("sequence") < F.col("state_sequence")) | (
-        (F.col("sequence") == F.col("state_sequence")) & (number <= F.col("state_number"))
-    )
+def is_reached(number: Column, by: str = "state_sequence", up_to: str = "state_number") -> Column:
+    """Returns whether a state is at or above a number of a `sequence`; by default a scope's last (`scope_states`)."""
+    return (F.col("sequence") < F.col(by)) | ((F.col("sequence") == F.col(by)) & (number <= F.col(up_to)))
 
 
 def counted_gap_begins() -> Column:

@@ -12,7 +12,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import each
+from jobs.transforms.expressions import each, optional
 from schemas.messages import HandshakeType
 
 _KEY = ("stream_id", "stream_offset")
@@ -32,7 +32,6 @@ def known_connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
     These are `seq_forth` and `seq_back`, the initial sequence numbers, and `client` and `booted_ms`, the ClientGuid and
     TimeStamp of its EstablishConnection. They are null where they were not captured.
     """
-    refused = F.col("connection_refused") if "connection_refused" in handshakes.columns else F.lit(False)
     established = (
         handshakes.where(F.col("handshake_type") == HandshakeType.ESTABLISH_CONNECTION.value)
         .join(streams.select("stream_id", "connection_id"), "stream_id")
@@ -40,7 +39,7 @@ def known_connections(streams: DataFrame, handshakes: DataFrame) -> DataFrame:
         .agg(
             F.max("client_guid").alias("client"),
             F.max("time_stamp_ms").alias("booted_ms"),
-            F.max(refused).alias("refused"),
+            F.max(optional(handshakes, "connection_refused", "boolean")).alias("refused"),
         )
     )
     failing = F.coalesce("refused", F.lit(False)) | (F.col(_BACK).isNull() & F.col("closed"))
