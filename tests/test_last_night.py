@@ -17,7 +17,7 @@ from warehouses import CAPTURES, night_of_orders
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.spark_session import codegen_for_size
+from jobs.app.spark_session import settings_for_size
 from jobs.steps import nightly, unchanged_run
 from jobs.warehouse import log, publish_lock
 from jobs.warehouse.log import Commit
@@ -152,10 +152,10 @@ def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSe
     try:
         for key, value in zip(keys, ("true", "FALLBACK"), strict=True):
             spark.conf.set(key, value)
-        with codegen_for_size(spark, 1_000_000):
+        with settings_for_size(spark, 1_000_000):
             assert [spark.conf.get(key) for key in keys] == ["false", "NO_CODEGEN"]
         assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
-        with codegen_for_size(spark, 1_000_000_000):
+        with settings_for_size(spark, 1_000_000_000):
             assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
     finally:
         for key, value in zip(keys, before, strict=True):

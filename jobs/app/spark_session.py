@@ -42,6 +42,15 @@ FOR_FEW_ROWS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
 }
+_FOR_MORE_ROWS = {
+    **{key: value for key, value in FOR_FEW_ROWS.items() if key != "spark.sql.leafNodeDefaultParallelism"},
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.autoBroadcastJoinThreshold": "10000000",
+    "spark.sql.adaptive.enabled": "true",
+}
+"""For larger captures in memory: their queries are worth compiling, and a task for each of few cores."""
 _DELTA = {
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
@@ -87,20 +96,20 @@ def starts_own_jvm() -> bool:
 
 
 class StartingSession:
-    """Stands for a session that starts in another thread, with the settings for few rows.
+    """Stands for a session that starts in another thread, with the settings for captures of `size` bytes in memory.
 
     Whoever uses it first waits until it has started, and gets the error if it could not.
     """
 
-    def __init__(self, application: str, *, verbose: bool) -> None:
-        def open_for_few_rows() -> SparkSession:
+    def __init__(self, application: str, size: int, *, verbose: bool) -> None:
+        def open_for_size() -> SparkSession:
             session = open_session(application, verbose=verbose, is_short=True)
-            for key, value in FOR_FEW_ROWS.items():
+            for key, value in _settings(size, in_memory=True).items():
                 session.conf.set(key, value)
             return session
 
         threads = ThreadPoolExecutor(1)
-        self._session = threads.submit(open_for_few_rows)
+        self._session = threads.submit(open_for_size)
         threads.shutdown(wait=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -116,13 +125,12 @@ class StartingSession:
 
 
 @contextmanager
-def codegen_for_size(spark: SparkSession, size: int) -> Iterator[None]:
-    """Turns code generation off while captures of `size` bytes are processed, if they are small.
+def settings_for_size(spark: SparkSession, size: int, *, in_memory: bool = False) -> Iterator[None]:
+    """Gives the session the settings for captures of `size` bytes, processed `in_memory` or not, and takes them back.
 
-    Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night. Where the
-    platform does not let the setting be changed, nothing happens. A session that is just starting is for few rows.
+    Where the platform does not let a setting be changed, it stays. A session that is just starting has its own.
     """
-    wanted = FOR_FEW_ROWS if size < _WORTH_COMPILING and not isinstance(spark, StartingSession) else {}
+    wanted = {} if isinstance(spark, StartingSession) else _settings(size, in_memory=in_memory)
     before: dict[str, str] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -134,6 +142,16 @@ def codegen_for_size(spark: SparkSession, size: int) -> Iterator[None]:
     finally:
         for key, value in before.items():
             spark.conf.set(key, value)
+
+
+def _settings(size: int, *, in_memory: bool) -> dict[str, str]:
+    """Returns the settings for captures of `size` bytes.
+
+    Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night.
+    """
+    if size < _WORTH_COMPILING:
+        return FOR_FEW_ROWS
+    return _FOR_MORE_ROWS if in_memory else {}
 
 
 class _Output:

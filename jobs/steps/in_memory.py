@@ -1,16 +1,21 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
-from jobs.app.spark_session import codegen_for_size
+from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_writer, log, publish_lock
+from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
@@ -19,12 +24,19 @@ from schemas.ingest import CAPTURES
 _COMPRESSED = (".gz", ".zst", ".zstd")
 _RATIO = 10
 """How many times larger the content of a compressed capture may be."""
+FEW_BYTES = 16 << 20
+"""Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
+_PREFIX, _DAY_S = "_rows-", 86_400
 
 
-def is_small(config: Config, files: Mapping[str, Stamp]) -> bool:
-    """Returns whether it is known without Spark that the warehouse with these files will be held in memory."""
-    size = _bytes_ingested(local_place(config.warehouse, config.catalog_schema, CAPTURES))
-    return size is not None and size + _bytes_of(files) <= config.in_memory_bytes
+def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
+    """Returns the bytes of the captures of a warehouse with these files, if it is known to be held in memory."""
+    place = local_place(config.warehouse, config.catalog_schema, CAPTURES)
+    size = _bytes_ingested(place)
+    if size is None:
+        return None
+    size += _bytes_of(files)
+    return size if size <= _limit(config, place) else None
 
 
 @contextmanager
@@ -47,12 +59,39 @@ def hold_if_small(
 
     Spark's settings are those for the size.
     """
-    size = _bytes_ingested(warehouse.log_place(CAPTURES))
+    place = warehouse.log_place(CAPTURES)
+    size = _bytes_ingested(place)
     if size is None and warehouse.has(CAPTURES) and not warehouse.is_new(CAPTURES):
         size = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
     size = (size or 0) + _bytes_of(files or {})
-    with codegen_for_size(warehouse.spark, size):
-        yield replace(warehouse, local={}) if size <= config.in_memory_bytes else warehouse
+    is_small = size <= _limit(config, place)
+    with settings_for_size(warehouse.spark, size, in_memory=is_small):
+        if not is_small:
+            yield warehouse
+        elif size <= FEW_BYTES or place is None:
+            yield replace(warehouse, local=Memory())
+        else:
+            with _folder_beside(Path(place)) as folder:
+                yield replace(warehouse, local=Memory(folder))
+
+
+def _limit(config: Config, place: str | None) -> int:
+    """Returns up to how many bytes of captures a warehouse is held in memory: few if Spark cannot read files here."""
+    return config.in_memory_bytes if place is not None else min(config.in_memory_bytes, FEW_BYTES)
+
+
+@contextmanager
+def _folder_beside(table: Path) -> Iterator[Path]:
+    """Yields a new folder in the warehouse, where all of Spark's tasks can read, and deletes it afterwards.
+
+    Deletes those that killed runs left a day ago, too.
+    """
+    table.parent.mkdir(parents=True, exist_ok=True)
+    for left in table.parent.glob(f"{_PREFIX}*"):
+        if time.time() - left.stat().st_mtime > _DAY_S:
+            rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=_PREFIX, dir=table.parent) as folder:
+        yield Path(folder)
 
 
 def _bytes_of(files: Mapping[str, Stamp]) -> int:

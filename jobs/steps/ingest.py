@@ -16,7 +16,7 @@ from jobs.app.config import Config
 from jobs.app.errors import ChangedError, JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
-from jobs.app.spark_session import codegen_for_size
+from jobs.app.spark_session import settings_for_size
 from jobs.ingestion import flow
 from jobs.ingestion.engine import Engine, T
 from jobs.ingestion.in_process import InProcess
@@ -56,7 +56,7 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
             f"The tables in {warehouse.place} were made by a version of msmq-replay before 0.1.0, whose connections "
             "are in other tables. Ingest the captures into a new warehouse, or use that version."
         )
-    with codegen_for_size(warehouse.spark, 0):
+    with settings_for_size(warehouse.spark, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
@@ -100,14 +100,14 @@ def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
 
 def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
     """Ingests the captures that the engine's `captures` lacks."""
-    with codegen_for_size(warehouse.spark, 0):
+    with settings_for_size(warehouse.spark, 0):
         captures = flow.find_new_captures(engine, list(files), options)
     if not captures:
         progress("ingest: nothing new")
         return
     size = sum(row["size_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
-    with codegen_for_size(warehouse.spark, size):
+    with settings_for_size(warehouse.spark, size):
         found = flow.extract(engine, captures, options)
         _require_unchanged(files, [row["uri"] for row in captures])
         assembled = flow.assemble(engine, found, options)

@@ -74,9 +74,10 @@ def _list(config: Config) -> Mapping[str, Stamp]:
 
 
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
-    """Starts Spark, for a small night while its captures are read."""
+    """Starts Spark, for a night in memory while its captures are read."""
     name = "msmq-replay nightly"
-    if starts_own_jvm() and in_memory.is_small(config, files):
-        return cast(SparkSession, StartingSession(name, verbose=config.verbose))
+    size = in_memory.size_if_small(config, files) if starts_own_jvm() else None
+    if size is not None:
+        return cast(SparkSession, StartingSession(name, size, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

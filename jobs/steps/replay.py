@@ -300,10 +300,10 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
-        chained = warehouse.local is None
+        chained = not warehouse.has_few_rows
         moved = once.copies is not None or once.steps is not None  # messages of which no row has changed
         senders = keep(inputs.fingerprint_senders(repr((options, moved)), not_arrived, with_messages=moved))
-        kept = Kept.of(warehouse, senders, _with_new_messages(warehouse, options) if chained else None)
+        kept = Kept.of(warehouse, senders, _with_new_messages(warehouse, options) if warehouse.local is None else None)
         new = inputs.without(kept.senders)
         judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
         warehouse.replace(VERDICTS, once.restore(judged).unionByName(kept.verdicts))

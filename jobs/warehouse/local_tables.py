@@ -1,14 +1,27 @@
-"""Holds small tables in the driver's memory. Spark plans them as local relations, which it reads without a job."""
+"""Holds the tables of a run in the driver's memory.
+
+Spark plans few rows as a local relation, which it reads without a job. Many rows it reads from a file, of which it
+converts only the columns that a query needs.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+_MANY = 2_000_000
+"""Bytes of rows that are cheaper to read from a file than as a local relation."""
+_ROWS_PER_TASK = 100_000
+_NO_GLOB = "__globPaths__"
+"""Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 
 
 @dataclass(frozen=True)
@@ -18,19 +31,44 @@ class LocalTable:
     spark: SparkSession
     arrow: pa.Table
     schema: StructType
+    folder: Path | None = None
+    """Takes many rows as a file for Spark; without it, Spark gets all rows from the driver."""
 
     @cached_property
     def rows(self) -> DataFrame:
         """The rows for Spark."""
+        is_void = "void" in self.schema.simpleString()  # which Parquet cannot hold
+        if self.folder is not None and self.arrow.nbytes >= _MANY and not is_void:
+            return self._as_file(self.folder)
         # Spark 4.1.1 fails on a nested column without a chunk.
         arrow = self.arrow if self.arrow.num_rows else self.arrow.schema.empty_table()
         return self.spark.createDataFrame(arrow, self.schema).coalesce(1)
 
+    def _as_file(self, folder: Path) -> DataFrame:
+        file = folder / f"{uuid4()}.parquet"
+        pq.write_table(
+            self.arrow,
+            file,
+            compression="lz4",
+            coerce_timestamps="us",
+            store_schema=False,
+            row_group_size=_ROWS_PER_TASK,
+        )
+        return self.spark.read.schema(self.schema).option(_NO_GLOB, "false").parquet(str(file))
+
     @classmethod
-    def collect(cls, rows: DataFrame) -> Self:
-        """Computes the rows, which have to be few."""
+    def collect(cls, rows: DataFrame, folder: Path | None = None) -> Self:
+        """Computes the rows, which have to fit in memory."""
         rows = cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema})
-        return cls(rows.sparkSession, rows.toArrow(), rows.schema)
+        return cls(rows.sparkSession, rows.toArrow(), rows.schema, folder)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Holds the tables that a run has read or written. Many rows go to Spark as files in `folder`, if there is one."""
+
+    folder: Path | None = None
+    tables: dict[str, LocalTable] = field(default_factory=dict)
 
 
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:

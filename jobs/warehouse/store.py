@@ -16,7 +16,7 @@ from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_writer, log
-from jobs.warehouse.local_tables import LocalTable, cast_columns, nullable
+from jobs.warehouse.local_tables import LocalTable, Memory, cast_columns, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
@@ -47,8 +47,13 @@ class Warehouse(Tables):
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     """Histories that were read by Spark. They stay true because this run holds the publish lock: nobody else writes."""
-    local: dict[str, LocalTable] | None = field(default=None, repr=False, compare=False)
-    """Tables that this run has read or written, if the warehouse is small enough to be held in memory."""
+    local: Memory | None = field(default=None, repr=False, compare=False)
+    """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether planning and starting a pass take longer than what they save."""
+        return self.local is not None and self.local.folder is None
 
     def read(self, table: Table, version: int | None = None) -> DataFrame:
         """Returns the table's rows, those of the given version if there is one."""
@@ -62,13 +67,13 @@ class Warehouse(Tables):
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
         """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
-        return checkpoint.materialize(rows, most) if self.local is None else LocalTable.collect(rows).rows
+        if self.local is None:
+            return checkpoint.materialize(rows, most)
+        return LocalTable.collect(rows, self.local.folder).rows
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
-        if self.local is None:
-            raise JobError("Only a warehouse that is held in memory takes rows from there.")
-        self.local[table.name] = LocalTable(self.spark, whole, table.spark)
+        self._hold(table, whole)
         if not added.num_rows or self._write_here(table, added):
             return
         rows = self.spark.createDataFrame(added, table.spark)
@@ -88,7 +93,7 @@ class Warehouse(Tables):
         self.check_lock()
         rows = conform(rows, table)
         if self.local is not None:
-            new = LocalTable.collect(rows)
+            new = LocalTable.collect(rows, self.local.folder)
             if self._replace_here(table, new.arrow, where):
                 return
             rows = new.rows
@@ -143,7 +148,7 @@ class Warehouse(Tables):
         """
         rows = conform(rows, table)
         if self.local is not None:
-            self.local.pop(table.name, None)
+            self.local.tables.pop(table.name, None)
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
             self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
             return
@@ -208,17 +213,23 @@ class Warehouse(Tables):
                 return False
         return version == 0  # else older commits are no longer in the log
 
-    def _local(self, table: Table) -> LocalTable:
+    @property
+    def _memory(self) -> Memory:
         if self.local is None:
             raise JobError("This warehouse is not held in memory.")
-        if table.name not in self.local:
+        return self.local
+
+    def _local(self, table: Table) -> LocalTable:
+        tables = self._memory.tables
+        if table.name not in tables:
             rows = self._read_here(table)
-            self.local[table.name] = (
-                LocalTable.collect(Tables.read(self, table).select(table.names))
-                if rows is None
-                else LocalTable(self.spark, rows, table.spark)
-            )
-        return self.local[table.name]
+            if rows is None:
+                rows = LocalTable.collect(Tables.read(self, table).select(table.names)).arrow
+            self._hold(table, rows)
+        return tables[table.name]
+
+    def _hold(self, table: Table, whole: pa.Table) -> None:
+        self._memory.tables[table.name] = LocalTable(self.spark, whole, table.spark, self._memory.folder)
 
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
@@ -227,12 +238,10 @@ class Warehouse(Tables):
 
     def _replace_here(self, table: Table, new: pa.Table, where: str = "true") -> bool:
         """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
-        if self.local is None:
-            raise JobError("This warehouse is not held in memory.")
         before, schema = self._local(table), table.arrow
         kept = before.arrow.slice(0, 0) if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
-        self.local[table.name] = LocalTable(self.spark, whole, table.spark)
+        self._hold(table, whole)
         if kept.num_rows == before.arrow.num_rows:
             return not new.num_rows or self._write_here(table, new)
         return self._write_here(table, whole, overwrite=True)
