@@ -1,43 +1,12 @@
 """The benchmark's own instruments."""
 
-import json
 import os
 import subprocess
 import sys
-import time
-from pathlib import Path
 
-from jobs.bench.measure import Cost, Moved, cpu_seconds, measured, read_moved, watch_workers
+import pytest
 
-
-def _task(finish_ms: int, shuffled: int, sent: str, written: int) -> str:
-    return json.dumps(
-        {
-            "Event": "SparkListenerTaskEnd",
-            "Task Info": {
-                "Finish Time": finish_ms,
-                "Accumulables": [
-                    {"Name": "data sent to Python workers", "Update": sent},
-                    {"Name": "number of output rows", "Update": "7"},
-                ],
-            },
-            "Task Metrics": {
-                "Shuffle Write Metrics": {"Shuffle Bytes Written": shuffled},
-                "Output Metrics": {"Bytes Written": written},
-            },
-        }
-    )
-
-
-def test_bytes_are_counted_for_the_work_in_whose_time_a_task_ended(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("\n".join([_task(1_500, 10, "20", 30), _task(2_500, 1, "2", 3), _task(2_600, 1, "2", 3)]))
-
-    assert read_moved(log, [Cost(1, 2, 0, 0), Cost(2, 3, 0, 0), Cost(3, 4, 0, 0)]) == [
-        Moved(shuffled=10, through_arrow=20, written=30),
-        Moved(shuffled=2, through_arrow=4, written=6),
-        Moved(shuffled=0, through_arrow=0, written=0),
-    ]
+from jobs.bench.measure import cpu_seconds, measured, watch
 
 
 def test_time_of_a_child_that_has_ended_counts() -> None:
@@ -46,10 +15,31 @@ def test_time_of_a_child_that_has_ended_counts() -> None:
     assert 0 < cost.python_s <= sum(cpu_seconds())
 
 
-def test_memory_of_a_worker_that_has_ended_is_remembered() -> None:
-    peak_mb = watch_workers(0.05)
-    holding = "import time; held = bytearray(300 << 20); time.sleep(1)"
-    subprocess.run([sys.executable, "-c", holding, "pyspark.daemon"], check=True)
-    time.sleep(0.2)
+_STEPS = """
+import json, sys, time
+def end(step): print(json.dumps({"step": step, "seconds": 1}), file=sys.stderr, flush=True)
+print("not JSON", file=sys.stderr, flush=True)
+sum(range(80_000_000))
+end("busy")
+held = bytearray(100 << 20)
+time.sleep(1)
+end("idle")
+"""
 
-    assert peak_mb() >= 300
+
+def test_a_command_is_watched_step_by_step() -> None:
+    found = watch([sys.executable, "-c", _STEPS])
+
+    busy, idle = found.steps["busy"], found.steps["idle"]
+    assert busy.cpu_s > idle.cpu_s
+    assert idle.wall_s >= 1
+    assert found.cost.cpu_s >= busy.cpu_s + idle.cpu_s - 0.01
+    assert found.python_mb >= 100
+    assert found.jvm_mb == 0
+
+
+def test_a_command_that_fails_is_an_error_with_its_log() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        watch([sys.executable, "-c", "import sys; sys.exit('wrong')"])
+
+    assert "wrong" in failed.value.stderr

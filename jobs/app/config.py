@@ -133,11 +133,11 @@ class Config:
     )
 
     in_memory_bytes: int = _ingest(
-        512 << 20,
+        2 << 30,
         "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
-        reason="Passes then run in the driver, and queries read no tables: half the time, and less for small nights. "
-        "For more than 16 MiB the tables must lie in a folder of this machine. The driver takes three bytes of memory "
-        "for each byte of a capture, or six if bodies are kept, and Spark as much as it is given.",
+        reason="Passes then run in the driver, and queries read no tables: two thirds of the time, and less for small "
+        "nights. At most an eighth of the machine's memory counts, or a sixteenth with bodies; and 16 MiB where the "
+        "tables are not in a folder of this machine.",
     )
 
     names: str = _decode(

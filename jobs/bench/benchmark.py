@@ -1,7 +1,8 @@
 """Measures the whole pipeline beside tshark with a dissector: `python -m jobs.bench.benchmark`.
 
-Everything runs on simulated traffic, in one go. CPU time is that of all processes: the cost of a stage, not how long
-it takes on so many cores. Start-up counts separately: the cost of a capture a quarter as large is subtracted.
+Each night is a process of its own, with a JVM that has compiled nothing, on simulated traffic. CPU time is that of all
+its processes: what a night costs, not how long it takes on so many cores. "At the margin" is what a capture costs more
+than the next smaller one, so that start-up does not count.
 """
 
 import argparse
@@ -20,15 +21,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.config import Config
 from jobs.app.errors import JobError
 from jobs.app.spark_session import open_session, spark_defaults
-from jobs.bench.measure import Cost, measured, read_moved, watch_workers
+from jobs.bench.measure import Cost, Watched, measured, watch
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import decode, ingest, replay
 from jobs.transforms.decode import decode_rows
 from jobs.warehouse.store import Warehouse
 from jobs.wireshark.generate import dissector
@@ -45,14 +45,14 @@ _BODY = 1_000  # bytes of a message's body
 _BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
 _DISORDER = 0.001
 _HALF = 0.5
-_BASE = 0.25  # of the capture; below 64 MB queries run without code generation, which costs differently
+_BASE = 0.25  # of the capture
 _SMALL_MB = 1
 _SAMPLE = 100_000  # messages decoded outside Spark
 _SAMPLE_ALONE = 2_000
 _ROWS_OF_BATCH, _OF_WORKERS = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.executorEnv."
 _GOES = 5
 _ONE_FILE = 1 << 62
-_STAGES = {"ingest": ingest.run, "decode": decode.run, "replay": replay.run}
+_NIGHTLY = (sys.executable, "-m", "jobs.cli", "nightly")
 _JUDGED_BY = (
     *("source_queue_manager", "message_id_ordinal", "destination_queue", "transaction_flags"),
     *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
@@ -62,7 +62,6 @@ _PEER_FIELDS = (
     *(f"msmq.{name}" for name in _JUDGED_BY),
 )
 _OF_TRANSACTION = "msmq.transaction_flags"  # acknowledgments have sequence numbers too
-_EVENTS = {"enabled": "true", "compress": "false", "rolling.enabled": "false"}
 
 
 class Capture(NamedTuple):
@@ -72,27 +71,20 @@ class Capture(NamedTuple):
     megabytes: float
 
 
+class Peer(NamedTuple):
+    """Holds the cost of tshark with a dissector, and the number of transactional messages it found."""
+
+    cost: Cost
+    messages: int
+
+
 class Night(NamedTuple):
-    """Holds the cost of each stage on a capture."""
+    """Holds a capture, the warehouse that a night made of it, what that cost, and what tshark cost on the capture."""
 
     capture: Capture
     warehouse: Path
-    stages: dict[str, Cost]
-
-    @property
-    def cpu_s(self) -> float:
-        """Returns the CPU seconds of all stages."""
-        return sum(cost.cpu_s for cost in self.stages.values())
-
-    @property
-    def wall_s(self) -> float:
-        """Returns the wall seconds of all stages."""
-        return sum(cost.wall_s for cost in self.stages.values())
-
-    @property
-    def wall_s_per_mb(self) -> float:
-        """Returns the wall seconds of all stages for each MB of the capture."""
-        return self.wall_s / self.capture.megabytes
+    run: Watched
+    peer: Peer | None = None
 
 
 def simulate_capture(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
@@ -111,21 +103,14 @@ def simulate_capture(folder: Path, megabytes: float, *, largest: float = 0.0) ->
     return Capture(path, path.stat().st_size / 1e6)
 
 
-def night(spark: SparkSession, capture: Capture, *, bodies: str = "drop") -> Night:
-    """Runs the stages on a capture, into a warehouse next to it."""
+def night(capture: Capture, *, bodies: str = "drop", peer: Peer | None = None) -> Night:
+    """Runs a night on a capture in a process of its own, into a warehouse next to it."""
     warehouse = capture.path.with_name(f"warehouse-{bodies}")
-    config = Config.load({"captures": [str(capture.path)], "warehouse": str(warehouse), "bodies": bodies}, None)
-    return Night(capture, warehouse, {name: measured(run, spark, config) for name, run in _STAGES.items()})
+    options = ["--captures", str(capture.path), "--warehouse", str(warehouse), "--bodies", bodies]
+    return Night(capture, warehouse, watch([*_NIGHTLY, *options, "--log-format", "json"]), peer)
 
 
-class Peer(NamedTuple):
-    """Holds the cost of tshark with a dissector, and the number of transactional messages it found."""
-
-    cost: Cost
-    messages: int
-
-
-def peer(tshark: str, capture: Capture) -> Peer:
+def run_peer(tshark: str, capture: Capture) -> Peer:
     """Extracts the capture's transactional messages as tab-separated values, by tshark with the generated dissector.
 
     The dissector adds only the fields that acceptance is judged by.
@@ -144,66 +129,47 @@ def peer(tshark: str, capture: Capture) -> Peer:
         return Peer(cost, sum(row.rstrip("\n").split("\t")[transactions].count(",") + 1 for row in rows))
 
 
-def whole_way(dropped: tuple[Night, Night], kept: tuple[Night, Night], peers: tuple[Peer, Peer] | None) -> str:
-    """Returns Markdown on capture to verdicts, beside tshark; the first of each pair is a quarter as large."""
-    base, large = (pair.capture.megabytes for pair in dropped)
-    costs = {
-        "capture to verdicts, bodies dropped": (dropped[0].cpu_s, dropped[1].cpu_s, dropped[1].wall_s),
-        "capture to verdicts, bodies kept": (kept[0].cpu_s, kept[1].cpu_s, kept[1].wall_s),
-    }
-    costs |= {
-        f"of the former, {name}": (dropped[0].stages[name].cpu_s, cost.cpu_s, cost.wall_s)
-        for name, cost in dropped[1].stages.items()
-    }
-    title = "tshark with the generated dissector, to a text file"
-    if peers:
-        costs = {title: (peers[0].cost.cpu_s, peers[1].cost.cpu_s, peers[1].cost.wall_s)} | costs
+def beside_peer(nights: Sequence[Night]) -> str:
+    """Returns Markdown on nights with captures of rising size: what each costs, whole and at the margin."""
+    heads = (
+        "capture, MB",
+        "wall s",
+        "CPU s",
+        "CPU s a GB, at the margin",
+        "tshark, CPU s",
+        "times tshark",
+        "at the margin",
+    )
     rows = []
-    first: float | None = None
-    for what, (base_s, large_s, wall_s) in costs.items():
-        rate = (large - base) / (large_s - base_s)
-        first = rate if peers and first is None else first
-        times = f"{rate / first:.1f}" if first else "-"
-        rows.append((what, f"{wall_s:.1f}", f"{large_s:.1f}", f"{rate:.1f}", times))
-    return _table(("what", "wall s", "CPU s", "MB per core-second", "times tshark"), rows)
-
-
-def profile(large: Night, log: Path) -> str:
-    """Returns Markdown on the time of each stage, and the bytes it moves for each byte of the capture."""
-    heads = ("stage", "wall s", "CPU s, Python", "CPU s, JVM", "bytes shuffled", "through Arrow")
-    rows = []
-    for (name, cost), bytes_moved in zip(large.stages.items(), read_moved(log, large.stages.values()), strict=True):
-        shares = (f"{count / large.capture.megabytes / 1e6:.3f}" for count in bytes_moved)
-        rows.append((name, f"{cost.wall_s:.1f}", f"{cost.python_s:.1f}", f"{cost.jvm_s:.1f}", *shares))
-    return _table((*heads, "written, of the capture's"), rows)
-
-
-def growth(nights: list[tuple[Night, float]]) -> str:
-    """Returns Markdown on how cost and memory grow with the capture; the base comes first."""
-    base = nights[0][0]
-    heads = ("capture, MB", "wall s", "CPU s", *_STAGES, "CPU ms per MB more than the base", "worker's peak, MB")
-    rows = []
-    for found, peak_mb in nights:
-        size, cpu_s = found.capture.megabytes, found.cpu_s
-        more_mb = size - base.capture.megabytes
-        more = f"{(cpu_s - base.cpu_s) / more_mb * 1e3:.1f}" if more_mb else "-"
-        stages = (f"{cost.cpu_s:.1f}" for cost in found.stages.values())
-        rows.append((f"{size:.0f}", f"{found.wall_s:.1f}", f"{cpu_s:.1f}", *stages, more, f"{peak_mb:.0f}"))
+    before: Night | None = None
+    for found in nights:
+        cpu_s, theirs_s = _cpu_s(found)
+        more, times = "-", "-"
+        if before is not None:
+            base_s, base_theirs_s = _cpu_s(before)
+            more = f"{(cpu_s - base_s) / (found.capture.megabytes - before.capture.megabytes) * 1e3:.0f}"
+            times = f"{(theirs_s - base_theirs_s) / (cpu_s - base_s):.2f}" if theirs_s else "-"
+        theirs = (f"{theirs_s:.1f}", f"{theirs_s / cpu_s:.2f}") if theirs_s else ("-", "-")
+        size = f"{found.capture.megabytes:.0f}"
+        rows.append((size, f"{found.run.cost.wall_s:.1f}", f"{cpu_s:.1f}", more, *theirs, times))
+        before = found
     return _table(heads, rows)
 
 
-def model(small: Night, middle: Night, large: Night) -> str:
-    """Returns Markdown on each stage's fixed cost and cost a GB, from two nights, and how well they predict a third."""
-    predicting = f"predicted for {middle.capture.megabytes:.0f} MB"
+def _cpu_s(night: Night) -> tuple[float, float]:
+    """Returns the CPU seconds of a night, and those of tshark; 0 if that is not installed."""
+    return night.run.cost.cpu_s, night.peer.cost.cpu_s if night.peer else 0.0
+
+
+def step_costs(nights: Sequence[Night]) -> str:
+    """Returns Markdown on the CPU seconds of each night's steps, and the memory of its driver and its JVM."""
+    names = list(dict.fromkeys(name for found in nights for name in found.run.steps))
     rows = []
-    for name in _STAGES:
-        least, between, most = (found.stages[name].cpu_s for found in (small, middle, large))
-        per_mb = (most - least) / (large.capture.megabytes - small.capture.megabytes)
-        fixed = least - per_mb * small.capture.megabytes
-        predicted = fixed + per_mb * middle.capture.megabytes
-        off = predicted / between - 1
-        rows.append((name, f"{fixed:.1f}", f"{per_mb * 1e3:.1f}", f"{predicted:.1f}", f"{between:.1f}", f"{off:+.0%}"))
-    return _table(("stage", "fixed, CPU s", "CPU s per GB", predicting, "measured", "error"), rows)
+    for found in nights:
+        costs = (f"{found.run.steps[name].cpu_s:.1f}" if name in found.run.steps else "-" for name in names)
+        memory = (f"{megabytes:.0f}" for megabytes in (found.run.python_mb, found.run.jvm_mb))
+        rows.append((f"{found.capture.megabytes:.0f}", *costs, *memory))
+    return _table(("capture, MB", *names, "a Python process, MB", "the JVM, MB"), rows)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -213,20 +179,13 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def small_nights(folder: Path) -> str:
-    """Returns Markdown on a night with one small capture and one with nothing new, each in its own process."""
+    """Returns Markdown on a night with one small capture, and one with nothing new."""
     capture = simulate_capture(folder, _SMALL_MB)
-    command = [sys.executable, "-m", "jobs.cli", "nightly", "--captures", str(capture.path)]
-    rows = []
-    for what in ("a night with one small capture", "a second one with nothing new"):
-        began = time.monotonic()
-        subprocess.run(  # noqa: S603 - this program
-            [*command, "--warehouse", str(folder / "warehouse")],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        rows.append((what, f"{time.monotonic() - began:.1f}"))
-    return _table(("a process of its own", "wall s"), rows)
+    costs = (
+        (what, night(capture).run.cost) for what in ("a night with one small capture", "a second one with nothing new")
+    )
+    rows = ((what, f"{cost.wall_s:.1f}", f"{cost.cpu_s:.1f}") for what, cost in costs)
+    return _table(("a process of its own", "wall s", "CPU s"), rows)
 
 
 def decoding(warehouse: Warehouse) -> str:
@@ -307,58 +266,43 @@ def _cpu(work: Callable[[], Any]) -> float:
 
 def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     """Returns Markdown on everything, with captures of about `megabytes` and up to `largest` MB, made in the folder."""
-    events = folder / "events"
-    events.mkdir()
-    settings = [f"--conf spark.eventLog.{name}={value}" for name, value in (_EVENTS | {"dir": events.as_uri()}).items()]
-    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join((*settings, "pyspark-shell"))
-    spark = open_session(_APPLICATION)
-    base, half, full, skewed = (
-        simulate_capture(folder / name, size, largest=share)
-        for name, size, share in (
-            ("base", megabytes * _BASE, 0.0),
-            ("half", megabytes / 2, 0.0),
-            ("full", megabytes, 0.0),
-            ("skewed", megabytes, _HALF),
-        )
-    )
-    peak_mb = watch_workers()
-    # The JVM compiles for minutes, and runs faster afterwards.
-    night(spark, simulate_capture(folder / "warm", megabytes))
-    steps = [(night(spark, capture), peak_mb()) for capture in (base, half, full)]
-    dropped = steps[0][0], steps[-1][0]
-    kept = night(spark, base, bodies="keep"), night(spark, full, bodies="keep")
-    uneven = night(spark, skewed)
-    if largest > megabytes:
-        steps.append((night(spark, simulate_capture(folder / "largest", largest)), peak_mb()))
-    tables = Warehouse.of(spark, Config.load({"warehouse": str(dropped[1].warehouse)}, None))
-    decoded = decoding(tables), decoding_in_spark(tables)
-    ours = tables.read(MESSAGES).where("transactional").count()
-    spark.stop()  # completes the event log
-    (log,) = events.iterdir()
     tshark = shutil.which("tshark")
-    peers = (peer(tshark, base), peer(tshark, full)) if tshark else None
-    theirs = f", tshark {peers[1].messages:,}" if peers else "; tshark is not installed"
+    sizes = [megabytes * _BASE, megabytes, *([largest] if largest > megabytes else [])]
+    dropped = []
+    for size in sizes:
+        capture = simulate_capture(folder / f"{size:g}", size)
+        dropped.append(night(capture, peer=run_peer(tshark, capture) if tshark else None))
+    full = dropped[1]
+    kept = [night(found.capture, bodies="keep", peer=found.peer) for found in dropped[:2]]
+    uneven = night(simulate_capture(folder / "skewed", megabytes, largest=_HALF))
+    small = small_nights(folder / "small")
+    spark = open_session(_APPLICATION)
+    tables = Warehouse.of(spark, Config.load({"warehouse": str(full.warehouse)}, None))
+    ours = tables.read(MESSAGES).where("transactional").count()
+    decoded = decoding(tables), decoding_in_spark(tables)
+    spark.stop()
+    theirs = f", tshark {full.peer.messages:,}" if full.peer else "; tshark is not installed"
+    per_mb = [found.run.cost.wall_s / found.capture.megabytes for found in (uneven, full)]
     setting = (
-        f"{full.megabytes:.0f} MB of simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; "
-        f"{os.cpu_count()} cores. What a capture of {base.megabytes:.0f} MB costs is taken off, as start-up."
+        f"Simulated traffic, bodies of {_BODY} bytes, {_DISORDER:.1%} disorder; {os.cpu_count()} cores. Each night is "
+        "a process of its own, from the start of Spark to the report."
     )
     skew = (
-        f"One sender with half of all messages: {uneven.wall_s_per_mb / dropped[1].wall_s_per_mb:.2f} times "
-        f"the even case's wall time for each MB ({uneven.wall_s:.1f} s, {dropped[1].wall_s:.1f} s)."
+        f"One sender with half of all messages: {per_mb[0] / per_mb[1]:.2f} times the even case's wall time "
+        f"for each MB ({uneven.run.cost.wall_s:.1f} s, {full.run.cost.wall_s:.1f} s)."
     )
     parts = (
         setting,
-        whole_way(dropped, kept, peers),
-        f"Transactional messages found: {ours:,}{theirs}.",
-        "## Where the time goes",
-        profile(dropped[1], log),
-        "## Growth",
-        growth(steps),
-        model(steps[0][0], steps[-2][0], steps[-1][0]),
+        "## Captures to report, bodies dropped",
+        beside_peer(dropped),
+        f"Transactional messages found in {full.capture.megabytes:.0f} MB: {ours:,}{theirs}.",
+        step_costs(dropped),
+        "## Bodies kept",
+        beside_peer(kept),
         "## Skew",
         skew,
         "## Small nights",
-        small_nights(folder / "small"),
+        small,
         "## Decoding",
         *decoded,
     )

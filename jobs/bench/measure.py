@@ -1,47 +1,57 @@
-"""Measures wall and CPU time of all processes of a run, memory of its workers, and bytes that Spark moved."""
+"""Measures wall and CPU time of all processes of a run, and the memory of each."""
 
 import json
 import os
+import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_PYTHON_METRICS = ("data sent to Python workers", "data returned from Python workers")
+_EVERY_S = 0.25
 
 
 class Cost(NamedTuple):
-    """Holds the cost of some work: begin and end (seconds since 1970), CPU seconds of Python and of the JVM."""
+    """Holds the cost of some work: wall seconds, CPU seconds of Python and of the JVM."""
 
-    began: float
-    ended: float
+    wall_s: float
     python_s: float
     jvm_s: float
-
-    @property
-    def wall_s(self) -> float:
-        """Returns the seconds from begin to end."""
-        return self.ended - self.began
 
     @property
     def cpu_s(self) -> float:
         """Returns the CPU seconds of all processes."""
         return self.python_s + self.jvm_s
 
-
-class Moved(NamedTuple):
-    """Holds the bytes that some work wrote for a shuffle, sent through Arrow (both ways) and wrote to tables."""
-
-    shuffled: int
-    through_arrow: int
-    written: int
+    def less(self, other: "Cost") -> "Cost":
+        """Returns what this costs more than the other."""
+        return Cost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def cpu_seconds() -> tuple[float, float]:
-    """Returns user and system time of this process and its descendants, ended ones included, for Python and the JVM."""
+class Watched(NamedTuple):
+    """Holds the cost of a command and of each step whose end it logged, and the most memory that a process had."""
+
+    cost: Cost
+    steps: dict[str, Cost]
+    python_mb: float
+    jvm_mb: float
+
+
+def cpu_seconds(root: int | None = None) -> tuple[float, float]:
+    """Returns user and system time of a process and its descendants, ended ones included, for Python and the JVM.
+
+    The process is this one if `root` is None.
+    """
+    processes = _family(root)
+    spent = [sum(ticks for java, ticks, _ in processes if java is is_java) * _TICK_S for is_java in (False, True)]
+    return spent[False], spent[True]
+
+
+def _family(root: int | None) -> list[tuple[bool, int, int]]:
+    """Returns of a process and its descendants: is it a JVM, its ticks with those of ended children, its number."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, tuple[bool, int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -52,77 +62,61 @@ def cpu_seconds() -> tuple[float, float]:
         fields, pid = rest.split(), int(path.parent.name)
         children[int(fields[1])].append(pid)
         ticks[pid] = name.endswith("(java"), sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-    total, family = [0, 0], [os.getpid()]
+    found, family = [], [os.getpid() if root is None else root]
     while family:
         pid = family.pop()
-        java, spent = ticks[pid]
-        total[java] += spent
+        if pid in ticks:
+            found.append((*ticks[pid], pid))
         family += children[pid]
-    return total[False] * _TICK_S, total[True] * _TICK_S
+    return found
 
 
 def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
     """Runs the work and returns its cost."""
-    began, (python_s, jvm_s) = time.time(), cpu_seconds()
+    began = Cost(time.monotonic(), *cpu_seconds())
     work(*arguments)
-    after_python_s, after_jvm_s = cpu_seconds()
-    return Cost(began, time.time(), after_python_s - python_s, after_jvm_s - jvm_s)
+    return Cost(time.monotonic(), *cpu_seconds()).less(began)
 
 
-def watch_workers(every_s: float = 1.0) -> Callable[[], float]:
-    """Watches Python workers from now on; the returned function gives the most memory, in MB, that one has held.
+def watch(command: Sequence[str]) -> Watched:
+    """Runs a command that logs JSON to stderr, and returns what it cost, from outside and step by step.
 
-    It looks often, because Spark ends a worker that has been idle for a minute.
+    A step's cost is what was spent since the step before it ended.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
     """
-    most = 0.0
+    began, ended = time.monotonic(), Event()
+    steps: dict[str, Cost] = {}
+    last, lines, peaks = Cost(0, 0, 0), [], {False: 0.0, True: 0.0}
 
-    def watch() -> None:
-        nonlocal most
-        while True:
-            most = max(most, _peak_worker_mb())
-            time.sleep(every_s)
+    def spent() -> Cost:
+        return Cost(time.monotonic() - began, *cpu_seconds(process.pid))
 
-    Thread(target=watch, daemon=True).start()
-    return lambda: most
+    def look() -> None:
+        while not ended.wait(_EVERY_S):
+            for java, _, pid in _family(process.pid):
+                peaks[java] = max(peaks[java], _peak_mb(pid))
 
-
-def _peak_worker_mb() -> float:
-    """Returns the most memory, in MB, that a living worker has held at once."""
-    peaks = [0]
-    for path in Path("/proc").glob("[0-9]*/status"):
-        try:
-            worker = b"pyspark.daemon" in path.with_name("cmdline").read_bytes()
-            lines = path.read_text().splitlines() if worker else []
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
-    return max(peaks) / 1024
-
-
-def read_moved(log: Path, costs: Iterable[Cost]) -> list[Moved]:
-    """Returns what Spark moved during each piece of work, from the event log of its session."""
-    tasks: list[tuple[float, Moved]] = []
-    with log.open() as lines:
-        for line in lines:
-            event = json.loads(line)
-            if event["Event"] == "SparkListenerTaskEnd" and "Task Metrics" in event:
-                tasks.append((event["Task Info"]["Finish Time"] / 1000, _of_task(event)))
-    found = []
-    for cost in costs:
-        during = [task for at, task in tasks if cost.began <= at <= cost.ended]
-        found.append(Moved(*map(sum, zip(*during, strict=True))) if during else Moved(0, 0, 0))
-    return found
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        Thread(target=look, daemon=True).start()
+        before = last
+        for line in process.stderr or ():
+            last = spent()  # when the process has ended, its children are no longer its own
+            lines.append(line)
+            about = json.loads(line) if line.startswith("{") else {}
+            if "seconds" in about:
+                steps[about["step"]], before = last.less(before), last
+    ended.set()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
+    return Watched(last._replace(wall_s=time.monotonic() - began), steps, peaks[False], peaks[True])
 
 
-def _of_task(event: dict[str, Any]) -> Moved:
-    metrics = event["Task Metrics"]
-    through_arrow = sum(
-        int(metric.get("Update", 0))
-        for metric in event["Task Info"]["Accumulables"]
-        if metric.get("Name") in _PYTHON_METRICS
-    )
-    return Moved(
-        metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"],
-        through_arrow,
-        metrics["Output Metrics"]["Bytes Written"],
-    )
+def _peak_mb(pid: int) -> float:
+    """Returns the most memory, in MB, that a living process has held at once; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return max((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), default=0) / 1024

@@ -1,5 +1,6 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ _RATIO = 10
 """How many times larger the content of a compressed capture may be."""
 FEW_BYTES = 16 << 20
 """Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
+_SHARE, _SHARE_WITH_BODIES = 8, 16
+"""Which part of the machine's memory captures may fill: what is made of them takes twice to five times as much."""
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _PREFIX, _DAY_S = "_rows-", 86_400
 
 
@@ -77,7 +81,17 @@ def hold_if_small(
 
 def _limit(config: Config, place: str | None) -> int:
     """Returns up to how many bytes of captures a warehouse is held in memory: few if Spark cannot read files here."""
-    return config.in_memory_bytes if place is not None else min(config.in_memory_bytes, FEW_BYTES)
+    share = _memory() // (_SHARE_WITH_BODIES if config.bodies == "keep" else _SHARE)
+    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share, FEW_BYTES))
+
+
+def _memory() -> int:
+    """Returns the bytes of memory of this machine, or of the container that this process runs in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(_CONTAINER.read_text()))
+    except (OSError, ValueError):  # there is no container, or it may use all
+        return machine
 
 
 @contextmanager

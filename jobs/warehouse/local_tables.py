@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Self
 from uuid import uuid4
 
@@ -24,43 +25,47 @@ _NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 
 
-@dataclass(frozen=True)
 class LocalTable:
-    """Holds rows as an Arrow table, and as a DataFrame that contains them, which is made when it is first used."""
+    """Holds rows for Python and for Spark. From the first use by Spark on, many rows are in a file in `folder` only."""
 
-    spark: SparkSession
-    arrow: pa.Table
-    schema: StructType
-    folder: Path | None = None
-    """Takes many rows as a file for Spark; without it, Spark gets all rows from the driver."""
+    def __init__(self, spark: SparkSession, arrow: pa.Table, schema: StructType, folder: Path | None = None) -> None:
+        self._spark, self._schema, self._types = spark, schema, arrow.schema
+        self._held: pa.Table | None = arrow
+        self._writing = Lock()
+        is_void = "void" in schema.simpleString()  # which Parquet cannot hold
+        is_file = folder is not None and arrow.nbytes >= _MANY and not is_void
+        self._file = folder / f"{uuid4()}.parquet" if folder is not None and is_file else None
+
+    @property
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        held = self._held
+        return pq.read_table(self._file).cast(self._types) if held is None else held
 
     @cached_property
     def rows(self) -> DataFrame:
-        """The rows for Spark."""
-        is_void = "void" in self.schema.simpleString()  # which Parquet cannot hold
-        if self.folder is not None and self.arrow.nbytes >= _MANY and not is_void:
-            return self._as_file(self.folder)
-        # Spark 4.1.1 fails on a nested column without a chunk.
-        arrow = self.arrow if self.arrow.num_rows else self.arrow.schema.empty_table()
-        return self.spark.createDataFrame(arrow, self.schema).coalesce(1)
-
-    def _as_file(self, folder: Path) -> DataFrame:
-        file = folder / f"{uuid4()}.parquet"
-        pq.write_table(
-            self.arrow,
-            file,
-            compression="lz4",
-            coerce_timestamps="us",
-            store_schema=False,
-            row_group_size=_ROWS_PER_TASK,
-        )
-        return self.spark.read.schema(self.schema).option(_NO_GLOB, "false").parquet(str(file))
+        """The rows as a DataFrame that contains them."""
+        if self._file is None:
+            # Spark 4.1.1 fails on a nested column without a chunk.
+            arrow = self.arrow if self.arrow.num_rows else self.arrow.schema.empty_table()
+            return self._spark.createDataFrame(arrow, self._schema).coalesce(1)
+        with self._writing:  # several threads may use the rows first
+            if self._held is not None:
+                _write(self._held, self._file)
+                self._held = None
+        return self._spark.read.schema(self._schema).option(_NO_GLOB, "false").parquet(str(self._file))
 
     @classmethod
     def collect(cls, rows: DataFrame, folder: Path | None = None) -> Self:
         """Computes the rows, which have to fit in memory."""
         rows = cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema})
         return cls(rows.sparkSession, rows.toArrow(), rows.schema, folder)
+
+
+def _write(rows: pa.Table, file: Path) -> None:
+    pq.write_table(
+        rows, file, compression="lz4", coerce_timestamps="us", store_schema=False, row_group_size=_ROWS_PER_TASK
+    )
 
 
 @dataclass(frozen=True)

@@ -239,10 +239,11 @@ class Warehouse(Tables):
     def _replace_here(self, table: Table, new: pa.Table, where: str = "true") -> bool:
         """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
         before, schema = self._local(table), table.arrow
-        kept = before.arrow.slice(0, 0) if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
+        there = before.arrow.num_rows
+        kept = schema.empty_table() if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
         self._hold(table, whole)
-        if kept.num_rows == before.arrow.num_rows:
+        if kept.num_rows == there:
             return not new.num_rows or self._write_here(table, new)
         return self._write_here(table, whole, overwrite=True)
 
