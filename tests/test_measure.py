@@ -19,6 +19,7 @@ _STEPS = """
 import json, sys, time
 def end(step): print(json.dumps({"step": step, "seconds": 1}), file=sys.stderr, flush=True)
 print("not JSON", file=sys.stderr, flush=True)
+print(json.dumps({"message": "of no step", "seconds": 1}), file=sys.stderr, flush=True)
 sum(range(80_000_000))
 end("busy")
 held = bytearray(100 << 20)

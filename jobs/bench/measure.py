@@ -105,7 +105,7 @@ def watch(command: Sequence[str]) -> Watched:
             last = spent()  # when the process has ended, its children are no longer its own
             lines.append(line)
             about = json.loads(line) if line.startswith("{") else {}
-            if "seconds" in about:
+            if "seconds" in about and "step" in about:
                 steps[about["step"]], before = last.less(before), last
     ended.set()
     if process.returncode:

@@ -52,7 +52,7 @@ class Warehouse(Tables):
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether planning and starting a pass take longer than what they save."""
+        """Returns whether a pass over messages takes longer than it saves."""
         return self.local is not None and self.local.folder is None
 
     def read(self, table: Table, version: int | None = None) -> DataFrame:
