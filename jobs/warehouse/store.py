@@ -76,13 +76,13 @@ class Warehouse(Tables):
         self._hold(table, whole)
         if not added.num_rows or self._write_here(table, added):
             return
-        rows = self.spark.createDataFrame(added, table.spark)
+        rows = LocalTable(self.spark, added, table.spark, self._memory.folder).rows
         self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
         if not self._replace_here(table, whole):
-            self.replace(table, self.spark.createDataFrame(whole, table.spark))
+            self.replace(table, LocalTable(self.spark, whole, table.spark, self._memory.folder).rows)
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
         """Replaces the rows that match `where`, in one commit.
