@@ -50,7 +50,7 @@ _FOR_MORE_ROWS = {
     "spark.sql.autoBroadcastJoinThreshold": "10000000",
     "spark.sql.adaptive.enabled": "true",
 }
-"""For larger captures in memory: their queries are worth compiling, and a task for each of few cores."""
+"""Settings for larger captures in memory: their queries are worth compiling, and a shuffle has two tasks."""
 _DELTA = {
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",

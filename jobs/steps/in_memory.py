@@ -28,7 +28,7 @@ _RATIO = 10
 FEW_BYTES = 16 << 20
 """Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
 _SHARE, _SHARE_WITH_BODIES = 8, 16
-"""Which part of the machine's memory captures may fill: what is made of them takes twice to five times as much."""
+"""Captures may have an eighth of the memory, or a sixteenth with bodies: processing them takes several times more."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _PREFIX, _DAY_S = "_rows-", 86_400
 

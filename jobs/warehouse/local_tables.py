@@ -32,9 +32,10 @@ class LocalTable:
         self._spark, self._schema, self._types = spark, schema, arrow.schema
         self._held: pa.Table | None = arrow
         self._writing = Lock()
+        self._file: Path | None = None
         is_void = "void" in schema.simpleString()  # which Parquet cannot hold
-        is_file = folder is not None and arrow.nbytes >= _MANY and not is_void
-        self._file = folder / f"{uuid4()}.parquet" if folder is not None and is_file else None
+        if folder is not None and arrow.nbytes >= _MANY and not is_void:
+            self._file = folder / f"{uuid4()}.parquet"
 
     @property
     def arrow(self) -> pa.Table:
