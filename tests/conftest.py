@@ -17,6 +17,10 @@ from jobs.steps import in_memory, nightly
 from jobs.warehouse import local_tables
 
 _HEAP = "--driver-java-options '-Xms3g -Xmn1g'"
+_CONNECT = (
+    "--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin --conf spark.connect.grpc.binding.port=0"
+)
+"""The JVM serves clients of Spark Connect, too, at a free port."""
 _FORGETTING = "--conf spark.databricks.delta.delta.log.cacheSize=50 --conf spark.sql.ui.retainedExecutions=10"
 """Else hundreds of warehouses and thousands of queries fill the heap, and clearing it takes a seventh of the time."""
 
@@ -32,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """The session of a small night, but with two partitions, so that rows in the wrong one show."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{_HEAP} {_FORGETTING} pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{_HEAP} {_FORGETTING} {_CONNECT} pyspark-shell")
         session = open_session("tests", is_short=True)
     for key, value in {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "2"}.items():
         session.conf.set(key, value)

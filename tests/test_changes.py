@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from jobs.warehouse.local_tables import Memory
@@ -13,6 +14,7 @@ KEPT = replace(STREAM_GAPS, keeps_changes=True)
 Rows = dict[tuple[str, int], int]
 
 
+@pytest.mark.slow
 def test_changes_lead_from_any_version_to_the_newest(spark: SparkSession, tmp_path: Path) -> None:
     tables = Warehouse(spark, str(tmp_path))
     tables.create(KEPT)

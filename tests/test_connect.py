@@ -5,26 +5,25 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows
 
 from jobs.app.command import Summary
-from jobs.app.spark_session import FOR_FEW_ROWS, ONE_COMPILER
-
-SERVER = " ".join(
-    [
-        *(f"--conf {key}={value}" for key, value in FOR_FEW_ROWS.items()),
-        f"--driver-java-options '{ONE_COMPILER}'",
-        "pyspark-shell",
-    ]
-)
-"""Settings of the server, which its client may not change."""
+from jobs.app.spark_session import FOR_FEW_ROWS
 
 REFUSING = """
+import json
 import sys
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.connect import conf, dataframe
+
+session = SparkSession.builder.getOrCreate()
+for key, value in json.loads(sys.argv.pop(1)).items():
+    session.conf.set(key, value)
 
 def refuse(*_, **__):
     raise AnalysisException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute.")
@@ -38,23 +37,24 @@ sys.exit(cli.main())
 """
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "in_memory", [pytest.param((), id="in memory"), pytest.param(("0",), marks=pytest.mark.slow, id="in tasks")]
 )
-def test_a_night_over_spark_connect(orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]) -> None:
+def test_a_night_over_spark_connect(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]
+) -> None:
+    jvm: Any = spark._jvm
+    server = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
     capture = str(CAPTURES / "orders.pcapng")
     done = subprocess.run(
         [
-            *(sys.executable, "-c", REFUSING, "nightly", "--json"),
+            *(sys.executable, "-c", REFUSING, json.dumps(FOR_FEW_ROWS), "nightly", "--json"),
             *("--captures", capture, "--warehouse", str(tmp_path / "warehouse")),
             *(text for most in in_memory for text in ("--in-memory-bytes", most)),
         ],
-        env=os.environ
+        env={name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
         | {
-            "SPARK_REMOTE": "local[2]",
-            "PYSPARK_SUBMIT_ARGS": SERVER,
-            "SPARK_TESTING": "1",  # the server takes a free port
+            "SPARK_REMOTE": f"sc://localhost:{server.localPort()}",
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },
         capture_output=True,

@@ -291,8 +291,13 @@ def test_lost_is_null_where_the_captures_do_not_tell(scenes: list[Row]) -> None:
 
 @pytest.fixture(scope="module")
 def verdicts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    tables = eventful(random.Random(5), 10_000)
+    tables = eventful(random.Random(5), 4_000)
     return replay(tables.on(spark, tmp_path_factory.mktemp("night")))
+
+
+@pytest.fixture(scope="module")
+def outcomes(verdicts: DataFrame) -> Outcomes:
+    return derive_outcomes(verdicts)
 
 
 def test_two_computations_agree(spark: SparkSession, verdicts: DataFrame) -> None:
@@ -304,13 +309,15 @@ def test_two_computations_agree(spark: SparkSession, verdicts: DataFrame) -> Non
     assert set(given) == set(Outcome)
 
 
-def test_unusual_arrivals_have_the_same_neighbours_as_among_all(spark: SparkSession, verdicts: DataFrame) -> None:
+def test_unusual_arrivals_have_the_same_neighbours_as_among_all(
+    spark: SparkSession, verdicts: DataFrame, outcomes: Outcomes
+) -> None:
     watched = spark.createDataFrame(
         [], "session_id string, source_queue_manager string, session_watched_ns bigint, answers_whole boolean"
     )
     few, every = (
         {(row["scope_no"], row["replay_order"]): row for row in with_neighbours(verdicts, watched, unusual).collect()}
-        for unusual in (derive_outcomes(verdicts).unusual, None)
+        for unusual in (outcomes.unusual, None)
     )
     assert 0 < len(few) < len(every) == verdicts.count()
     assert [(row, every[place]) for place, row in few.items() if row != every[place]][:3] == []
@@ -322,16 +329,12 @@ def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
     assert min(told, scopes) > 100
 
 
-def test_counts_are_those_of_all_messages_and_numbers(verdicts: DataFrame) -> None:
+def test_counts_are_those_of_all_messages_and_numbers(verdicts: DataFrame, outcomes: Outcomes) -> None:
     messages, runs = plain_outcomes.outcomes(rows_of(verdicts))
     expected = Counter(messages.values())
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1
-    counts = (
-        derive_outcomes(verdicts)
-        .counts.agg(*(F.sum(count_column(one)).alias(one.value) for one in Outcome))
-        .collect()[0]
-    )
+    (counts,) = outcomes.counts.agg(*(F.sum(count_column(one)).alias(one.value) for one in Outcome)).collect()
     assert counts.asDict() == dict(expected)
 
 

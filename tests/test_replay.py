@@ -20,6 +20,7 @@ from jobs.transforms.expressions import timestamp
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import resumable_states
 from jobs.transforms.summaries.sequences import summarize_sequences
+from jobs.warehouse.checkpoint import materialize
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 
@@ -195,11 +196,15 @@ def several_senders() -> Tables:
     return tables
 
 
+Fates = dict[tuple[str, int], tuple[Any, ...]]
+Rows = dict[tuple[str, int], Row]
+
+
 class Night(NamedTuple):
     """Holds what one replay of `several_senders` says."""
 
-    fates: dict[tuple[str, int], tuple[Any, ...]]
-    verdicts: dict[tuple[str, int], Row]
+    fates: Fates
+    verdicts: Rows
     sessions: dict[str, Row]
     sequences: list[Row]
 
@@ -218,10 +223,8 @@ def test_the_recommended_reading_of_the_trace(night: Night) -> None:
     assert [night.fates["0-0>", i][3] for i in range(len(TRACE))] == [row[1] for row in TRACE]
 
 
-def test_the_literal_reading_of_the_trace(spark: SparkSession, tmp_path: Path) -> None:
-    stream = Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])
-    found = fates(replay(tables_of([History([stream])]).on(spark, tmp_path), reading=Reading.LITERAL))
-    assert [found["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
+def test_the_literal_reading_of_the_trace(apart: Fates) -> None:
+    assert [apart["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
 
 
 @pytest.mark.parametrize("rows", [CAPTURED, RESENT, MID_STREAM])
@@ -249,30 +252,42 @@ def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
 # --- scopes ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_of(result: DataFrame) -> dict[tuple[str, int], Any]:
-    """Returns rows by their key."""
+def verdict_of(result: DataFrame) -> Rows:
+    """Returns VERDICTS by their key."""
     return {(row.stream_id, row.stream_offset): row for row in result.collect()}
 
 
-def test_scopes_of_sessions_and_of_connections(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    for i, address in enumerate(("10.0.0.1", "192.0.2.9")):  # the same queue manager behind another address
+def several_addresses(tables: Tables) -> None:
+    """Adds a queue manager behind two addresses, and two queue managers behind one."""
+    for i, address in enumerate(("10.0.0.1", "192.0.2.9")):
         tables.stream(f"{i}>", address, "10.0.0.2")
         tables.stream(f"{i}<", "10.0.0.2", address)
         tables.handshake(str(i), ALICE, BOB)
         tables.message((f"{i}>", 100), T0 + i, (S1, i + 1, i), source_queue_manager=ALICE)
-    for i, sender in enumerate((CAROL, ROUTER)):  # two queue managers behind one address
+    for i, sender in enumerate((CAROL, ROUTER)):
         tables.stream(f"same-{i}>", "10.0.1.1", "10.0.0.2")
         tables.stream(f"same-{i}<", "10.0.0.2", "10.0.1.1")
         tables.handshake(f"same-{i}", sender, BOB)
         tables.message((f"same-{i}>", 100), T0 + i, (S1, 1, 0), source_queue_manager=sender)
-    inputs = tables.on(spark, tmp_path)
-    found = verdict_of(replay(inputs, scope=Scope.SESSION))
-    assert found["1>", 100].verdict == "in_order"
-    assert found["1>", 100].session_id == f"{ALICE}->{BOB}"
-    assert {found[f"same-{i}>", 100].verdict for i in range(2)} == {"new_sequence"}
-    apart = verdict_of(replay(inputs, scope=Scope.CONNECTION))
-    assert apart["1>", 100].reason == "no_prior_state"
+
+
+@pytest.fixture(scope="module")
+def apart(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fates:
+    """Returns the fates of the trace and of these queue managers' messages by the letter, each connection by itself."""
+    tables = tables_of([History([Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])])])
+    several_addresses(tables)
+    inputs = tables.on(spark, tmp_path_factory.mktemp("apart"))
+    return fates(replay(inputs, reading=Reading.LITERAL, scope=Scope.CONNECTION))
+
+
+def test_scopes_of_sessions(by_session: Rows) -> None:
+    assert by_session["1>", 100].verdict == "in_order"
+    assert by_session["1>", 100].session_id == f"{ALICE}->{BOB}"
+    assert {by_session[f"same-{i}>", 100].verdict for i in range(2)} == {"new_sequence"}
+
+
+def test_scopes_of_connections(apart: Fates) -> None:
+    assert apart["1>", 100][5] == "no_prior_state"
 
 
 def test_passing_through_has_no_verdict_and_is_counted(night: Night) -> None:
@@ -325,14 +340,16 @@ def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> D
     return spark.createDataFrame([[row.get(name) for name in STATES.names]], STATES.spark)
 
 
-def later_night(numbers: Iterable[int], **columns: Any) -> Tables:
-    """Returns a connection in mid-stream with messages of these numbers, and nothing that names its peers."""
-    tables = Tables()
-    tables.stream(f"{WAY}#0", "10.0.0.1", "10.0.0.2", **{"connection_id": "0", "mid_stream": True} | columns)
-    tables.stream(f"{BACK}#0", "10.0.0.2", "10.0.0.1", connection_id="0", from_initiator=False, mid_stream=True)
+def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE, **columns: Any) -> None:
+    """Adds a connection in mid-stream with messages of these numbers, and nothing that names its peers.
+
+    That of another source has its name, as its addresses have.
+    """
+    way, back, client = (WAY, BACK, "10.0.0.1") if source == SOURCE else (f"{source}>", f"{source}<", f"ip-{source}")
+    tables.stream(f"{way}#0", client, "10.0.0.2", **{"connection_id": source, "mid_stream": True} | columns)
+    tables.stream(f"{back}#0", "10.0.0.2", client, connection_id=source, from_initiator=False, mid_stream=True)
     for i, number in enumerate(numbers):
-        tables.message((f"{WAY}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=SOURCE)
-    return tables
+        tables.message((f"{way}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=source)
 
 
 def known(spark: SparkSession, **columns: Any) -> DataFrame:
@@ -351,15 +368,27 @@ def known(spark: SparkSession, **columns: Any) -> DataFrame:
     return spark.createDataFrame(rows, ENDS.spark)
 
 
-def test_a_session_resumes_by_its_name_over_a_connection_in_mid_stream(spark: SparkSession, tmp_path: Path) -> None:
-    inputs = later_night([5, 6, 8]).on(spark, tmp_path)
+@pytest.fixture(scope="module")
+def by_session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Returns what one replay of scopes of sessions says, of which one is resumed by its name."""
+    tables = Tables()
+    later_night(tables, [5, 6, 8])
+    several_addresses(tables)
+    inputs = tables.on(spark, tmp_path_factory.mktemp("sessions"))
     inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
-    assert {(row.stream_id, row.session_id) for row in inputs["ends"].collect()} == {
+    assert {
+        (row.stream_id, row.session_id) for row in inputs["ends"].where(f"connection_id = '{SOURCE}'").collect()
+    } == {
         (f"{WAY}#0", f"{A}->{B_}"),
         (f"{BACK}#0", f"{B_}->{A}"),
     }
-    found = fates(replay(inputs, stood(spark, f"session {A}->{B_} {SOURCE}", 5), scope=Scope.SESSION))
-    assert [found[f"{WAY}#0", i][1:6] for i in range(3)] == [
+    left = stood(spark, f"session {A}->{B_} {SOURCE}", 5)
+    return verdict_of(replay(inputs, left, scope=Scope.SESSION))
+
+
+def test_a_session_resumes_by_its_name_over_a_connection_in_mid_stream(by_session: Rows) -> None:
+    names = ("incoming_tx_sequence_id", "incoming_tx_sequence_number", "accepted", "verdict", "reason")
+    assert [tuple(by_session[f"{WAY}#0", i][name] for name in names) for i in range(3)] == [
         (S1, 5, False, "duplicate", None),
         (S1, 5, True, "in_order", None),
         (S1, 6, False, "out_of_order", "predecessor_missing"),
@@ -378,57 +407,78 @@ def test_a_session_resumes_by_its_name_over_a_connection_in_mid_stream(spark: Sp
 def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
     spark: SparkSession, tmp_path: Path, columns: dict[str, Any], end: dict[str, Any], session: str
 ) -> None:
-    inputs = later_night([5], **columns).on(spark, tmp_path)
+    tables = Tables()
+    later_night(tables, [5], **columns)
+    inputs = tables.on(spark, tmp_path)
     ends = with_peers(inputs["streams"], inputs["handshakes"], known(spark, **end))
     assert {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()} == {session}
 
 
-def test_a_router_is_known_over_a_connection_in_mid_stream(spark: SparkSession, tmp_path: Path) -> None:
-    tables = later_night([5, 6])
+class Resumed(NamedTuple):
+    """Holds what one replay says of scopes that a previous warehouse left."""
+
+    fates: Fates
+    verdicts: Rows
+    states: dict[str, Row]
+    outcomes: list[Row]
+
+
+OLDER = {T0 - 1: "in_order", T0: "unknown", None: "unknown"}
+"""Verdict of a message at T0 by the time of the state's latest message."""
+
+
+@pytest.fixture(scope="module")
+def resumed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    tables, states = Tables(), []
+    later_night(tables, [5, 6])  # of a router
     for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
         row["queue_manager_address"] = destination
-    inputs = tables.on(spark, tmp_path)
-    inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
-    assert list(verdict_of(replay(inputs))) == [(f"{WAY}#0", 1)]
+    for source, numbers in {"skips": [7, 8], "assumed": [6, 7, 8], "acknowledged": [6, 7, 8]}.items():
+        later_night(tables, numbers, source)
+        of_source = {"source_queue_manager": source, "assumed": source != "skips"}
+        states.append(stood(spark, f"queue {source} queue", 5, **of_source))
+    for row, later_ns in zip(tables.rows["messages"][-3:], (0, 2_000, 4_000), strict=True):
+        row["captured_ns"] = T0 + later_ns
+    tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
+    for i, ns in enumerate(OLDER):
+        later_night(tables, [6], f"older-{i}")
+        of_source = {"source_queue_manager": f"older-{i}", "last_captured_ns": ns}
+        states.append(stood(spark, f"queue older-{i} queue", 5, **of_source))
+    inputs = tables.on(spark, tmp_path_factory.mktemp("resumed"))
+    inputs["ends"] = materialize(with_peers(inputs["streams"], inputs["handshakes"], known(spark)))
+    left = reduce(DataFrame.unionByName, states)
+    result = replay(inputs, left)
+    found = {row.source_queue_manager: row for row in states_after(result, left, Reading.CONFORMANT)[1].collect()}
+    return Resumed(fates(result), verdict_of(result), found, derive_outcomes(result).rows.collect())
 
 
-def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    inputs = later_night([7, 8]).on(spark, tmp_path)
-    found = fates(replay(inputs, stood(spark, f"queue {SOURCE} queue", 5)))
-    assert [found[f"{WAY}#0", i][1:6] for i in range(2)] == [
+def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Resumed) -> None:
+    assert [key for key in resumed.verdicts if key[0] == f"{WAY}#0"] == [(f"{WAY}#0", 1)]
+
+
+def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(resumed: Resumed) -> None:
+    assert [resumed.fates["skips>#0", i][1:6] for i in range(2)] == [
         (S1, 5, None, "unknown", "capture_gap"),
         (S1, 7, True, "in_order", None),
     ]
 
 
-def test_only_a_state_older_than_the_first_message_counts(spark: SparkSession, tmp_path: Path) -> None:
-    expected = {T0 - 1: "in_order", T0: "unknown", None: "unknown"}
-    tables, states = Tables(), []
-    for i, ns in enumerate(expected):
-        tables.stream(f"{i}>", f"10.0.0.{i}", "10.0.1.1", mid_stream=True)
-        tables.message((f"{i}>", 0), T0, (S1, 6, 5), source_queue_manager=f"{SOURCE}{i}")
-        of_source = {"source_queue_manager": f"{SOURCE}{i}", "last_captured_ns": ns}
-        states.append(stood(spark, f"queue {SOURCE}{i} queue", 5, **of_source))
-    found = fates(replay(tables.on(spark, tmp_path), reduce(DataFrame.unionByName, states)))
-    assert [found[f"{i}>", 0][4] for i in range(len(expected))] == list(expected.values())
+def test_only_a_state_older_than_the_first_message_counts(resumed: Resumed) -> None:
+    assert [resumed.fates[f"older-{i}>#0", 0][4] for i in range(len(OLDER))] == list(OLDER.values())
 
 
-def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(spark: SparkSession, tmp_path: Path) -> None:
-    tables = later_night([6, 7, 8])
-    left = stood(spark, f"queue {SOURCE} queue", 5, assumed=True)
-    (tmp_path / "without").mkdir()
-    without = replay(tables.on(spark, tmp_path / "without"), left)
-    assert [row.assumed for row in without.orderBy("replay_order").collect()] == [True, True, True]
-    assert [row.assumed for row in states_after(without, left, Reading.CONFORMANT)[1].collect()] == [True]
-    assert {row.outcome for row in derive_outcomes(without).rows.collect()} == {"unknown"}
-    for row, later_ns in zip(tables.rows["messages"], (0, 2_000, 4_000), strict=True):
-        row["captured_ns"] = T0 + later_ns
-    tables.ack(f"{BACK}#0", T0 + 3_000, (S1, 6))
-    found = replay(tables.on(spark, tmp_path), left)
-    assert [row.assumed for row in found.orderBy("replay_order").collect()] == [True, True, False]
-    assert [row.assumed for row in states_after(found, left, Reading.CONFORMANT)[1].collect()] == [False]
+@pytest.mark.parametrize(
+    ("source", "marked", "left"), [("assumed", [True, True, True], True), ("acknowledged", [True, True, False], False)]
+)
+def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(
+    resumed: Resumed, source: str, marked: list[bool], left: bool
+) -> None:
+    assert [resumed.verdicts[f"{source}>#0", i].assumed for i in range(3)] == marked
+    assert resumed.states[source].assumed is left
+
+
+def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Resumed) -> None:
+    assert {row.outcome for row in resumed.outcomes if row.source_queue_manager == "assumed"} == {"unknown"}
 
 
 def test_scopes_of_connections_are_not_resumed(spark: SparkSession) -> None:

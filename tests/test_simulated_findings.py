@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import plain_findings
+import pytest
 from plain_replay import CLOCK_STEP
 from pyspark.sql import SparkSession
 from warehouses import config, rows
@@ -25,6 +26,7 @@ def test_a_second_computation_agrees_with_the_truth() -> None:
     assert told > 12
 
 
+@pytest.mark.slow
 def test_the_product_agrees_with_the_truth(spark: SparkSession, tmp_path: Path) -> None:
     simulate(str(tmp_path), 0, 500, **CLOCK_STEP, situations=True)
     scopes = json.loads((tmp_path / "truth.json").read_text())

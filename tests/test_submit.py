@@ -88,19 +88,25 @@ def submit_zip(folder: Path, job: str, *options: Any) -> tuple[int, dict[str, An
     return submit(bare_python(folder / "bare"), folder, "--py-files", archive, script, *options)
 
 
-def assert_whole(code: int, summary: dict[str, Any], warehouse: Path) -> None:
-    """Checks what a night says that fails on duplicates."""
-    assert code == 3
-    assert summary["transactional_messages"] == 131
-    assert summary["books"]["unbalanced"] == 0
-    assert DeltaTable(str(warehouse / "verdicts")).to_pyarrow_dataset().count_rows() == 131
+def test_all_modules_of_the_zip_can_be_imported_from_it(tmp_path: Path) -> None:
+    archive = tmp_path / "msmq_replay.zip"
+    write_archive(archive)
+    names = [name for name in ZipFile(archive).namelist() if name.endswith(".py") and "notebooks" not in name]
+    modules = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
+    importing = "import sys\nfrom importlib import import_module\nfor name in sys.argv[1:]: import_module(name)"
+    command: list[Any] = [bare_python(tmp_path / "bare"), "-c", importing, *modules]
+    environment = CLEAN | {"PYTHONPATH": str(archive)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "jobs.steps.nightly" in modules
 
 
 @pytest.mark.spark
-def test_the_zip_brings_all_that_a_night_needs(tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
-    options = ("--captures", CAPTURE, "--warehouse", warehouse, "--fail-on", "duplicate")
-    assert_whole(*submit_zip(tmp_path, "nightly", *options), warehouse)
+def test_a_job_of_the_zip_runs_under_spark_submit(tmp_path: Path) -> None:
+    options = ("--captures", CAPTURE, "--warehouse", tmp_path / "warehouse")
+    code, summary = submit_zip(tmp_path, "ingest", *options)
+    assert code == 0
+    assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
 
 
 @pytest.mark.spark
@@ -116,7 +122,11 @@ def test_the_wheel_goes_on_from_what_the_zip_has_ingested(tmp_path: Path) -> Non
     assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
     python = wheel_in(of_wheel)
     script = site_packages(of_wheel / "bare") / "jobs" / "nightly.py"
-    assert_whole(*submit(python, of_wheel, script, *options, "--fail-on", "duplicate"), warehouse)
+    code, summary = submit(python, of_wheel, script, *options, "--fail-on", "duplicate")
+    assert code == 3
+    assert summary["transactional_messages"] == 131
+    assert summary["books"]["unbalanced"] == 0
+    assert DeltaTable(str(warehouse / "verdicts")).to_pyarrow_dataset().count_rows() == 131
 
 
 @pytest.mark.slow
