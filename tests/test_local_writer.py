@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_writer, log
+from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.replay import VERDICTS
@@ -105,6 +106,28 @@ def lines(place: str, version: int) -> list[dict[str, Any]]:
     """Reads the actions of one version."""
     text = Path(place, "_delta_log", f"{version:020d}.json").read_text()
     return [json.loads(line) for line in text.splitlines()]
+
+
+def test_rows_that_are_replaced_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They can be many; only where no row comes does it matter whether there were any."""
+    spark: Any = None
+    place = created(spark, tmp_path, STREAM_GAPS)
+    first, other, none = (any_rows(Random(many), STREAM_GAPS, many) for many in (5, 3, 0))
+
+    def replace(rows: pa.Table) -> None:
+        Warehouse(spark, str(tmp_path), local=Memory()).replace_local(STREAM_GAPS, rows)
+
+    replace(none)
+    assert log.versions(place) == [0]
+    with monkeypatch.context() as patch:
+        patch.setattr(local_writer, "read", lambda *_: pytest.fail("reads what it replaces"))
+        for rows in (first, other):
+            replace(rows)
+            assert DeltaTable(place).to_pyarrow_table().select(STREAM_GAPS.names) == rows
+    for _ in range(2):
+        replace(none)
+        assert log.versions(place) == [3, 2, 1, 0]
+    assert local_writer.read(place, STREAM_GAPS.arrow) == none
 
 
 def test_a_version_is_committed_once(tmp_path: Path) -> None:

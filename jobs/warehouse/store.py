@@ -238,7 +238,11 @@ class Warehouse(Tables):
 
     def _replace_here(self, table: Table, new: pa.Table, where: str = "true") -> bool:
         """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
-        before, schema = self._local(table), table.arrow
+        schema = table.arrow
+        if where == "true" and new.num_rows:  # the rows that were there, which may be many, are not read
+            self._hold(table, new.cast(schema))
+            return self._write_here(table, new, overwrite=True)
+        before = self._local(table)
         there = before.arrow.num_rows
         kept = schema.empty_table() if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
