@@ -29,7 +29,7 @@ from pipeline import WHOLE, Ingested, balance, ingest
 from wiretap import FIN, SYN, Sent, conversation, msmq
 
 CHUNKS, CHUNK = 20, 100
-MERGED = 3
+MERGED = 1
 """Chunks that a merge needs; the others are slow."""
 LARGEST_RECORD = 1 << 20
 FAR = 1 << 26

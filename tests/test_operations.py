@@ -135,8 +135,8 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
 @pytest.mark.parametrize(
     "lasts",
     [
-        pytest.param((35,), id="late"),
-        pytest.param((20,), id="in the middle", marks=pytest.mark.slow),
+        pytest.param((20,), id="in the middle"),
+        pytest.param((35,), id="late", marks=pytest.mark.slow),
         pytest.param((3, 35), id="twice", marks=pytest.mark.slow),
     ],
 )
@@ -373,12 +373,15 @@ def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
     assert [row["status"] for row in rows(tmp_path / "warehouse", "captures")] == ["ok"]
 
 
-def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "most", [pytest.param(0, marks=pytest.mark.slow, id="in tasks"), pytest.param(1 << 20, id="in memory")]
+)
+def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path, most: int) -> None:
     warehouse = tmp_path / "it's `x` $(reboot) ..; DROP TABLE"
     capture = tmp_path / "captures" / "a'b`c\"\x1b[31m\n..\\%2e{x}.pcapng"
     capture.parent.mkdir()
     shutil.copy(CAPTURES / "orders.pcapng", capture)
-    ingest.run(spark, config(warehouse, capture))
+    ingest.run(spark, config(warehouse, capture, in_memory_bytes=most))
     assert [row["uri"] for row in rows(warehouse, "captures")] == [str(capture)]
     assert status.run(spark, config(warehouse, capture.parent))["pending"]["captures"] == 0
     assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}

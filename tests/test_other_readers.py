@@ -249,7 +249,9 @@ def needs(tool: str) -> None:
         pytest.skip(f"the page speaks of another {tool} than {there}")
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "reader", [pytest.param(name, marks=pytest.mark.slow if "tshark" in name else ()) for name in READERS]
+)
 def test_other_readers_do_what_the_page_says(reader: str, tmp_path: Path) -> None:
     tool, read = READERS[reader]
     if tool is not None:
@@ -263,6 +265,7 @@ def test_other_readers_do_what_the_page_says(reader: str, tmp_path: Path) -> Non
     assert measured == {name: row[reader] for name, row in table().items()}
 
 
+@pytest.mark.slow
 def test_dissectors_find_as_many_messages_as_the_page_says(tmp_path: Path) -> None:
     needs("tshark")
     ways = {"tshark": False, "tshark, out of order": True}

@@ -2,18 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from replay_tables import T0, Derived, Tables, replay
 
-from jobs.steps.replay import derive_outcomes, derive_transactions
+from jobs.steps.replay import derive_transactions
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.summaries.whole_transactions import find_uses, whole_transactions
-from jobs.warehouse.checkpoint import materialize
 from schemas.replay import TRANSACTIONS
 
 S1 = 1 << 63
@@ -88,15 +86,31 @@ PARTS = (used_again, torn_between_connections, interleaved_of_two_queues, parts_
 Rows = dict[str, list[Row]]
 
 
+class Replayed(NamedTuple):
+    """What was replayed, and what is derived from it."""
+
+    verdicts: DataFrame
+    derived: Derived
+
+
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """The transactions of each part, all replayed at once."""
+def replayed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
+    """All parts, and random transactions, replayed at once."""
     tables = Tables()
     for play in PARTS:
         play(Part(tables, play.__name__))
+    for seed in range(12):
+        _random_transactions(tables, seed)
     inputs = tables.on(spark, tmp_path_factory.mktemp("parts"))
+    verdicts = replay(inputs)
+    return Replayed(verdicts, Derived(inputs, verdicts))
+
+
+@pytest.fixture(scope="module")
+def rows(replayed: Replayed) -> Rows:
+    """The transactions by sender."""
     found: Rows = defaultdict(list)
-    for row in Derived(inputs, replay(inputs)).transactions.orderBy("tx_transaction_id", "instance").collect():
+    for row in replayed.derived.transactions.orderBy("tx_transaction_id", "instance").collect():
         found[row.source_queue_manager].append(row)
     return found
 
@@ -200,20 +214,14 @@ def _random_transactions(tables: Tables, seed: int) -> None:
         tables.message((f"{seed}.{connection}>", i), T0 + i, tx, **named)
 
 
-def test_an_aggregate_finds_the_same_transactions_as_windows(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables()
-    for seed in range(12):
-        _random_transactions(tables, seed)
-    result = replay(tables.on(spark, tmp_path))
-    outcomes = derive_outcomes(result)
-    fates = materialize(message_fates(outcomes.rows))
-    found, expected = (
-        derive_transactions(result, outcomes, fates, aggregated=aggregated).orderBy(*TRANSACTIONS.key).collect()
-        for aggregated in (True, False)
-    )
+def test_an_aggregate_finds_the_same_transactions_as_windows(replayed: Replayed) -> None:
+    verdicts, derived = replayed
+    fates, unusual = message_fates(derived.outcomes.rows), derived.outcomes.unusual
+    by_windows = derive_transactions(verdicts, derived.outcomes, fates, aggregated=False)
+    found, expected = (rows.orderBy(*TRANSACTIONS.key).collect() for rows in (derived.transactions, by_windows))
     assert found == expected
-    assert outcomes.unusual is not None
-    whole = whole_transactions(find_uses(result, outcomes.unusual)).count()
+    assert unusual is not None
+    whole = whole_transactions(find_uses(verdicts, unusual)).count()
     assert 25 < whole < len(expected) - 25
     assert {row.torn_by_sender for row in expected} == {True, False, None}
     assert {row.interleaved for row in expected} == {True, False}

@@ -246,11 +246,11 @@ def judge_messages(
 
 
 class Kept(NamedTuple):
-    """Holds what stays as the last run left it: the rows of senders of which nothing is new."""
+    """Holds what stays as the last run left it: the rows of senders of which nothing is new. None: nothing stays."""
 
-    senders: DataFrame
-    verdicts: DataFrame
-    transactions: DataFrame
+    senders: DataFrame | None = None
+    verdicts: DataFrame | None = None
+    transactions: DataFrame | None = None
 
     @classmethod
     def of(cls, warehouse: Warehouse, senders: DataFrame, changed: DataFrame | None) -> Self:
@@ -258,10 +258,9 @@ class Kept(NamedTuple):
 
         In memory that is nothing, as judging is cheaper than comparing.
         """
-        tables = (SENDERS, VERDICTS, TRANSACTIONS)
-        left = as_left(warehouse, "replay", tables) if changed is not None else []
+        left = as_left(warehouse, "replay", (SENDERS, VERDICTS, TRANSACTIONS)) if changed is not None else []
         if changed is None or not left:
-            return cls(*(warehouse.spark.createDataFrame([], table.spark) for table in tables))
+            return cls()
         known, verdicts, transactions = left
         same = senders.join(known, SENDERS.names, "left_semi").join(changed, SENDER, "left_anti").select(SENDER)
         same = materialize(same)
@@ -270,7 +269,11 @@ class Kept(NamedTuple):
 
     def others(self, rows: DataFrame) -> DataFrame:
         """Returns the rows of all other senders."""
-        return rows.join(self.senders, SENDER, "left_anti")
+        return rows if self.senders is None else rows.join(self.senders, SENDER, "left_anti")
+
+
+def _union(new: DataFrame, kept: DataFrame | None) -> DataFrame:
+    return new if kept is None else new.unionByName(kept)
 
 
 def _with_new_messages(warehouse: Warehouse, options: Mapping[str, Any]) -> DataFrame | None:
@@ -304,18 +307,21 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         moved = once.copies is not None or once.steps is not None  # messages of which no row has changed
         senders = keep(inputs.fingerprint_senders(repr((options, moved)), not_arrived, with_messages=moved))
         kept = Kept.of(warehouse, senders, _with_new_messages(warehouse, options) if warehouse.local is None else None)
-        new = inputs.without(kept.senders)
+        new = replace(inputs, flows=kept.others(inputs.flows))
         judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
-        warehouse.replace(VERDICTS, once.restore(judged).unionByName(kept.verdicts))
+        warehouse.replace(VERDICTS, _union(once.restore(judged), kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
-            TRANSACTIONS: lambda: derive_transactions(
-                kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
-            ).unionByName(kept.transactions),
+            TRANSACTIONS: lambda: _union(
+                derive_transactions(
+                    kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
+                ),
+                kept.transactions,
+            ),
             SEQUENCES: lambda: summarize_sequences(outcomes),
             SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
             STATES: lambda: summarize_states(outcomes.tallies, states),

@@ -191,21 +191,22 @@ def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
     Each verdict of a scope gets an equal share of the limit and is thinned evenly to it, so a few refused messages
     among many accepted ones all stay. `messages` counts those of the scope, `scopes` those of the session.
     """
-    of_session, of_picture, alike = (
-        Window.partitionBy(*keys) for keys in (["session_id"], PICTURE, [*PICTURE, "verdict"])
-    )
+    of_session, of_picture = Window.partitionBy("session_id"), Window.partitionBy(*PICTURE)
+    alike = [*PICTURE, "verdict"]
     refused = ~F.coalesce("accepted", F.lit(False)) & (F.col("verdict") != Verdict.DUPLICATE.value)
-    share = F.ceil(F.lit(limit) / F.size(F.collect_set("verdict").over(of_picture)))
-    worst = (
-        verdicts.select(
-            "*", F.count_if(refused).over(of_picture).alias("bad"), F.count(F.lit(1)).over(of_picture).alias("messages")
-        )
+    chosen = (
+        verdicts.groupBy(*alike)
+        .agg(F.count(F.lit(1)).alias("of"), F.count_if(refused).alias("refused"))
+        .withColumn("bad", F.sum("refused").over(of_picture))
+        .withColumn("messages", F.sum("of").over(of_picture))
+        .withColumn("share", F.ceil(F.lit(limit) / F.count(F.lit(1)).over(of_picture)))
         .withColumn("place", F.dense_rank().over(of_session.orderBy(F.desc("bad"), F.desc("messages"), "scope_key")))
         .withColumn("scopes", F.max("place").over(of_session))
         .where(F.col("place") <= scopes)
     )
+    worst = verdicts.join(F.broadcast(chosen), alike)
     return (
-        _thinned(worst, alike, "replay_order", share)
+        _thinned(worst, Window.partitionBy(*alike), "replay_order")
         .select(
             *(*PICTURE, "place", "scopes", "messages", "source_queue_manager", "destination_queue", "captured_ns"),
             *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "verdict", "fate"),
@@ -215,18 +216,19 @@ def points(verdicts: DataFrame, scopes: int, limit: int) -> DataFrame:
     )
 
 
-def _thinned(rows: DataFrame, within: WindowSpec, order: str, share: Column) -> DataFrame:
-    """Returns every k-th row and the last one, about `share` rows of each partition."""
+def _thinned(rows: DataFrame, within: WindowSpec, order: str) -> DataFrame:
+    """Returns every k-th row and the last one, about `share` of the `of` rows of each partition: columns of theirs."""
     return (
-        rows.select(
-            "*",
-            (F.row_number().over(within.orderBy(order)) - 1).alias("rank"),
-            F.count(F.lit(1)).over(within).alias("of"),
-            share.alias("share"),
-        )
+        rows.withColumn("rank", F.row_number().over(within.orderBy(order)) - 1)
         .where((F.col("rank") % F.ceil(F.col("of") / F.col("share")) == 0) | (F.col("rank") == F.col("of") - 1))
         .drop("rank", "of", "share")
     )
+
+
+def _thinned_to(limit: int, rows: DataFrame, within: WindowSpec, order: str) -> DataFrame:
+    """Returns every k-th row and the last one, about `limit` rows of each partition."""
+    counted = rows.withColumn("of", F.count(F.lit(1)).over(within)).withColumn("share", F.lit(limit))
+    return _thinned(counted, within, order)
 
 
 def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: DataFrame, limit: int) -> DataFrame:
@@ -239,9 +241,8 @@ def stairs(acks: DataFrame, ends: DataFrame, sequences: DataFrame, pictures: Dat
     answers = select_order_acks(pair_acks(acks, ends, pictures)).join(
         F.broadcast(asked), ["receiver", "source_queue_manager", "sequence"]
     )
-    return _thinned(answers.select(*PICTURE, "ns", "number").distinct(), within, "ns", F.lit(limit)).orderBy(
-        *PICTURE, "ns", "number"
-    )
+    once = answers.select(*PICTURE, "ns", "number").distinct()
+    return _thinned_to(limit, once, within, "ns").orderBy(*PICTURE, "ns", "number")
 
 
 def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends: DataFrame, limit: int) -> DataFrame:
@@ -265,7 +266,7 @@ def holes(stream_gaps: DataFrame, verdicts: DataFrame, streams: DataFrame, ends:
         .withColumn("missing_bytes", F.sum("length").over(so_far))
     )
     return (
-        _thinned(missing, in_session, "missing_bytes", F.lit(limit))
+        _thinned_to(limit, missing, in_session, "missing_bytes")
         .select("session_id", "ns", "missing_bytes")
         .orderBy("session_id", "missing_bytes")
     )

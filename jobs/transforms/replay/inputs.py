@@ -1,8 +1,7 @@
 """The replay's inputs, and their fingerprint per sender: the same inputs give the same verdicts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import Self
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -40,10 +39,6 @@ class ReplayInputs:
     """Rows of `scopes.find_flows` whose leg is unknown: their messages are not judged. None without any."""
     disputed: DataFrame | None = None
     """Rows of `clocks.disputed_messages`. None without any."""
-
-    def without(self, senders: DataFrame) -> Self:
-        """Returns the inputs for the messages of all other senders."""
-        return replace(self, flows=self.flows.join(senders, SENDER, "left_anti"))
 
     def fingerprint_senders(self, options: str, not_arrived: DataFrame, *, with_messages: bool) -> DataFrame:
         """Returns `source_queue_manager` and `fingerprint`, a hash of `options` and of all rows its verdicts depend on.
