@@ -310,23 +310,6 @@ STATES = Table(
     ),
 )
 
-SENDERS = Table(
-    "internal_senders",
-    "One row per original sender: a fingerprint of the replay's inputs but its messages. While that is the same and no "
-    "message of it is new or changed, its verdicts are kept.",
-    ("source_queue_manager",),
-    (
-        SOURCE,
-        Column(
-            "fingerprint",
-            LONG,
-            "xxhash64 of its flows, acknowledgments, peers, unread ranges and the options; where messages were "
-            "captured twice or by clocks that step, of its messages as well.",
-            nullable=False,
-        ),
-    ),
-)
-
 SESSIONS = Table(
     "sessions",
     "One row per pair of queue managers and direction that carried messages.",

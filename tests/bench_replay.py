@@ -25,7 +25,6 @@ from jobs.transforms.findings.engine import collect_findings, other_findings, wa
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
-from jobs.transforms.replay.inputs import ReplayInputs
 from jobs.transforms.replay.peers import NULL_GUID, with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
@@ -244,15 +243,13 @@ class Bench:
             return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.cpu_s / messages * 1e6:.1f} | {plan} |"
 
         total: list[float] = []
-        given: list[ReplayInputs] = []
         derived: list[Outcomes] = []
         fates: list[DataFrame] = []
 
-        def senders() -> DataFrame:
+        def verdicts_of() -> DataFrame:
             read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
-            given.append(step.read_inputs(*read, materialize=self.materialize))
-            none = tables["messages"].select("stream_id", "stream_offset").where("false")
-            return given[0].fingerprint_senders("", none, with_messages=False)
+            given = step.read_inputs(*read, materialize=self.materialize)
+            return step.judge_messages(given, materialize=self.materialize)
 
         def outcomes() -> DataFrame:
             derived.append(step.derive_outcomes(result["verdicts"], materialize=self.materialize))
@@ -279,8 +276,7 @@ class Bench:
         (copied,) = total
         total.clear()
         lines += [
-            write("senders", senders),
-            write("verdicts", lambda: step.judge_messages(given[0], materialize=self.materialize)),
+            write("verdicts", verdicts_of),
             write("outcomes", outcomes),
             write("sequences", lambda: summarize_sequences(derived[0])),
             write("states", lambda: summarize_states(derived[0].tallies)),

@@ -1,13 +1,11 @@
 """Replays `messages` into `verdicts`, and derives the other tables of the replay from them.
 
-A sender without new messages, whose other inputs have the same fingerprint as in the last run, keeps its verdicts and
-transactions.
+Senders keep their verdicts and transactions if nothing that these depend on has changed (`jobs.steps.kept`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
@@ -21,6 +19,7 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
+from jobs.steps.kept import Kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.transforms.findings.acks import negative_acks
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
@@ -63,7 +62,7 @@ from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.evidence import with_conformant_number, with_evidence
 from jobs.transforms.replay.initial_states import find_initial_states
-from jobs.transforms.replay.inputs import SENDER, ReplayInputs, select_transactional
+from jobs.transforms.replay.inputs import ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
 from jobs.transforms.replay.timeline import build_timeline, number_streams
@@ -80,7 +79,7 @@ from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
 from jobs.warehouse.checkpoint import Materialize, materialize
-from jobs.warehouse.provenance import as_left, derive, sources_read
+from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -90,7 +89,6 @@ from schemas.pings import PINGS
 from schemas.replay import (
     ENDS,
     FINDINGS,
-    SENDERS,
     SEQUENCES,
     SESSIONS,
     STATES,
@@ -245,44 +243,6 @@ def judge_messages(
     return verdicts if inputs.disputed is None else with_disputes(verdicts, inputs.disputed)
 
 
-class Kept(NamedTuple):
-    """Holds what stays as the last run left it: the rows of senders of which nothing is new. None: nothing stays."""
-
-    senders: DataFrame | None = None
-    verdicts: DataFrame | None = None
-    transactions: DataFrame | None = None
-
-    @classmethod
-    def of(cls, warehouse: Warehouse, senders: DataFrame, changed: DataFrame | None) -> Self:
-        """Returns what stays if these are the SENDERS now, and `changed` has those with new messages; None: any may.
-
-        In memory that is nothing, as judging is cheaper than comparing.
-        """
-        left = as_left(warehouse, "replay", (SENDERS, VERDICTS, TRANSACTIONS)) if changed is not None else []
-        if changed is None or not left:
-            return cls()
-        known, verdicts, transactions = left
-        same = senders.join(known, SENDERS.names, "left_semi").join(changed, SENDER, "left_anti").select(SENDER)
-        same = materialize(same)
-        progress(f"replay: of {senders.count()} senders {same.count()} keep their verdicts")
-        return cls(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
-
-    def others(self, rows: DataFrame) -> DataFrame:
-        """Returns the rows of all other senders."""
-        return rows if self.senders is None else rows.join(self.senders, SENDER, "left_anti")
-
-
-def _union(new: DataFrame, kept: DataFrame | None) -> DataFrame:
-    return new if kept is None else new.unionByName(kept)
-
-
-def _with_new_messages(warehouse: Warehouse, options: Mapping[str, Any]) -> DataFrame | None:
-    """Returns the senders of messages that are new or changed since the last run; None where that is not known."""
-    read = sources_read(warehouse, "replay", (SENDERS, VERDICTS, TRANSACTIONS), **options)
-    changes = warehouse.changes(MESSAGES, read[MESSAGES.name]) if read else None
-    return None if changes is None else materialize(changes.came.select(SENDER).distinct())
-
-
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
@@ -304,23 +264,21 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
         chained = not warehouse.has_few_rows
-        moved = once.copies is not None or once.steps is not None  # messages of which no row has changed
-        senders = keep(inputs.fingerprint_senders(repr((options, moved)), not_arrived, with_messages=moved))
-        kept = Kept.of(warehouse, senders, _with_new_messages(warehouse, options) if warehouse.local is None else None)
+        moved = once.had_copies or once.copies is not None or once.steps is not None  # messages whose rows stay
+        kept = Kept() if moved else Kept.of(warehouse, inputs, every_end, options)
         new = replace(inputs, flows=kept.others(inputs.flows))
         judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
-        warehouse.replace(VERDICTS, _union(once.restore(judged), kept.verdicts))
+        warehouse.replace(VERDICTS, kept.with_verdicts(once.restore(judged)))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
-            TRANSACTIONS: lambda: _union(
+            TRANSACTIONS: lambda: kept.with_transactions(
                 derive_transactions(
                     kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
-                ),
-                kept.transactions,
+                )
             ),
             SEQUENCES: lambda: summarize_sequences(outcomes),
             SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
@@ -352,9 +310,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
         warehouse.replace(FINDINGS, with_incident(findings, stories))
         warehouse.replace(INCIDENTS, derive_incidents(stories))
-        warehouse.replace(SENDERS, senders)
         name_copies(warehouse, once)
-        progress("replay: wrote findings, incidents, senders")
+        progress("replay: wrote findings, incidents")
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:

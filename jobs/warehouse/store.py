@@ -128,9 +128,8 @@ class Warehouse(Tables):
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
         except Exception as error:
-            if not isinstance(error, PySparkException) and not _CHANGES_GONE.search(str(error)):
+            if not _is_lost_version(table, error):
                 raise
-            progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             return None
         came = feed.where("not is_delete")
         if True not in kinds:
@@ -140,6 +139,19 @@ class Warehouse(Tables):
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return Changes(came.select(*table.names), deleted.select(*table.key))
+
+    def compare(self, table: Table, version: int, columns: Sequence[str]) -> DataFrame | None:
+        """Returns the rows, reduced to these columns, that the table has now or had in the version, but not in both.
+
+        None where that cannot be told: VACUUM has deleted a file of the version, or the log begins later.
+        """
+        try:
+            now, before = (rows.select(*columns) for rows in (self.read(table), self.read(table, version)))
+            return checkpoint.materialize(differing_rows(now, before))
+        except Exception as error:
+            if not _is_lost_version(table, error):
+                raise
+            return None
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
@@ -301,9 +313,22 @@ class Warehouse(Tables):
             self.spark.conf.unset(key)
 
 
+def _is_lost_version(table: Table, error: Exception) -> bool:
+    """Returns whether the error means that rows of an earlier version are gone, and says so."""
+    is_lost = isinstance(error, PySparkException) or _CHANGES_GONE.search(str(error)) is not None
+    if is_lost:
+        progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
+    return is_lost
+
+
 def _same_key(table: Table) -> str:
     """Returns the condition that rows t and s have the same key."""
     return " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
+
+
+def differing_rows(some: DataFrame, others: DataFrame) -> DataFrame:
+    """Returns the rows that are in one of the two only, or more often in one of them."""
+    return some.exceptAll(others).unionByName(others.exceptAll(some))
 
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:

@@ -1,0 +1,98 @@
+"""Finds what stays as the last replay left it: the rows of senders of whose verdicts no source has changed."""
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any, NamedTuple, Self
+
+from pyspark.sql import DataFrame
+
+from jobs.app.logs import progress
+from jobs.transforms.replay.changes import Traffic, changed_senders
+from jobs.transforms.replay.inputs import SENDER, ReplayInputs
+from jobs.warehouse.checkpoint import materialize
+from jobs.warehouse.provenance import as_left, sources_read
+from jobs.warehouse.store import Warehouse, conform, differing_rows
+from schemas.ingest import QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, MESSAGES
+from schemas.replay import ENDS, TRANSACTIONS, VERDICTS
+from schemas.table import Table
+
+_LEFT = (ENDS, VERDICTS, TRANSACTIONS)
+_COMPARED = {
+    STREAMS: ("stream_id", "closed", "acked_bytes"),
+    STREAM_GAPS: STREAM_GAPS.names,
+    QUARANTINE: ("stream_id", "stream_offset", "length", "stage"),
+    ACKS: ACKS.names,
+}
+"""Columns that verdicts depend on, beside MESSAGES and ENDS: these have what counts of HANDSHAKES and other columns."""
+
+
+class Kept(NamedTuple):
+    """Holds the senders that keep their rows, and these rows. None: nobody does."""
+
+    senders: DataFrame | None = None
+    verdicts: DataFrame | None = None
+    transactions: DataFrame | None = None
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, inputs: ReplayInputs, ends: DataFrame, options: Mapping[str, Any]) -> Self:
+        """Returns what stays with these inputs and these ENDS, if the last replay had the same options.
+
+        In memory that is nothing, as judging is cheaper than comparing.
+        """
+        read = {} if warehouse.local is not None else sources_read(warehouse, "replay", _LEFT, **options)
+        left = as_left(warehouse, "replay", _LEFT) if read else []
+        new = _changed_streams(warehouse, read, ends, left[0]) if left else None
+        if new is None:
+            return cls()
+        ends_before, verdicts, transactions = left
+        judged = [rows for rows in (inputs.flows, inputs.legs, verdicts) if rows is not None]
+        traffic = Traffic(
+            ends.select(ENDS.names).unionByName(ends_before.select(ENDS.names)),
+            _now_and_before(warehouse, MESSAGES, read, "stream_id", SENDER),
+            _now_and_before(warehouse, ACKS, read, "stream_id", "source_guid", "queue_manager_address"),
+            materialize(_union(rows.select("session_id", SENDER) for rows in judged).distinct()),
+        )
+        changed = materialize(changed_senders(new, traffic))
+        same = materialize(verdicts.select(SENDER).distinct().join(changed, SENDER, "left_anti"))
+        progress(f"replay: {same.count()} senders keep their verdicts, {changed.count()} have something new")
+        return cls(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
+
+    def others(self, rows: DataFrame) -> DataFrame:
+        """Returns the rows of all other senders."""
+        return rows if self.senders is None else rows.join(self.senders, SENDER, "left_anti")
+
+    def with_verdicts(self, verdicts: DataFrame) -> DataFrame:
+        """Returns new rows of VERDICTS and those that stay."""
+        return verdicts if self.verdicts is None else verdicts.unionByName(self.verdicts)
+
+    def with_transactions(self, transactions: DataFrame) -> DataFrame:
+        """Returns new rows of TRANSACTIONS and those that stay."""
+        return transactions if self.transactions is None else transactions.unionByName(self.transactions)
+
+
+def _changed_streams(
+    warehouse: Warehouse, read: Mapping[str, int], ends: DataFrame, ends_before: DataFrame
+) -> DataFrame | None:
+    """Returns `stream_id` of the streams of which a row came, went or changed; None where that is not known."""
+    messages = warehouse.changes(MESSAGES, read[MESSAGES.name])
+    if messages is None:
+        return None
+    parts = [messages.came, differing_rows(conform(ends, ENDS), conform(ends_before, ENDS))]
+    parts += [] if messages.went is None else [messages.went]
+    for table, columns in _COMPARED.items():
+        rows = warehouse.compare(table, read[table.name], columns)
+        if rows is None:
+            return None
+        parts.append(rows)
+    return materialize(_union(rows.select("stream_id") for rows in parts).distinct())
+
+
+def _now_and_before(warehouse: Warehouse, table: Table, read: Mapping[str, int], *columns: str) -> DataFrame:
+    """Returns these columns of the table's rows as they are now, and as the last replay read them."""
+    now, before = (rows.select(*columns) for rows in (warehouse.read(table), warehouse.read(table, read[table.name])))
+    return now.unionByName(before)
+
+
+def _union(parts: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, parts)

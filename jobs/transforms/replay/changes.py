@@ -1,0 +1,43 @@
+"""Finds the senders whose verdicts may change, by the streams of which something is new."""
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.replay.inputs import SENDER
+from jobs.transforms.replay.peers import known_guid
+
+
+class Traffic(NamedTuple):
+    """Holds who uses which stream and session: rows as they are now, and as the last replay found them."""
+
+    ends: DataFrame
+    """Rows of ENDS."""
+    messages: DataFrame
+    """`stream_id` and `source_queue_manager` of MESSAGES."""
+    acks: DataFrame
+    """`stream_id`, `source_guid` and `queue_manager_address` of ACKS."""
+    judged: DataFrame
+    """`session_id` and `source_queue_manager` of flows and of VERDICTS."""
+
+
+def changed_senders(streams: DataFrame, traffic: Traffic) -> DataFrame:
+    """Returns the distinct `source_queue_manager` whose verdicts depend on rows of these streams (`stream_id`).
+
+    A stream matters to everybody whose messages its session carries, or the session the other way, and to those whom
+    its acknowledgments name. Which scope a session has depends on the numbers that its senders use on other sessions,
+    too, so whoever shares a session with one of them may change as well.
+    """
+    there = traffic.ends.join(streams, "stream_id", "left_semi")
+    other_way = F.concat_ws("->", "receiver", "sender")
+    sessions = there.select(F.explode(F.array("session_id", other_way)).alias("session_id"))
+    addressees = F.explode(F.array(known_guid("source_guid"), known_guid("queue_manager_address"))).alias(SENDER)
+    concerned = (
+        traffic.judged.join(sessions, "session_id", "left_semi").select(SENDER),
+        traffic.messages.join(streams, "stream_id", "left_semi").select(SENDER),
+        traffic.acks.join(streams, "stream_id", "left_semi").select(addressees).where(F.col(SENDER).isNotNull()),
+    )
+    first = concerned[0].unionByName(concerned[1]).unionByName(concerned[2]).distinct()
+    shared = traffic.judged.join(first, SENDER, "left_semi").select("session_id")
+    return traffic.judged.join(shared, "session_id", "left_semi").select(SENDER).unionByName(first).distinct()
