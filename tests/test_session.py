@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobs import cli
-from jobs.app import spark_session
+from jobs.app import command, spark_session
 from jobs.app.code_version import VERSION
+from jobs.app.command import Summary
 from jobs.app.command_line import command_parser
 from jobs.app.config import DEFAULTS, Config, template
 from jobs.app.errors import JobError, UsageError
@@ -78,6 +79,30 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     kept = list(tmp_path.glob("*.log"))
     assert len(kept) == (not verbose)
     assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
+
+
+def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be gone before it can answer, so that the error at hand says nothing of it."""
+    output = tmp_path / "spark.log"
+    monkeypatch.setattr(spark_session._Output, "path", output)
+
+    def run(_: Config) -> Summary:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    output.write_text("some other trouble\n")
+    with pytest.raises(ConnectionRefusedError):
+        command.main_alone("report", run, ["--warehouse", str(tmp_path)])
+    assert "out of memory" not in capsys.readouterr().err
+
+    output.write_text("java.lang.OutOfMemoryError: Java heap space\n")
+    assert command.main_alone("report", run, ["--warehouse", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "ran out of memory" in said
+    assert "--in-memory-bytes 0" in said
+    assert "Connection refused" in said
+    assert str(output) in said
 
 
 _PRINTING = """

@@ -11,7 +11,7 @@ from jobs.app.command_line import command_parser
 from jobs.app.config import Config
 from jobs.app.errors import JobError, first_line
 from jobs.app.logs import log, log_as, step, terminal_bar
-from jobs.app.spark_session import keep_output, open_session
+from jobs.app.spark_session import keep_output, memory_error, open_session
 from jobs.app.summary_text import for_people
 
 Summary = dict[str, Any]
@@ -43,13 +43,11 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         with terminal_bar():
             summary = run(config)
     except JobError as error:
-        log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
-        if error.details:
-            for line in error.details:
-                log("error", f"  {line}")
-            _name_output()
-        return error.exit_code
+        return _tell(name, error)
     except Exception as error:
+        if (cause := memory_error(error)) is not None:
+            cause.details = (f"{type(error).__name__}: {first_line(error)}",)
+            return _tell(name, cause)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
         raise
@@ -59,6 +57,16 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     if config.log_format == "json":
         log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
     return exit_code
+
+
+def _tell(name: str, error: JobError) -> int:
+    """Prints an error that a person can act on, and returns the command's exit code."""
+    log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
+    if error.details:
+        for line in error.details:
+            log("error", f"  {line}")
+        _name_output()
+    return error.exit_code
 
 
 def _name_output() -> None:

@@ -58,6 +58,7 @@ _DELTA = {
 """The Delta Lake that was tried with each release of Spark; that of the newest is in `conf/spark-defaults.conf`."""
 _WORTH_COMPILING = 64_000_000
 _LAST_LINES = 10
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
@@ -173,6 +174,17 @@ def keep_output() -> Path | None:
     if _Output.path is not None:
         atexit.unregister(_Output.path.unlink)
     return _Output.path
+
+
+def memory_error(error: Exception) -> JobError | None:
+    """Returns what to do if Spark's JVM ran out of memory, which may have ended it before it could say so."""
+    said = str(error) if _Output.path is None else _Output.path.read_text(errors="replace") + str(error)
+    if _OUT_OF_MEMORY not in said:
+        return None
+    return JobError(
+        "Spark's JVM ran out of memory. The next run does the step again: give it more memory, as in "
+        "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0."
+    )
 
 
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:
