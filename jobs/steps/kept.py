@@ -1,12 +1,13 @@
 """Finds what stays as the last replay left it: the rows of senders of whose verdicts no source has changed."""
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple, Self
 
 from pyspark.sql import DataFrame
 
 from jobs.app.logs import progress
+from jobs.app.parallel import run_in_parallel
 from jobs.transforms.replay.changes import Traffic, changed_senders
 from jobs.transforms.replay.inputs import SENDER, ReplayInputs
 from jobs.warehouse.checkpoint import materialize
@@ -62,13 +63,10 @@ class Kept(NamedTuple):
         """Returns the rows of all other senders."""
         return rows if self.senders is None else rows.join(self.senders, SENDER, "left_anti")
 
-    def with_verdicts(self, verdicts: DataFrame) -> DataFrame:
-        """Returns new rows of VERDICTS and those that stay."""
-        return verdicts if self.verdicts is None else verdicts.unionByName(self.verdicts)
 
-    def with_transactions(self, transactions: DataFrame) -> DataFrame:
-        """Returns new rows of TRANSACTIONS and those that stay."""
-        return transactions if self.transactions is None else transactions.unionByName(self.transactions)
+def with_kept(new: DataFrame, kept: DataFrame | None) -> DataFrame:
+    """Returns a table's new rows and those that stay, if there are any."""
+    return new if kept is None else new.unionByName(kept)
 
 
 def _changed_streams(
@@ -80,8 +78,9 @@ def _changed_streams(
         return None
     parts = [messages.came, differing_rows(conform(ends, ENDS), conform(ends_before, ENDS))]
     parts += [] if messages.went is None else [messages.went]
-    for table, columns in _COMPARED.items():
-        rows = warehouse.compare(table, read[table.name], columns)
+    for rows in run_in_parallel(
+        partial(warehouse.compare, table, read[table.name], columns) for table, columns in _COMPARED.items()
+    ):
         if rows is None:
             return None
         parts.append(rows)

@@ -19,7 +19,7 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import findings_of_captures, name_copies, unite
-from jobs.steps.kept import Kept
+from jobs.steps.kept import Kept, with_kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.transforms.findings.acks import negative_acks
 from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
@@ -264,21 +264,23 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
         not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
         chained = not warehouse.has_few_rows
-        moved = once.had_copies or once.copies is not None or once.steps is not None  # messages whose rows stay
-        kept = Kept() if moved else Kept.of(warehouse, inputs, every_end, options)
+        # Where conversations are united or clocks corrected, a message may move although its row has not changed.
+        may_move = once.had_copies or once.copies is not None or once.steps is not None
+        kept = Kept() if may_move else Kept.of(warehouse, inputs, every_end, options)
         new = replace(inputs, flows=kept.others(inputs.flows))
         judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
-        warehouse.replace(VERDICTS, kept.with_verdicts(once.restore(judged)))
+        warehouse.replace(VERDICTS, with_kept(once.restore(judged), kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
         paired = pair_acks(once.counted(acks), every_end, verdicts)
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
-            TRANSACTIONS: lambda: kept.with_transactions(
+            TRANSACTIONS: lambda: with_kept(
                 derive_transactions(
                     kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
-                )
+                ),
+                kept.transactions,
             ),
             SEQUENCES: lambda: summarize_sequences(outcomes),
             SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
