@@ -136,8 +136,8 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
     "lasts",
     [
         pytest.param((20,), id="in the middle"),
-        pytest.param((35,), id="late", marks=pytest.mark.slow),
-        pytest.param((3, 35), id="twice", marks=pytest.mark.slow),
+        pytest.param((34,), id="late", marks=pytest.mark.slow),
+        pytest.param((3, 32), id="twice", marks=pytest.mark.slow),
     ],
 )
 def test_a_small_night_killed_at_any_commit_ends_as_if_it_never_had_been(
