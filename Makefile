@@ -35,7 +35,7 @@ checks:
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	nice $(BIN)/pytest -m 'not spark and ($(TIER))'  # the tests on Spark take longer
+	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))'  # the tests on Spark take longer
 
 spark-tests:
 	$(BIN)/pytest -m 'spark and ($(TIER))' --durations 15

@@ -166,7 +166,8 @@ CAPTURES = Table(
             CLOCK_STEPS,
             "Where the capture's clock stepped back by more than 0.5 s: the first record after the step, and the step, "
             "which is negative, in ns. The replay undoes these steps; times in the tables are those of the records. "
-            "Null without such a step, and with more than 1,000, which are several clocks.",
+            "Null without such a step, with more than 1,000, which are several clocks, and with more than 73 years of "
+            "them, which are damage.",
         ),
         Column(
             "not_judged",

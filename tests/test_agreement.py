@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from replay_tables import INPUTS, NULL, T0, Tables, compare_nights, fates, replay, states_after
 from replayer import State, judged, verdicts
+from tiers import merge_needs
 
 from jobs.steps.replay import judge_messages, read_inputs
 from jobs.transforms.replay.changes import Traffic, changed_senders
@@ -25,12 +26,6 @@ from jobs.warehouse.store import differing_rows
 from schemas.replay import Reading, Scope, Verdict
 
 MODES = tuple(product(Reading, Scope))
-_OF_A_MERGE = (Reading.CONFORMANT, Scope.AUTO)
-
-
-def slow_but_one(*mode: Any) -> Any:
-    """Returns the mode as a test's parameters; only the one of most nights is not slow."""
-    return pytest.param(*mode, marks=() if mode == _OF_A_MERGE else pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +211,7 @@ def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPat
     return tables.on(spark, tmp_path_factory.mktemp("night"))
 
 
-@pytest.mark.parametrize(("reading", "scope"), [slow_but_one(*mode) for mode in MODES])
+@pytest.mark.parametrize(("reading", "scope"), merge_needs([(Reading.CONFORMANT, Scope.AUTO)], MODES))
 def test_two_replayers_agree(
     spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest, look, stream
+from tiers import merge_needs
 from wiretap import (
     ACK,
     CLIENT,
@@ -364,7 +365,7 @@ def hurt(rng: random.Random, data: bytes) -> bytes:
     return wiretap.damaged(rng, data, times=rng.choice([1, 3, 20, len(data) // 500]), kinds=5, longest=200)
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(15, 40))])
+@pytest.mark.parametrize("seed", merge_needs(range(10), range(40)))
 def test_fault_69_conservation(seed: int, tmp_path: Path) -> None:
     """Damaged anywhere: no exception, the books balance, and splits change nothing."""
     rng = random.Random(seed)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest_more, stream
+from tiers import merge_needs
 from wiretap import Sent, conversation, fast_open, pcap
 
 from jobs.app.errors import JobError
@@ -95,7 +96,7 @@ DAMAGE: list[Damage] = [as_sent, lost, swapped, doubled, beheaded]
 
 @pytest.mark.parametrize("preframing", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
+@pytest.mark.parametrize("seed", merge_needs(range(3), range(12)))
 def test_nights_are_one_night(
     seed: int, damage: Damage, preframing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from scenes_of_captures import (
 )
 from test_operations import Commits, Killed
 from test_outcomes import on_spark, rows_of
+from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
@@ -47,15 +48,18 @@ from schemas.messages import MESSAGES
 from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 from schemas.table import Table
 
-SEEDS, SEED = 12, 4
+SEED, BLOCK = 4, 4
+BLOCKS = merge_needs([0], range(3))
 
 
-def test_captures_of_both_ends_give_the_verdicts_of_one() -> None:
-    assert differences(range(SEEDS), **BOTH_ENDS) == []
+@pytest.mark.parametrize("block", BLOCKS)
+def test_captures_of_both_ends_give_the_verdicts_of_one(block: int) -> None:
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), **BOTH_ENDS) == []
 
 
-def test_a_clock_that_steps_back_changes_no_verdict() -> None:
-    assert differences(range(SEEDS), **CLOCK_STEP) == []
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_clock_that_steps_back_changes_no_verdict(block: int) -> None:
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), **CLOCK_STEP) == []
 
 
 def ahead(capture: Path, seconds: int) -> None:

@@ -26,11 +26,10 @@ import pytest
 import wiretap
 from oracle import PORT, WRAP, Key, Side, away, back, heard, sides, summed
 from pipeline import WHOLE, Ingested, balance, ingest
+from tiers import merge_needs
 from wiretap import FIN, SYN, Sent, conversation, msmq
 
 CHUNKS, CHUNK = 20, 100
-MERGED = 1
-"""Chunks that a merge needs; the others are slow."""
 LARGEST_RECORD = 1 << 20
 FAR = 1 << 26
 KINDS = {  # of damage, and how often
@@ -562,9 +561,7 @@ def trouble(seeds: Iterable[int]) -> tuple[list[str], dict[str, Tally]]:
     return failures, dict(tallies)
 
 
-@pytest.mark.parametrize(
-    "chunk", [pytest.param(at, marks=pytest.mark.slow if at >= MERGED else ()) for at in range(CHUNKS)]
-)
+@pytest.mark.parametrize("chunk", merge_needs([0], range(CHUNKS)))
 def test_undamaged_packets_are_found_and_everything_else_is_accounted_for(chunk: int) -> None:
     failures, tallies = trouble(range(chunk * CHUNK, (chunk + 1) * CHUNK))
     assert failures == []
@@ -573,7 +570,7 @@ def test_undamaged_packets_are_found_and_everything_else_is_accounted_for(chunk:
         assert demanded > share * sent, "the oracle demands too little to be worth asking"
 
 
-@pytest.mark.parametrize("low", range(0, 54, 9))
+@pytest.mark.parametrize("low", merge_needs(range(0, 54, 18), range(0, 54, 9)))
 def test_one_wrong_bit_in_a_frame_takes_no_more_than_the_packets_around_it(low: int, tmp_path: Path) -> None:
     """Every bit of the Ethernet, IP and TCP headers of a segment; its own packet and a neighbour may be lost."""
     texts = [[packet(random.Random(seed), 200, decoys=False) for seed in range(first, first + 30)] for first in (0, 99)]

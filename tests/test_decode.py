@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, tables, user_message
+from tiers import merge_needs
 from worked_examples import EXAMPLES, RECEIVER, SENDER, SEQUENCE, SID
 
 from jobs.simulator import build
@@ -314,9 +315,10 @@ def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_
     assert not any(isinstance(row, DecodeError) for row in agree_without_bodies(packets))
 
 
-def test_damaged_packets_decode_alike_in_batch_and_alone_with_and_without_body() -> None:
+@pytest.mark.parametrize("count", merge_needs([4_000], [4_000, 10_000]))
+def test_damaged_packets_decode_alike_in_batch_and_alone_with_and_without_body(count: int) -> None:
     rng = random.Random(2)
-    packets = [damaged(rng, any_packet(rng)) for _ in range(10_000)]
+    packets = [damaged(rng, any_packet(rng)) for _ in range(count)]
     rows = agree_without_bodies(packets)
     assert {row.fault for row in rows if isinstance(row, DecodeError)} > set(Fault) - {
         Fault.BYTES_MISSING,

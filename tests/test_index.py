@@ -13,7 +13,7 @@ import wiretap
 from pipeline import Row, index_captures
 from pyspark.sql import SparkSession
 from test_reader import damaged_file, frames
-from wiretap import Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
+from wiretap import BILLION, Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
 
 from jobs.ingestion import flow
 from jobs.ingestion.on_spark import OnSpark
@@ -218,6 +218,15 @@ def test_random_bytes_wrong(seed: int, tmp_path: Path) -> None:
     for _ in range(int(len(data) * rng.choice([0.0005, 0.005, 0.05, 0.3])) + 1):
         data[rng.randrange(24, len(data))] = rng.choice([0, 0xFF, rng.randrange(256)])
     index_exactly(tmp_path / "a", bytes(data))
+
+
+def test_steps_of_a_clock_are_told_from_damage(tmp_path: Path) -> None:
+    """Two steps back of 40 years each: their sum would not fit in the times that the replay sets right."""
+    years = 365 * 86_400 * BILLION
+    for back, steps in ((1, 2), (40, None)):
+        times = [41 * years, (41 - back) * years, 41 * years, (41 - back) * years]
+        row = index_exactly(tmp_path / "a", pcap([Record(b"x" * 60, time) for time in times]))
+        assert (row["clock_steps"] and len(row["clock_steps"])) == steps
 
 
 @pytest.mark.parametrize("tail", [bytes(30_000), b"\xff" * 30_000, random.Random(5).randbytes(30_000)])

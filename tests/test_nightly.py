@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from test_damage import captured
 from warehouses import CAPTURES, all_rows, config, rows
 
 from jobs.app import command
@@ -182,6 +183,22 @@ def test_odd_files_are_data_and_the_run_goes_on(spark: SparkSession, tmp_path: P
     quarantined = sorted((row["stage"], row["reason"]) for row in rows(warehouse, "quarantine"))
     assert quarantined == [("capture", "bad_magic"), ("capture", "empty_file"), ("capture", "truncated_block")]
     assert summary["books"]["unbalanced"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 2_000, 400))
+def test_a_night_of_damaged_captures_ends_with_its_books_balanced(
+    spark: SparkSession, tmp_path: Path, first: int
+) -> None:
+    """400 captures that tell of the same few connections, at times anywhere from 1970 to 2116."""
+    captures = []
+    for seed in range(first, first + 400):
+        for part, data in enumerate(captured(seed).files):
+            captures.append(tmp_path / f"{seed:04}-{part}.cap")
+            captures[-1].write_bytes(data)
+    summary = nightly.run(spark, config(tmp_path / "warehouse", *captures))
+    assert summary["books"]["unbalanced"] == 0
+    assert sum(summary["verdicts"].values()) > 0
 
 
 def test_a_folder_without_captures_is_an_empty_night(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import dpkt
 import pytest
 from plain_replay import Night, difference, differences, differences_on_spark, expected, simulated
 from pyspark.sql import SparkSession
+from tiers import merge_needs
 
 from jobs import cli, simulator
 from jobs.simulator import START_NS, managers, simulate
@@ -248,11 +249,12 @@ def test_what_arrived_is_read_back_and_nothing_else(traffic: Traffic) -> None:
 SEEDS, BLOCKS = 10, 3
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", merge_needs([0], range(BLOCKS)))
 def test_the_truth_is_met_by_the_plain_loop(block: int) -> None:
     assert differences(range(block * SEEDS, (block + 1) * SEEDS)) == []
 
 
+@pytest.mark.slow
 def test_the_truth_is_met_by_the_replay_on_spark(spark: SparkSession) -> None:
     assert differences_on_spark(spark, {seed: simulated(seed) for seed in range(SEEDS)}) == []
 

@@ -8,7 +8,17 @@ import numpy as np
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.arrow.buffers import read_at
 from udfs.capture.files import Fault
-from udfs.capture.records import BILLION, NO_TIME, RAW_KEPT, Chain, Cursor, Interface, search_windows
+from udfs.capture.records import (
+    BILLION,
+    EARLIEST_NS,
+    LATEST_NS,
+    NO_TIME,
+    RAW_KEPT,
+    Chain,
+    Cursor,
+    Interface,
+    search_windows,
+)
 
 _BLOCK_LIMIT = 16 << 20
 _MIN_BLOCK = 12
@@ -173,6 +183,6 @@ def _packet_row(
     if captured > room:
         return None
     time_ns = interface.offset_s * BILLION + (high << 32 | low) * BILLION // interface.units_per_second
-    if not abs(time_ns) < -NO_TIME:
+    if not EARLIEST_NS < time_ns < LATEST_NS:
         time_ns = NO_TIME
     return at + 28, captured, original, time_ns, interface.link_type

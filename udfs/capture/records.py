@@ -12,7 +12,9 @@ from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.capture.files import Fault
 
 NO_TIME = np.iinfo(np.int64).min
-"""The `time_ns` of a record without a time (Simple Packet Block), or with one that 64-bit nanoseconds cannot hold."""
+"""The `time_ns` of a record without a time (Simple Packet Block), or with one that is damaged."""
+EARLIEST_NS, LATEST_NS = -(1 << 61), 1 << 62
+"""Times outside these, of the years 1896 and 2116, are damaged. 64 bits hold the difference of any two others."""
 BILLION = 1_000_000_000
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 RAW_KEPT = 4096

@@ -14,12 +14,13 @@ from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from schemas.staging import INDEX
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
-from udfs.capture.records import NO_TIME, Cursor, Records
+from udfs.capture.records import EARLIEST_NS, NO_TIME, Cursor, Records
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 Row = dict[str, Any]
 _LEAST_STEP_NS = 500_000_000
 _MOST_STEPS = 1_000
+_FARTHEST_NS = -EARLIEST_NS
 
 
 def index_files(options: IngestOptions) -> Pass:
@@ -93,7 +94,7 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "packet_count": after.frame,
         "first_ns": earliest if latest != NO_TIME else None,
         "last_ns": latest if latest != NO_TIME else None,
-        "clock_steps": clock.steps if 0 < len(clock.steps) <= _MOST_STEPS else None,
+        "clock_steps": clock.steps if clock.is_one else None,
         "cursors": [cursor.to_json() for cursor in cursors],
     }
 
@@ -104,6 +105,14 @@ class _Clock:
     def __init__(self) -> None:
         self.steps: list[Row] = []
         self._before: int | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one clock has stepped: many steps are those of several clocks, and far ones are damage.
+
+        Times from which these steps are taken are still in 64 bits.
+        """
+        return 0 < len(self.steps) <= _MOST_STEPS and -sum(step["step_ns"] for step in self.steps) < _FARTHEST_NS
 
     def take(self, records: Records) -> None:
         """Adds rows (frame, step_ns) for the records whose time is more than 0.5 s before that of the record before."""
