@@ -21,7 +21,7 @@ _BOTH_COMPILERS = (
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
 """Java's own settings: in the minutes that tests take, the second compiler repays what it costs, by a seventh."""
-_HEAP = f"--driver-memory 4g --driver-java-options '-Xms4g -Xmn1g {_BOTH_COMPILERS}'"
+_HEAP = f"--driver-memory 5g --driver-java-options '-Xms5g -Xmn2g {_BOTH_COMPILERS}'"
 _CONNECT = (
     "--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin --conf spark.connect.grpc.binding.port=0"
 )

@@ -117,7 +117,8 @@ print(keep_output(), file=sys.stderr)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("verbose", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("verbose", [False, True])
 def test_what_spark_prints_is_no_result(verbose: bool) -> None:
     command = [sys.executable, "-c", _PRINTING, str(int(verbose))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -108,7 +108,7 @@ class _Clock:
 
     @property
     def is_one(self) -> bool:
-        """Whether one clock has stepped: many steps are those of several clocks, and far ones are damage.
+        """Tells whether one clock has stepped: many steps are those of several clocks, and far ones are damage.
 
         Times from which these steps are taken are still in 64 bits.
         """
