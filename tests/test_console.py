@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from typing import Any
@@ -75,7 +76,7 @@ def test_a_log_holds_each_step_with_its_number_and_time(capsys: pytest.CaptureFi
         pass
     begun, ended = capsys.readouterr().err.splitlines()
     assert begun.endswith(" 3/5 decode …")
-    assert ended.endswith(" 3/5 decode: 0.0 s")
+    assert re.search(r" 3/5 decode: \d+\.\d s$", ended)
 
 
 _ON_TERMINAL = """
@@ -104,7 +105,7 @@ def test_a_terminal_shows_a_bar_and_keeps_only_steps_and_warnings() -> None:
             break
     os.close(master)
     text = shown.decode()
-    assert "3/5 decode: 0.0 s" in text
+    assert re.search(r"3/5 decode: \d+\.\d s", text)
     assert "[red]look[/red]" in text
     assert "\x1b[" in text  # the bar moves the cursor
 
