@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -14,10 +15,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from test_damage import captured
 from warehouses import CAPTURES, all_rows, config, rows
+from wiretap import damaged
 
 from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.errors import UsageError
+from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, ingest, nightly
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS, Law
@@ -190,15 +193,21 @@ def test_odd_files_are_data_and_the_run_goes_on(spark: SparkSession, tmp_path: P
 def test_a_night_of_damaged_captures_ends_with_its_books_balanced(
     spark: SparkSession, tmp_path: Path, first: int
 ) -> None:
-    """400 captures that tell of the same few connections, at times anywhere from 1970 to 2116."""
+    """400 captures that tell of the same few connections, at times anywhere from 1970 to 2116, and some of messages."""
     captures = []
     for seed in range(first, first + 400):
         for part, data in enumerate(captured(seed).files):
             captures.append(tmp_path / f"{seed:04}-{part}.cap")
             captures[-1].write_bytes(data)
+    simulate(str(tmp_path / "messages"), first, 400, situations=True)
+    rng, file_header = Random(first), 24
+    for capture in sorted((tmp_path / "messages").glob(f"{CAPTURE_PREFIX}_*.pcap")):
+        data = capture.read_bytes()
+        capture.write_bytes(data[:file_header] + damaged(rng, data[file_header:], times=20, kinds=6, longest=100))
+        captures.append(capture)
     summary = nightly.run(spark, config(tmp_path / "warehouse", *captures))
     assert summary["books"]["unbalanced"] == 0
-    assert sum(summary["verdicts"].values()) > 0
+    assert sum(summary["verdicts"].values()) > 100
 
 
 def test_a_folder_without_captures_is_an_empty_night(spark: SparkSession, tmp_path: Path) -> None:
