@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -45,13 +46,20 @@ def connection(branches: Path) -> duckdb.DuckDBPyConnection:
     return found
 
 
+def rounded_alike(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, equal to one whose numbers differ by a thousandth: releases of DuckDB round halves differently."""
+    return {
+        name: pytest.approx(value, abs=0.00101) if isinstance(value, float) else value for name, value in row.items()
+    }
+
+
 @pytest.mark.parametrize(("question", "statement"), QUESTIONS, ids=[question for question, _ in QUESTIONS])
 def test_spark_and_duckdb_agree(
     session: SparkSession, connection: duckdb.DuckDBPyConnection, question: str, statement: str
 ) -> None:
     by_spark = session.sql(statement).toArrow().to_pylist()
     by_duckdb = connection.sql(statement).to_arrow_table().to_pylist()
-    assert by_spark == by_duckdb
+    assert by_spark == [rounded_alike(row) for row in by_duckdb]
     assert bool(by_spark) == (question.partition(".")[0] not in NOTHING_TO_TELL)
 
 
