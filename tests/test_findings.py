@@ -12,6 +12,7 @@ from finding_sentences import SENTENCES
 from pyspark.sql import DataFrame, Row, SparkSession
 from replay_tables import Derived, Tables, replay
 from scene import COVERED, READINGS, SCENES, Scene, guid
+from tiers import merge_needs
 
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
@@ -143,7 +144,7 @@ def test_a_contradiction_says_which_way_it_goes(night: Night, name: str, words: 
     assert words in row.explanation
 
 
-@pytest.mark.parametrize("reading", [Reading.CONFORMANT, pytest.param(Reading.LITERAL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("reading", merge_needs([Reading.CONFORMANT], [Reading.CONFORMANT, Reading.LITERAL]))
 @pytest.mark.parametrize("name", READINGS)
 def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
     nights: Callable[[Reading], Night], name: str, reading: Reading

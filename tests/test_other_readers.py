@@ -14,6 +14,7 @@ import wiretap
 from oracle import Key, summed
 from pipeline import WHOLE, ingest
 from readers import READERS, tshark_dissected, version
+from tiers import merge_needs
 from wiretap import ACK, CLIENT, PSH, SERVER, Record, Sent, goodbye, handshake, msmq, pcap, pcap_record
 
 PAGE = Path(__file__).parents[1] / "docs" / "other-readers.md"
@@ -249,9 +250,7 @@ def needs(tool: str) -> None:
         pytest.skip(f"the page speaks of another {tool} than {there}")
 
 
-@pytest.mark.parametrize(
-    "reader", [pytest.param(name, marks=pytest.mark.slow if "tshark" in name else ()) for name in READERS]
-)
+@pytest.mark.parametrize("reader", merge_needs([name for name in READERS if "tshark" not in name], READERS))
 def test_other_readers_do_what_the_page_says(reader: str, tmp_path: Path) -> None:
     tool, read = READERS[reader]
     if tool is not None:

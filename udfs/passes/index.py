@@ -110,7 +110,7 @@ class _Clock:
     def is_one(self) -> bool:
         """Tells whether one clock has stepped: many steps are those of several clocks, and far ones are damage.
 
-        Times from which these steps are taken are still in 64 bits.
+        64 bits hold every time of the capture after these steps were undone.
         """
         return 0 < len(self.steps) <= _MOST_STEPS and -sum(step["step_ns"] for step in self.steps) < _FARTHEST_NS
 
