@@ -64,8 +64,16 @@ class LocalTable:
 
 
 def _write(rows: pa.Table, file: Path) -> None:
+    """Writes the rows for Spark, with dictionaries of texts only: looking up numbers takes longer than reading them."""
+    texts = [field.name for field in rows.schema if pa.types.is_string(field.type)]
     pq.write_table(
-        rows, file, compression="lz4", coerce_timestamps="us", store_schema=False, row_group_size=_ROWS_PER_TASK
+        rows,
+        file,
+        compression="lz4",
+        coerce_timestamps="us",
+        store_schema=False,
+        row_group_size=_ROWS_PER_TASK,
+        use_dictionary=texts,
     )
 
 
