@@ -136,8 +136,8 @@ class Config:
         1 << 30,
         "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
         reason="Passes then run in the driver, and queries read no tables, for half to four fifths of the CPU time, "
-        "and less for small nights. At most an eighth of the machine's memory counts, or a sixteenth with bodies; and "
-        "16 MiB where the tables are not in a folder of this machine. Nights of 1.9 GB ran out of a heap of 3 GB.",
+        "and less for small nights. At most a sixth of the JVM's memory counts, 512 MiB by default, and a 32nd of the "
+        "machine's; and 16 MiB where the tables are not in a folder of this machine.",
     )
 
     names: str = _decode(

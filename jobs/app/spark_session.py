@@ -63,6 +63,9 @@ _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
 _PACKAGES = "spark.jars.packages"
+_DRIVER_MEMORY, _SPARKS_DEFAULT = "spark.driver.memory", "1g"
+_SUBMITTED_MEMORY = re.compile(r"(?:--driver-memory|spark\.driver\.memory)[ =]+(\w+)")
+_UNIT_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -94,6 +97,34 @@ def starts_own_jvm() -> bool:
     """Returns whether `open_session` would start Spark: there is no session, no server and no spark-submit."""
     environment = {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"}
     return environment.isdisjoint(os.environ) and SparkSession.getActiveSession() is None
+
+
+def driver_memory(spark: SparkSession | None = None) -> int:
+    """Returns the bytes of heap that the session's JVM was given, or will be given by `open_session` without one.
+
+    `PYSPARK_SUBMIT_ARGS` counts first, as it does when PySpark starts a JVM. Without a setting it is Spark's own 1 GiB.
+    """
+    submitted = _SUBMITTED_MEMORY.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    if submitted:
+        return _bytes(submitted[-1])
+    if spark is None or isinstance(spark, StartingSession):
+        return _bytes(spark_defaults()[_DRIVER_MEMORY])
+    try:
+        return _bytes(spark.conf.get(_DRIVER_MEMORY, None) or _SPARKS_DEFAULT)
+    except PySparkException:  # serverless Databricks lets few settings be read
+        return _bytes(_SPARKS_DEFAULT)
+
+
+def _bytes(size: str) -> int:
+    """Returns the bytes of a size as Spark writes it: `3g`, `512m`, `512mb`; a number alone is in MiB.
+
+    Raises:
+        JobError: it is none.
+    """
+    parts = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower())
+    if parts is None:
+        raise JobError(f"{_DRIVER_MEMORY} is '{size}': write it as in 3g or 512m.")
+    return int(parts[1]) * _UNIT_BYTES[parts[2] or "m"]
 
 
 class StartingSession:
