@@ -100,26 +100,30 @@ def starts_own_jvm() -> bool:
 
 
 def driver_memory(spark: SparkSession | None = None) -> int:
-    """Returns the bytes of heap that the session's JVM was given, or will be given by `open_session` without one.
+    """Returns the bytes of heap of the session's JVM, or of the JVM that `open_session` starts if there is no session.
 
-    `PYSPARK_SUBMIT_ARGS` counts first, as it does when PySpark starts a JVM. Without a setting it is Spark's own 1 GiB.
+    `PYSPARK_SUBMIT_ARGS` counts first, as it does when PySpark starts a JVM. A session without the setting has Spark's
+    default of 1 GiB.
+
+    Raises:
+        JobError: the setting is not a size.
     """
     submitted = _SUBMITTED_MEMORY.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     if submitted:
         return _bytes(submitted[-1])
     if spark is None or isinstance(spark, StartingSession):
         return _bytes(spark_defaults()[_DRIVER_MEMORY])
-    try:
-        return _bytes(spark.conf.get(_DRIVER_MEMORY, None) or _SPARKS_DEFAULT)
-    except PySparkException:  # serverless Databricks lets few settings be read
-        return _bytes(_SPARKS_DEFAULT)
+    setting = None
+    with suppress(PySparkException):  # serverless Databricks lets few settings be read
+        setting = spark.conf.get(_DRIVER_MEMORY, None)
+    return _bytes(setting or _SPARKS_DEFAULT)
 
 
 def _bytes(size: str) -> int:
     """Returns the bytes of a size as Spark writes it: `3g`, `512m`, `512mb`; a number alone is in MiB.
 
     Raises:
-        JobError: it is none.
+        JobError: the text is not such a size.
     """
     parts = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower())
     if parts is None:

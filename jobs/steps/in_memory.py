@@ -28,9 +28,9 @@ _RATIO = 10
 FEW_BYTES = 16 << 20
 """Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
 _SHARE = 32
-"""Captures may have this part of the memory. Of small messages, processing takes nine times as much in Python."""
+"""Captures in memory may have a 32nd of the machine's memory: with small messages, Python takes nine times their size."""
 _SHARE_OF_HEAP = 6
-"""They may have a sixth of the JVM's heap: 3 GiB are not enough for 1.1 GB with 2.7 million small messages."""
+"""They may have a sixth of the JVM's heap: 3 GiB were not enough for 1.1 GB of captures with 2.7 million messages."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _PREFIX, _DAY_S = "_rows-", 86_400
 
@@ -61,7 +61,7 @@ def hold(
 def hold_if_small(
     warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None
 ) -> Iterator[Warehouse]:
-    """Yields the warehouse, held in memory if its captures and these files have at most `in_memory_bytes`.
+    """Yields the warehouse, held in memory if its captures and these files have at most the bytes of `_limit`.
 
     Spark's settings are those for the size.
     """
@@ -82,9 +82,10 @@ def hold_if_small(
 
 
 def _limit(config: Config, place: str | None, heap: int) -> int:
-    """Returns up to how many bytes of captures a warehouse is held in memory: few if Spark cannot read files here.
+    """Returns up to how many bytes of captures a warehouse is held in memory.
 
-    `heap` is that of the JVM, in bytes.
+    That is at most a share of the machine's memory and of `heap`, the bytes of the JVM's heap; and few if Spark cannot
+    read files here.
     """
     share = min(_memory() // _SHARE, heap // _SHARE_OF_HEAP)
     return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share, FEW_BYTES))
