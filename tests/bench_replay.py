@@ -80,8 +80,9 @@ def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
         .withColumn("connection", F.expr(f"k div {_ON_CONNECTION}"))
         .withColumn("offset", F.col("k") % _ON_CONNECTION * 1000)
         .withColumn("ns", T0 + F.col("k") * _SPACING_NS + F.col("scope"))
-        # Of ten senders one sends to two queues, which it numbers apart.
-        .withColumn("source", guid("a", F.col("scope") - F.when(F.col("scope") % 10 == 1, 1).otherwise(0)))
+        # Of ten senders one sends to two queues. Their sequences are numbered apart, their messages are not.
+        .withColumn("second", (F.col("scope") % 10 == 1).cast("long"))
+        .withColumn("source", guid("a", F.col("scope") - F.col("second")))
         .withColumn("receiver", guid("b", F.col("scope") % 50))
         .withColumn("stream_id", _stream_id(forth=True))
     )
@@ -108,7 +109,7 @@ def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame
         "source_queue_manager": F.col("source"),
         "queue_manager_address": F.lit(NULL_GUID),
         "destination_queue": F.concat(F.lit("DIRECT=OS:server\\private$\\orders"), F.col("scope")),
-        "message_id": F.concat_ws("\\", "source", F.col("number")),
+        "message_id": F.concat_ws("\\", "source", F.col("number") * 2 + F.col("second")),
         "message_id_ordinal": ordinal,
         "label": F.concat(F.lit("order "), F.col("number")),
         "transactional": F.lit(True),
@@ -119,7 +120,7 @@ def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame
         "previous_tx_sequence_number": F.col("previous"),
         "tx_first": F.col("number") % 4 == 1,
         "tx_last": F.col("number") % 4 == 0,
-        "tx_transaction_id": F.expr("(number - 1) div 4 % 1048576"),
+        "tx_transaction_id": F.expr("((number - 1) div 4 * 2 + second) % 1048576"),
         "message_class": F.lit(0),
         "body_size": F.lit(1000),
         "body_type": F.lit(8),
@@ -257,10 +258,11 @@ class Bench:
             return derived[0].rows
 
         def found() -> DataFrame:
-            acks = pair_acks(tables["acks"], ends, result["verdicts"])
+            tallies = derived[0].tallies
+            acks = pair_acks(tables["acks"], ends, tallies)
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            watched = watched_sessions(ends, unread, acks)
+            watched = watched_sessions(ends, unread, acks, tallies)
             on_messages = step.find_in_verdicts(verdicts, watched, derived[0], materialize=self.materialize)
             suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
             summaries = (verdicts, sequences, transactions)

@@ -221,13 +221,14 @@ class Derived:
 
     @cached_property
     def _acks(self) -> DataFrame:
-        return pair_acks(self._inputs["acks"], self._inputs["ends"], self._verdicts)
+        return pair_acks(self._inputs["acks"], self._inputs["ends"], self.outcomes.tallies)
 
     def findings_on_messages(self) -> DataFrame:
         """Returns the findings that are made of verdicts alone."""
         inputs = self._inputs
         unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-        return find_in_verdicts(self._verdicts, watched_sessions(inputs["ends"], unread, self._acks), self.outcomes)
+        watched = watched_sessions(inputs["ends"], unread, self._acks, self.outcomes.tallies)
+        return find_in_verdicts(self._verdicts, watched, self.outcomes)
 
     def findings(self) -> DataFrame:
         """Returns FINDINGS."""

@@ -14,6 +14,7 @@ from replay_tables import Derived, Tables, replay
 from scene import COVERED, READINGS, SCENES, Scene, guid
 from tiers import merge_needs
 
+from jobs.transforms.findings.engine import watched_sessions
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass
@@ -214,3 +215,25 @@ def test_transactions_torn_and_interleaved(
 def test_coverage(night: Night, name: str) -> None:
     row = night.sessions[f"ip.{name}.a"]
     assert (row.byte_coverage, row.time_coverage, row.mid_stream) == pytest.approx(COVERED[name])
+
+
+def test_a_hub_of_many_senders_has_one_watched_session_for_each(spark: SparkSession) -> None:
+    senders = [f"a{i}" for i in range(40)]
+    ways = [f"hub->{name}" for name in senders] + [f"{name}->hub" for name in senders]
+    ends = spark.createDataFrame(
+        [(way, way, *way.split("->"), 7, None) for way in ways],
+        "stream_id string, session_id string, sender string, receiver string, last_ns bigint, copy_of string",
+    )
+    acks = spark.createDataFrame(
+        [("order_ack", "hub", name) for name in [*senders[1:], "behind a router"]],
+        "ack_type string, receiver string, source_queue_manager string",
+    )
+    tallies = spark.createDataFrame(
+        [(f"{name}->hub", name) for name in senders] + [("a1->hub", "behind a router")],
+        "session_id string, source_queue_manager string",
+    )
+    watched = watched_sessions(ends, spark.createDataFrame([("hub->a2",)], "stream_id string"), acks, tallies)
+    assert sorted(map(tuple, watched.collect())) == sorted(
+        [(f"{name}->hub", name, 7, name != "a2") for name in senders[1:]]
+        + [("a1->hub", "behind a router", 7, True)]  # and not each session with each sender; a0 was never acknowledged
+    )

@@ -28,7 +28,7 @@ _RATIO = 10
 FEW_BYTES = 16 << 20
 """Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
 _SHARE = 32
-"""Captures in memory may have a 32nd of the machine's memory: with small messages, Python takes nine times their size."""
+"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
 _SHARE_OF_HEAP = 6
 """They may have a sixth of the JVM's heap: 3 GiB were not enough for 1.1 GB of captures with 2.7 million messages."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")

@@ -178,7 +178,7 @@ def find_in_verdicts(
     verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, *, materialize: Materialize = materialize
 ) -> DataFrame:
     """Returns the findings on messages; `watched` are those of `watched_sessions`."""
-    neighbours = materialize(with_neighbours(verdicts, watched, outcomes.unusual))
+    neighbours = materialize(with_neighbours(verdicts, materialize(watched), outcomes.unusual))
     concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)))
     return in_verdicts(verdicts, concerned)
 
@@ -273,7 +273,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
-        paired = pair_acks(once.counted(acks), every_end, verdicts)
+        paired = pair_acks(once.counted(acks), every_end, outcomes.tallies)
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
             TRANSACTIONS: lambda: with_kept(
@@ -290,7 +290,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         }
 
         def find_on_messages() -> DataFrame:
-            watched = watched_sessions(every_end, inputs.unread, paired)
+            watched = watched_sessions(every_end, inputs.unread, paired, outcomes.tallies)
             return keep(collect_findings([find_in_verdicts(verdicts, watched, outcomes, materialize=keep)]))
 
         def write_and_find_others() -> DataFrame:

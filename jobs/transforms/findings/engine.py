@@ -27,6 +27,7 @@ from jobs.transforms.expressions import (
 from jobs.transforms.findings.acks import not_received_by_application, repeated_order_acks
 from jobs.transforms.findings.message_rules import (
     BY_CAUSE,
+    lacks_timely_acknowledgment,
     late_acknowledgment,
     may_have_regressed,
     message_rules,
@@ -114,12 +115,13 @@ def other_findings(
     ]
 
 
-def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataFrame:
+def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame, tallies: DataFrame) -> DataFrame:
     """Returns per session and original sender how long, and how completely, its OrderAcks could be seen.
 
     `session_watched_ns` is the time of the last segment of either direction; `answers_whole` says that no byte from
-    the receiver is unread. Only pairs of which the captures hold an OrderAck have a row: elsewhere acknowledgments may
-    take another path. `runs` are those of `coverage.unread_ranges`, `acks` those of `acknowledgments.pair_acks`.
+    the receiver is unread. Only senders in `tallies`, whose messages came on the session, have a row, and only where
+    the captures hold an OrderAck for them: elsewhere acknowledgments may take another path. `runs` are those of
+    `coverage.unread_ranges`, `acks` those of `acknowledgments.pair_acks`.
     """
     ends = ends.where("copy_of is null")
     unread = runs.select("stream_id", F.lit(True).alias("unread")).distinct()
@@ -133,10 +135,14 @@ def watched_sessions(ends: DataFrame, runs: DataFrame, acks: DataFrame) -> DataF
         F.col("last_ns").alias("back_ns"),
         F.col("whole").alias("answers_whole"),
     )
-    answered = select_order_acks(acks).select("receiver", "source_queue_manager").distinct()
+    pair = ["receiver", "source_queue_manager"]
+    answered = select_order_acks(acks).select(*pair).distinct()
+    # Without the sessions' own senders, each session of a receiver would meet all senders of that receiver.
+    senders = tallies.select("session_id", "source_queue_manager").distinct()
     return (
         ways.join(back, "session_id")
-        .join(answered, "receiver")
+        .join(senders, "session_id")
+        .join(answered, pair, "left_semi")
         .select(
             "session_id",
             "source_queue_manager",
@@ -156,7 +162,8 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame 
     skipped numbers.
 
     Verdicts are those in `unusual` slots, all of their arrivals, and those with a late or missing acknowledgment; or
-    all without `unusual`. The others are plain, so each of them sets the state that the next one meets.
+    all without `unusual`. The others are plain, so each of them sets the state that the next one meets. `watched` are
+    the rows of `watched_sessions`, best checkpointed.
     """
     in_scope = Window.partitionBy(*_SCOPE).orderBy("replay_order")
     # These share one sort.
@@ -170,13 +177,15 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame 
     behind_plain = order - F.coalesce(F.lag(order).over(in_scope), F.lit(0)) > 1
     state = F.struct(signed(F.col("incoming_tx_sequence_id")), "incoming_tx_sequence_number").cast(_PLACE)
     plain_setter, plain_highest = F.when(F.col("behind_plain"), order - 1), F.when(F.col("behind_plain"), F.col("met"))
-    chosen = verdicts.withColumn("acknowledged_ns", nanoseconds("acknowledged_at")).join(
-        F.broadcast(watched), ["session_id", "source_queue_manager"], "left"
-    )
+    verdicts, is_watched = verdicts.withColumn("acknowledged_ns", nanoseconds("acknowledged_at")), F.lit(True)
     if unusual is not None:
-        is_unusual = F.col("unusual").isNotNull() | F.coalesce(not_acknowledged() | late_acknowledgment(), F.lit(False))
+        is_unusual = F.col("unusual").isNotNull()
         marks = unusual.withColumn("unusual", F.lit(True))
-        chosen = chosen.withColumn("slot_no", slot_no()).join(marks, "slot_no", "left").where(is_unusual)
+        verdicts = verdicts.withColumn("slot_no", slot_no()).join(marks, "slot_no", "left")
+        # Few messages are worth looking up.
+        verdicts = verdicts.where(is_unusual | F.coalesce(lacks_timely_acknowledgment(), F.lit(False)))
+        is_watched = is_unusual | F.coalesce(not_acknowledged() | late_acknowledgment(), F.lit(False))
+    chosen = verdicts.join(watched, ["session_id", "source_queue_manager"], "left").where(is_watched)
     return (
         chosen.select(
             *name_hashes("scope_key", prefix="scope"),

@@ -66,7 +66,19 @@ def not_acknowledged() -> Column:
 
 def late_acknowledgment() -> Column:
     """Returns whether an accepted message was acknowledged later than the timers allow."""
-    return _answered() & (F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
+    return _answered() & _acknowledged_late()
+
+
+def _acknowledged_late() -> Column:
+    return F.col("ack_latency_ms") > LATEST_ORDER_ACK_MS
+
+
+def lacks_timely_acknowledgment() -> Column:
+    """Returns whether an accepted message has a late acknowledgment or none, whether the captures would show it or not.
+
+    Without `watched_sessions`: these say in addition whether they would.
+    """
+    return F.col("accepted") & (F.col("acknowledged_ns").isNull() | _acknowledged_late())
 
 
 def _messages(one: str, many: str) -> Column:
