@@ -146,6 +146,18 @@ def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, S
     assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay"}] * 2
 
 
+def test_settings_of_a_small_night_do_not_stay(spark: SparkSession) -> None:
+    key = "spark.sql.leafNodeDefaultParallelism"  # which has no default that could be set instead
+    before = str(spark.conf.get(key))
+    try:
+        spark.conf.unset(key)
+        with settings_for_size(spark, 1_000_000):
+            assert spark.conf.get(key) == "1"
+        assert spark.conf.get(key, None) is None  # else a large capture would be read by one task
+    finally:
+        spark.conf.set(key, before)
+
+
 def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSession) -> None:
     keys = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
     before = [str(spark.conf.get(key)) for key in keys]

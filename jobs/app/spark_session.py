@@ -167,17 +167,20 @@ def settings_for_size(spark: SparkSession, size: int, *, in_memory: bool = False
     Where the platform does not let a setting be changed, it stays. A session that is just starting has its own.
     """
     wanted = {} if isinstance(spark, StartingSession) else _settings(size, in_memory=in_memory)
-    before: dict[str, str] = {}
+    before: dict[str, str | None] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
-            there = spark.conf.get(key)
+            there = spark.conf.get(key, None)
             spark.conf.set(key, value)
-            before[key] = there or value
+            before[key] = there
     try:
         yield
     finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
+        for key, there in before.items():
+            if there is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, there)
 
 
 def _settings(size: int, *, in_memory: bool) -> dict[str, str]:
