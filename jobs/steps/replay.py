@@ -103,6 +103,8 @@ from schemas.tables import REPLAYED
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
 _MOST_CHAINS = 300_000
 """Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
+_MOST_CONCERNED = 300_000
+"""Messages with findings to broadcast, of two hundred bytes each, to verdicts, which are wide as well."""
 _MOST_SLOTS = 1_000_000
 """Numbers of slots to broadcast, of eight bytes each."""
 
@@ -179,7 +181,7 @@ def find_in_verdicts(
 ) -> DataFrame:
     """Returns the findings on messages; `watched` are those of `watched_sessions`."""
     neighbours = materialize(with_neighbours(verdicts, materialize(watched), outcomes.unusual))
-    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)))
+    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)), _MOST_CONCERNED)
     return in_verdicts(verdicts, concerned)
 
 

@@ -177,15 +177,17 @@ def with_neighbours(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame 
     behind_plain = order - F.coalesce(F.lag(order).over(in_scope), F.lit(0)) > 1
     state = F.struct(signed(F.col("incoming_tx_sequence_id")), "incoming_tx_sequence_number").cast(_PLACE)
     plain_setter, plain_highest = F.when(F.col("behind_plain"), order - 1), F.when(F.col("behind_plain"), F.col("met"))
-    verdicts, is_watched = verdicts.withColumn("acknowledged_ns", nanoseconds("acknowledged_at")), F.lit(True)
+    candidates, is_chosen = verdicts.withColumn("acknowledged_ns", nanoseconds("acknowledged_at")), F.lit(True)
     if unusual is not None:
         is_unusual = F.col("unusual").isNotNull()
         marks = unusual.withColumn("unusual", F.lit(True))
-        verdicts = verdicts.withColumn("slot_no", slot_no()).join(marks, "slot_no", "left")
-        # Few messages are worth looking up.
-        verdicts = verdicts.where(is_unusual | F.coalesce(lacks_timely_acknowledgment(), F.lit(False)))
-        is_watched = is_unusual | F.coalesce(not_acknowledged() | late_acknowledgment(), F.lit(False))
-    chosen = verdicts.join(watched, ["session_id", "source_queue_manager"], "left").where(is_watched)
+        candidates = (  # so that few messages look for how long their session was watched
+            candidates.withColumn("slot_no", slot_no())
+            .join(marks, "slot_no", "left")
+            .where(is_unusual | F.coalesce(lacks_timely_acknowledgment(), F.lit(False)))
+        )
+        is_chosen = is_unusual | F.coalesce(not_acknowledged() | late_acknowledgment(), F.lit(False))
+    chosen = candidates.join(watched, ["session_id", "source_queue_manager"], "left").where(is_chosen)
     return (
         chosen.select(
             *name_hashes("scope_key", prefix="scope"),

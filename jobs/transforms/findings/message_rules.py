@@ -74,9 +74,9 @@ def _acknowledged_late() -> Column:
 
 
 def lacks_timely_acknowledgment() -> Column:
-    """Returns whether an accepted message has a late acknowledgment or none, whether the captures would show it or not.
+    """Returns whether an accepted message has a late acknowledgment or none, also where the captures could not show it.
 
-    Without `watched_sessions`: these say in addition whether they would.
+    The other two rules need `watched_sessions` beside the verdict; this one, which is weaker, does not.
     """
     return F.col("accepted") & (F.col("acknowledged_ns").isNull() | _acknowledged_late())
 
