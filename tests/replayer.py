@@ -215,6 +215,16 @@ def order_acks(
     return found
 
 
+def legs_of_sources(messages: list[Row], at: dict[str, Peers]) -> dict[str, list[Row]]:
+    """Returns the messages of each source that may be passing through a router."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in messages:
+        names_another = row["queue_manager_address"] not in (None, NULL)
+        if row["transactional"] and names_another and at[row["stream_id"]].receiver_guid is None:
+            found[row["source_queue_manager"]].append(row)
+    return found
+
+
 def verdicts(
     tables: Rows, *, reading: str, scope: str, disputed: Callable[[list[Row]], set[Key]] = lambda _: set()
 ) -> dict[Key, Fate]:
@@ -240,13 +250,7 @@ def judged(
         for row in tables["messages"]
         if row["transactional"] and row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
     ]
-    perhaps = [
-        row
-        for row in tables["messages"]
-        if row["transactional"]
-        and row["queue_manager_address"] not in (None, NULL)
-        and at[row["stream_id"]].receiver_guid is None
-    ]
+    perhaps = legs_of_sources(tables["messages"], at)
     choice = chosen(messages, at) if scope == "auto" else {}
     missing = [(row["stream_id"], row["stream_offset"]) for row in tables["stream_gaps"]]
     missing += [
@@ -282,9 +286,9 @@ def judged(
         named = {
             (row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None) for row in rows
         }
-        for row in perhaps if key[0] != "connection" else ():
+        for row in perhaps[rows[0]["source_queue_manager"]] if key[0] != "connection" else ():
             name = row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None
-            if row["source_queue_manager"] == rows[0]["source_queue_manager"] and name in named:
+            if name in named:
                 leg = f"leg {row['stream_id']}@{row['stream_offset']}"
                 at[leg] = at[row["stream_id"]]._replace(begun_ns=row["captured_ns"] or 0, mid_stream=False)
                 places[leg].append((0, None))
