@@ -1,7 +1,6 @@
 """Reads the blocks of pcapng files (draft-ietf-opsawg-pcapng), which carry their length at both ends."""
 
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from udfs.capture.records import (
     Chain,
     Cursor,
     Interface,
+    Interfaces,
     search_windows,
 )
 
@@ -26,6 +26,8 @@ _SHB, _IDB, _OPB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
 _KNOWN_BLOCKS = (_IDB, _OPB, _SPB, 4, 5, _EPB, 9, 10, 0xBAD, 0x40000BAD)
 _SECTION_HEADER = 28
 _IDB_BYTES = 20
+_FINEST_UNITS = 10**29
+"""Units of a second that are small enough: 2^64 of them, the most a block can count, are less than a nanosecond."""
 _END_OF_OPTIONS, _IF_TSRESOL, _IF_TSOFFSET = 0, 9, 14
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 
@@ -37,12 +39,12 @@ def open_file(head: bytes) -> Cursor | Fault:
         detail = "The file ends in, or does not continue, a pcapng Section Header Block."
         reason = CaptureReason.TRUNCATED_FILE_HEADER if len(head) < _SECTION_HEADER else CaptureReason.BAD_MAGIC
         return Fault(reason, detail, 0, len(head), head)
-    return Cursor(CaptureFormat.PCAPNG, 0, 0, order, 0, ())
+    return Cursor(CaptureFormat.PCAPNG, 0, 0, order, 0, Interfaces())
 
 
 def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> Chain:  # noqa: ARG001 - of a Format
     """Follows the blocks up to `limit`. Section and interface blocks change the state, unknown ones are passed over."""
-    order, interfaces = cursor.byte_order, list(cursor.interfaces)
+    order, interfaces = cursor.byte_order, cursor.interfaces
     rows: list[tuple[int, int, int, int, int]] = []
     unknown: list[Fault] = []
     at = 0
@@ -51,9 +53,9 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         (kind,) = struct.unpack_from(order + "I", data, at)
         if kind == _SHB:
             order = _section_order(data, at) or order
-            interfaces = []
+            interfaces = Interfaces()
         elif kind == _IDB:
-            interfaces.append(_interface(data, at, length, order))
+            interfaces = interfaces.plus(_interface(data, at, length, order))
         elif kind in (_EPB, _OPB, _SPB):
             row = _packet_row(data, at, length, order, kind, interfaces)
             if row is not None:
@@ -65,7 +67,7 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, offset, length, raw))
         at += length
     broken = at < limit and (length is None or (ended and at < len(data)))
-    return Chain(np.array(rows, np.int64).reshape(-1, 5).T, at, broken, order, tuple(interfaces), unknown)
+    return Chain(np.array(rows, np.int64).reshape(-1, 5).T, at, broken, order, interfaces, unknown)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
@@ -112,10 +114,10 @@ def explain_loss(head: bytes, length: int, cursor: Cursor, followed: bool) -> tu
     return CaptureReason.BAD_BLOCK, "No block can be read"
 
 
-def interfaces_lost(fault: Fault, cursor: Cursor) -> tuple[Interface, ...]:
-    """Returns a placeholder when a fault begins as an Interface Description Block: later ones keep their numbers."""
+def interfaces_behind(fault: Fault, cursor: Cursor) -> Interfaces:
+    """Returns the interfaces behind a fault: a damaged description counts as one, so later ones keep their numbers."""
     damaged = fault.raw[:4] == struct.pack(cursor.byte_order + "I", _IDB)
-    return (Interface(-1, 0, BILLION, 0),) * damaged
+    return cursor.interfaces.plus(Interface(-1, 0, BILLION, 0)) if damaged else cursor.interfaces
 
 
 def _section_order(data: bytes | memoryview, at: int) -> str | None:
@@ -159,11 +161,11 @@ def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
         elif code == _IF_TSOFFSET and len(value) == 8:  # noqa: PLR2004 - signed seconds
             (offset_s,) = struct.unpack(order + "q", value)
         option += 4 + (size + 3 & ~3)
-    return Interface(link_type, snap_length, units, offset_s)
+    return Interface(link_type, snap_length, min(units, _FINEST_UNITS), offset_s)
 
 
 def _packet_row(
-    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: Sequence[Interface]
+    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: Interfaces
 ) -> tuple[int, int, int, int, int] | None:
     """Reads an Enhanced, Simple or obsolete Packet Block; None when its interface or length is not known."""
     room = length - (16 if kind == _SPB else 32)

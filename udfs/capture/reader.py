@@ -87,8 +87,9 @@ def read_blocks(
         most = _AFTER_LOSS if chain.broken else 2 * most
         if chain.broken and (stop is None or cursor.offset < stop):
             fault = _skip_broken(window, cursor, form)
-            lost = pcapng.interfaces_lost(fault, cursor) if cursor.format is CaptureFormat.PCAPNG else ()
-            cursor = replace(cursor, offset=cursor.offset + fault.length, interfaces=cursor.interfaces + lost)
+            is_pcapng = cursor.format is CaptureFormat.PCAPNG
+            interfaces = pcapng.interfaces_behind(fault, cursor) if is_pcapng else cursor.interfaces
+            cursor = replace(cursor, offset=cursor.offset + fault.length, interfaces=interfaces)
             yield _fault_block(fault, cursor)
     if window.ended and window.fault is not None:
         detail = f"The compressed file breaks off ({window.fault}); {cursor.offset} bytes could be expanded."
