@@ -154,7 +154,12 @@ CAPTURES = Table(
         Column("format", STRING, "File format; null when the file is not a capture.", values=tuple(CaptureFormat)),
         Column("compression", STRING, "Compression of the file.", nullable=False, values=tuple(Compression)),
         Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
-        Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
+        Column(
+            "reason",
+            STRING,
+            "Code of the first fault, or expansion_limit; null when the status is ok.",
+            values=tuple(CaptureReason),
+        ),
         Column("packet_count", LONG, "Captured records read.", nullable=False),
         Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
@@ -168,6 +173,11 @@ CAPTURES = Table(
             "which is negative, in ns. The replay undoes these steps; times in the tables are those of the records. "
             "Null without such a step, with more than 1,000, which are several clocks, and with more than 73 years of "
             "them, which are damage.",
+        ),
+        Column(
+            "content_bytes",
+            LONG,
+            "Bytes of the capture that were read: the size of the file, or what came out of a compressed one.",
         ),
         Column(
             "not_judged",

@@ -28,6 +28,7 @@ INDEX = Table(
         Column("uri", STRING, "Where the file lies.", nullable=False),
         Column("capture_id", STRING, "SHA-256 of the file, as in `captures`.", nullable=False),
         Column("size_bytes", LONG, "Size of the file.", nullable=False),
+        Column("content_bytes", LONG, "Size of what it holds, expanded.", nullable=False),
         Column("format", STRING, "File format."),
         Column("compression", STRING, "Compression of the file.", nullable=False),
         Column("status", STRING, "ok, partial or unreadable, as in `captures`.", nullable=False),

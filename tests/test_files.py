@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pace import bounded
 
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture import files
-from udfs.capture.files import detect_compression, open_source
+from udfs.capture.files import content_bytes, detect_compression, open_source
 
 
 def packed(path: Path, data: bytes) -> tuple[bytes, CaptureReason | None, Compression]:
@@ -100,6 +101,52 @@ def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             lengths.append(sum(len(part) for part in iter(lambda: source.read(size), b"")))  # noqa: B023 - used at once
             assert source.fault is CaptureReason.EXPANSION_LIMIT
         assert lengths[0] == lengths[1] <= 20 << 20
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
+def test_fault_91_a_small_bomb_expands_no_further_than_a_large_one(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    for size in (256 << 10, 16 << 20, 64 << 20):
+        data = pack(bytes(size))
+        (tmp_path / "bomb").write_bytes(data)
+        most = max(1 << 20, 250 * len(data))
+        expanded = content_bytes(str(tmp_path / "bomb"), 1 << 40)
+        assert expanded <= most
+        assert expanded == size or expanded > most - (20 << 20)
+
+
+def test_fault_91_honest_captures_are_whole(tmp_path: Path) -> None:
+    """Equal messages, bodies of zeros only, and captures of one small frame."""
+    captures = {
+        "equal messages": sent_again_and_again(random.Random(5).randbytes(284), 3_000),
+        "zeros": sent_again_and_again(bytes(4 << 20), 1),
+        "small and zero": sent_again_and_again(bytes(64 << 10), 1),
+        "one frame": wiretap.pcap([wiretap.Record(bytes(60_000))]),
+    }
+    for content in captures.values():
+        for data in (gzip.compress(content), zstd(content)):
+            assert packed(tmp_path / "a", data)[:2] == (content, None)
+
+
+def sent_again_and_again(body: bytes, count: int) -> bytes:
+    """A capture of equal messages in frames of an Ethernet network, each with times and numbers of its own."""
+    rng = random.Random(6)
+    stream = wiretap.msmq(16 + len(body), body) * count
+    packets = (
+        wiretap.ipv4(wiretap.tcp(stream[at : at + 1460], seq=at), identification=at // 1460 % 65_536, sums=at < 15_000)
+        for at in range(0, len(stream), 1460)
+    )
+    frames = wiretap.records(map(wiretap.ethernet, packets))
+    return wiretap.pcap([frame._replace(time_ns=frame.time_ns + rng.randrange(10**6)) for frame in frames])
+
+
+def test_fault_91_what_a_file_holds_is_counted_up_to_a_limit(tmp_path: Path) -> None:
+    for name, data in (("a", CONTENT), ("b", gzip.compress(CONTENT)), ("c", zstd(CONTENT))):
+        (tmp_path / name).write_bytes(data)
+        assert content_bytes(str(tmp_path / name), 1 << 40) == len(CONTENT)
+    (tmp_path / "bomb").write_bytes(zstd(bytes(1 << 30)))
+    assert 4 << 20 <= content_bytes(str(tmp_path / "bomb"), 4 << 20) < 6 << 20
 
 
 def test_many_small_members_in_linear_time(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How much is held in the driver's memory, and the folder through which Spark gets many rows."""
 
+import gzip
 import os
 import time
 from pathlib import Path
@@ -7,10 +8,12 @@ from unittest import mock
 
 import pytest
 
+from jobs.app.capture_listing import stamps
 from jobs.app.config import Config
 from jobs.app.errors import JobError
 from jobs.app.spark_session import driver_memory
 from jobs.steps import in_memory
+from udfs.capture.files import content_bytes
 
 _MIB = 1 << 20
 _ENOUGH = 1 << 50
@@ -92,6 +95,24 @@ def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     )
     container.write_text("1000\n")
     assert in_memory._limit(config, "/tables", _ENOUGH) == in_memory.FEW_BYTES
+
+
+def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:
+    """Also many small bombs together, whatever their names; what is beyond the limit is not expanded to its end."""
+    content, zeros = bytes(range(256)) * 400, bytes(8 * _MIB)
+    (tmp_path / "plain.pcap").write_bytes(content)
+    (tmp_path / "honest.gz").write_bytes(gzip.compress(content))
+    honest = stamps([str(tmp_path / name) for name in ("plain.pcap", "honest.gz", "gone.gz")])
+    assert in_memory._bytes_of(honest, 1 << 40) == 2 * len(content)
+    assert in_memory._bytes_of(honest, len(content)) > len(content)
+    bombs = [tmp_path / f"{number}.pcap" for number in range(40)]
+    for bomb in bombs:
+        bomb.write_bytes(gzip.compress(zeros))
+    found = stamps(map(str, bombs))
+    assert sum(stamp.size or 0 for stamp in found.values()) < _MIB
+    with mock.patch.object(in_memory, "content_bytes", wraps=content_bytes) as counted:
+        assert in_memory._bytes_of(found, 16 * _MIB) > 16 * _MIB
+    assert counted.call_count < len(bombs)
 
 
 def test_the_folder_for_rows_goes_away_and_so_does_what_a_killed_run_left(tmp_path: Path) -> None:

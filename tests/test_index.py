@@ -267,13 +267,25 @@ def test_packed_files_are_one_split(tmp_path: Path) -> None:
     plain.write_bytes(pcap(SOME))
     packed.write_bytes(gzip.compress(pcap(SOME)))
     row, of_plain = index_file(packed), index_file(plain)
-    same = ("packet_count", "first_ns", "last_ns", "status", "format")
+    same = ("packet_count", "first_ns", "last_ns", "status", "format", "content_bytes")
+    assert row["content_bytes"] == len(pcap(SOME))
     assert [row[name] for name in same] == [of_plain[name] for name in same]
     assert row["compression"] == Compression.GZIP
     assert row["cursors"] == of_plain["cursors"][:1]
     pieces = [packed.read_bytes()[at : at + PIECE] for at in range(0, row["size_bytes"], PIECE)]
     digests = b"".join(hashlib.sha256(piece).digest() for piece in pieces)
     assert row["capture_id"] == hashlib.sha256(digests).hexdigest()
+
+
+def test_fault_91_a_bomb_is_read_in_part(tmp_path: Path) -> None:
+    """Its row says why, how far it was read, and what to do."""
+    record = pcap_record(Record(bytes(1_000)))
+    (tmp_path / "a").write_bytes(gzip.compress(pcap_header() + record * 20_000))
+    row = index_file(tmp_path / "a")
+    assert (row["status"], row["reason"]) == (CaptureStatus.PARTIAL, CaptureReason.EXPANSION_LIMIT)
+    assert row["content_bytes"] <= 250 * row["size_bytes"]
+    assert row["packet_count"] == (row["content_bytes"] - 24) // len(record)
+    assert f"{row['content_bytes']} bytes were read. If it is no bomb, expand it" in row["detail"]
 
 
 def test_no_such_file(tmp_path: Path) -> None:

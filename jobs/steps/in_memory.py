@@ -3,13 +3,14 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
@@ -21,16 +22,16 @@ from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
+from udfs.capture.files import content_bytes
 
-_COMPRESSED = (".gz", ".zst", ".zstd")
-_RATIO = 10
-"""How many times larger the content of a compressed capture may be."""
 FEW_BYTES = 16 << 20
 """Bytes of captures up to which Spark gets all rows from the driver, and messages are not worth joining into chains."""
 _SHARE = 32
 """Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
 _SHARE_OF_HEAP = 6
 """They may have a sixth of the JVM's heap: 3 GiB were not enough for 1.1 GB of captures with 2.7 million messages."""
+_SIZES = ("content_bytes", "size_bytes")
+"""Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _PREFIX, _DAY_S = "_rows-", 86_400
 
@@ -38,11 +39,11 @@ _PREFIX, _DAY_S = "_rows-", 86_400
 def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
     """Returns the bytes of the captures of a warehouse with these files, if it is known to be held in memory."""
     place = local_place(config.warehouse, config.catalog_schema, CAPTURES)
-    size = _bytes_ingested(place)
+    size, limit = _bytes_ingested(place), _limit(config, place, driver_memory())
     if size is None:
         return None
-    size += _bytes_of(files)
-    return size if size <= _limit(config, place, driver_memory()) else None
+    size += _bytes_of(files, limit)
+    return size if size <= limit else None
 
 
 @contextmanager
@@ -68,9 +69,12 @@ def hold_if_small(
     place = warehouse.log_place(CAPTURES)
     size = _bytes_ingested(place)
     if size is None and warehouse.has(CAPTURES) and not warehouse.is_new(CAPTURES):
-        size = warehouse.read(CAPTURES).agg(F.sum("size_bytes")).collect()[0][0]
-    size = (size or 0) + _bytes_of(files or {})
-    is_small = size <= _limit(config, place, driver_memory(warehouse.spark))
+        rows = warehouse.read(CAPTURES)
+        sizes = [name for name in _SIZES if name in rows.columns]  # an older table has only one
+        size = rows.agg(F.sum(F.coalesce(*sizes))).collect()[0][0]
+    limit = _limit(config, place, driver_memory(warehouse.spark))
+    size = (size or 0) + _bytes_of(files or {}, limit)
+    is_small = size <= limit
     with settings_for_size(warehouse.spark, size, in_memory=is_small):
         if not is_small:
             yield warehouse
@@ -114,8 +118,15 @@ def _folder_beside(table: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _bytes_of(files: Mapping[str, Stamp]) -> int:
-    return sum((stamp.size or 0) * (_RATIO if uri.endswith(_COMPRESSED) else 1) for uri, stamp in files.items())
+def _bytes_of(files: Mapping[str, Stamp], limit: int) -> int:
+    """Returns the size of the files, and more than `limit` when it is more: what is compressed counts expanded."""
+    size = sum(stamp.size or 0 for stamp in files.values())
+    for uri, stamp in files.items():
+        if size > limit:
+            break
+        with suppress(OSError):  # a file that is gone or cannot be read adds nothing
+            size += content_bytes(uri, limit - size + (stamp.size or 0) + 1) - (stamp.size or 0)
+    return size
 
 
 def _bytes_ingested(place: str | None) -> int | None:
@@ -124,5 +135,5 @@ def _bytes_ingested(place: str | None) -> int | None:
         return None
     if not log.versions(place):
         return 0
-    rows = local_writer.read(place, pa.schema([("size_bytes", pa.int64())]))
-    return None if rows is None else sum(rows["size_bytes"].to_pylist())
+    rows = local_writer.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
+    return None if rows is None else pc.sum(pc.coalesce(*rows.columns)).as_py() or 0

@@ -105,7 +105,7 @@ def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp],
     if not captures:
         progress("ingest: nothing new")
         return
-    size = sum(row["size_bytes"] for row in captures)
+    size = sum(row["content_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
     with settings_for_size(warehouse.spark, size):
         found = flow.extract(engine, captures, options)

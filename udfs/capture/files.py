@@ -17,7 +17,10 @@ _PIECE = 1 << 14
 _GZIP = b"\x1f\x8b"
 _MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 EXPANSION_LIMIT = 250
-"""A file that expands to more than this many times its size is taken for a decompression bomb."""
+"""A file that expands to more than this many times its size is taken for a decompression bomb. Captures of messages
+whose bodies are all zeros expand to 151 times their size, those of 60,000 equal messages to 28 times."""
+_ALWAYS_WHOLE = 1 << 20
+"""Expanded bytes that are no bomb in any file: they take no longer than it takes to open one."""
 HASH_BYTES = 1 << 30
 """A longer file is hashed in pieces of this length. The identity of a file depends on it: it must never change."""
 
@@ -91,7 +94,7 @@ class _Expanded:
         expanded, size = 0, self._file.size()
         for piece in filter(None, pieces):
             expanded += len(piece)
-            if expanded > EXPANSION_LIMIT * max(size, _CHUNK):
+            if expanded > max(EXPANSION_LIMIT * size, _ALWAYS_WHOLE):
                 self.fault = CaptureReason.EXPANSION_LIMIT
                 return
             yield piece
@@ -166,6 +169,17 @@ def detect_compression(uri: str) -> tuple[Compression, int]:
         magic: bytes = file.read(4)
         size: int = file.size()
     return next((kind for start, kind in _MAGICS.items() if magic.startswith(start)), Compression.NONE), size
+
+
+def content_bytes(uri: str, most: int) -> int:
+    """Returns how many bytes `open_source` gives of a file: its size, or what comes out of it, counted up to `most`."""
+    compression, size = detect_compression(uri)
+    if compression is Compression.NONE:
+        return size
+    source, found = open_source(uri, compression), 0
+    while found < most and (data := source.read(_CHUNK)):
+        found += len(data)
+    return found
 
 
 class HashedSource:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.capture import pcap, pcapng
-from udfs.capture.files import Fault, Source
+from udfs.capture.files import EXPANSION_LIMIT, Fault, Source
 from udfs.capture.records import PCAPNG_MAGIC, RAW_KEPT, Cursor, Format, Records
 
 BLOCK_BYTES = 8 << 20
@@ -93,6 +93,11 @@ def read_blocks(
             yield _fault_block(fault, cursor)
     if window.ended and window.fault is not None:
         detail = f"The compressed file breaks off ({window.fault}); {cursor.offset} bytes could be expanded."
+        if window.fault is CaptureReason.EXPANSION_LIMIT:
+            detail = (
+                f"The file expands to more than {EXPANSION_LIMIT} times its size, of which {cursor.offset} bytes were "
+                "read. If it is no bomb, expand it: a plain file is read whole."
+            )
         yield _fault_block(Fault(window.fault, detail, cursor.offset, 0), cursor)
 
 

@@ -39,10 +39,11 @@ _ETL_HINT = " A trace of pktmon or netsh must be converted first: pktmon etl2pca
 
 def _index(uri: str, options: IngestOptions) -> Row:
     """Returns the row of one file; a file that cannot be read is identified by the SHA-256 of its URI."""
-    row: Row = {"uri": uri, "size_bytes": 0, "compression": Compression.NONE, "packet_count": 0, "cursors": []}
+    row: Row = {"uri": uri, "size_bytes": 0, "content_bytes": 0, "packet_count": 0, "cursors": []}
+    row["compression"] = Compression.NONE
     try:
         compression, size = detect_compression(uri)
-        row |= {"size_bytes": size, "compression": compression}
+        row |= {"size_bytes": size, "content_bytes": size, "compression": compression}
         head = open_source(uri, compression)
         start = open_capture(head)
         hashed = HashedSource(open_source(uri, Compression.NONE), size)
@@ -78,7 +79,8 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
     clock = _Clock()
     earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
-        fault = fault or block.fault
+        if fault is None or (block.fault and block.fault.reason is CaptureReason.EXPANSION_LIMIT):
+            fault = block.fault  # the limit cuts the last record, too, but says what to do
         times = block.records.time_ns[block.records.time_ns != NO_TIME]
         clock.take(block.records)
         if len(times):
@@ -91,6 +93,7 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "status": CaptureStatus.PARTIAL if fault else CaptureStatus.OK,
         "reason": fault and fault.reason,
         "detail": fault and fault.detail,
+        "content_bytes": after.offset,
         "packet_count": after.frame,
         "first_ns": earliest if latest != NO_TIME else None,
         "last_ns": latest if latest != NO_TIME else None,
