@@ -91,12 +91,13 @@ class _Expanded:
         return b"".join(parts)
 
     def _limited(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        expanded, size = 0, self._file.size()
+        left = max(EXPANSION_LIMIT * self._file.size(), _ALWAYS_WHOLE)
         for piece in filter(None, pieces):
-            expanded += len(piece)
-            if expanded > max(EXPANSION_LIMIT * size, _ALWAYS_WHOLE):
+            if len(piece) > left:
+                yield piece[:left]
                 self.fault = CaptureReason.EXPANSION_LIMIT
                 return
+            left -= len(piece)
             yield piece
 
     def _gunzip(self) -> Iterator[bytes]:
