@@ -93,12 +93,12 @@ class _Expanded:
     def _limited(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         left = max(EXPANSION_LIMIT * self._file.size(), _ALWAYS_WHOLE)
         for piece in filter(None, pieces):
-            if len(piece) > left:
+            if left:
                 yield piece[:left]
+            left -= len(piece)
+            if left < 0:
                 self.fault = CaptureReason.EXPANSION_LIMIT
                 return
-            left -= len(piece)
-            yield piece
 
     def _gunzip(self) -> Iterator[bytes]:
         """Yields the content of a gzip file's members [RFC 1952]; zeros behind a member are padding."""
