@@ -44,7 +44,7 @@ class Ingested(NamedTuple):
         return [(row["stage"], row["reason"], row["length"]) for row in self.quarantine]
 
 
-def index_captures(uris: Iterable[Path], options: IngestOptions) -> list[Row]:
+def index_captures(uris: Iterable[Path | str], options: IngestOptions) -> list[Row]:
     """Returns rows of INDEX in the order of the files."""
     return flow.index_captures(InProcess(), [str(uri) for uri in uris], options)
 

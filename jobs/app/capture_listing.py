@@ -1,14 +1,20 @@
 """Lists the capture files that a run was given, with size and time."""
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 from pyarrow import fs
 
 from jobs.app.errors import UsageError
+from jobs.app.logs import warn
 from udfs.capture.files import locate
 
 
@@ -20,12 +26,16 @@ class Stamp(NamedTuple):
 
 
 _GLOB = re.compile(r"[*?\[]")
+_SKIPPED = (".", "_")
+_FILE = "file://"
 
 
 def capture_files(uris: Iterable[str]) -> list[str]:
     """Returns the files that the URIs name, sorted: a file, all files below a folder, or all that match a glob.
 
-    Inside a folder, names that begin with a dot or an underscore are skipped.
+    Inside a folder, names that begin with a dot or an underscore are skipped. Links to folders are followed, but no
+    folder is listed twice. What is no file or cannot be looked at is left out with a warning. A file whose name is not
+    UTF-8 is named by a URI with escapes, because no table can hold its path.
 
     Raises:
         UsageError: no URI is given, or one names nothing.
@@ -38,37 +48,55 @@ def capture_files(uris: Iterable[str]) -> list[str]:
 
 def stamps(files: Iterable[str]) -> dict[str, Stamp]:
     """Returns each file's size and time; both are None for a file that is gone."""
-    places: dict[str, tuple[fs.FileSystem, dict[str, str]]] = {}
+    found: dict[str, Stamp] = {}
+    remote: dict[str, tuple[fs.FileSystem, dict[str, str]]] = {}
     for file in files:
-        filesystem, path = locate(file)
-        places.setdefault(file.removesuffix(path), (filesystem, {}))[1][path] = file
-    return {
-        paths[info.path]: Stamp(info.size, info.mtime_ns)
-        for filesystem, paths in places.values()
-        for info in filesystem.get_file_info(list(paths))
-    }
+        if (path := _local_path(file)) is not None:
+            found[file] = _stamp(path)
+        else:
+            filesystem, path = locate(file)
+            remote.setdefault(file.removesuffix(path), (filesystem, {}))[1][path] = file
+    for filesystem, paths in remote.values():
+        found |= {paths[info.path]: Stamp(info.size, info.mtime_ns) for info in filesystem.get_file_info(list(paths))}
+    return found
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a path that need not be UTF-8
+    except OSError:
+        return Stamp(None, None)
+    return Stamp(status.st_size, status.st_mtime_ns)
 
 
 def _files(uri: str) -> Iterator[str]:
-    if "://" not in uri and not uri.startswith("file:"):
-        uri = str(Path(uri).absolute())
+    """Yields what the URI names, each file as a path of this machine or as a URI."""
     try:
+        path = _local_path(uri)
+        if path is not None:
+            is_uri = uri.startswith(_FILE)
+            yield from (_name(found, is_uri=is_uri) for found in _named(uri, path, _local_kind(path), _local_files))
+            return
         filesystem, path = locate(uri)
         prefix = uri[: len(uri) - len(path)] if uri.endswith(path) else ""
-        info = filesystem.get_file_info(path)
-        if info.type is fs.FileType.File:
-            yield prefix + path
-        elif info.type is fs.FileType.Directory:
-            yield from (prefix + found.path for found in _below(filesystem, path))
-        elif _GLOB.search(path):
-            matched = [found.path for found in _below(filesystem, _folder(path)) if fnmatchcase(found.path, path)]
-            if not matched:
-                raise UsageError(f"Nothing matches {uri}.")
-            yield from (prefix + found for found in matched)
-        else:
-            raise UsageError(f"There is no {uri}.")
+        kind = filesystem.get_file_info(path).type
+        yield from (prefix + found for found in _named(uri, path, kind, partial(_remote_files, filesystem)))
     except (OSError, ValueError) as error:
         raise UsageError(f"{uri} cannot be listed: {error}") from error
+
+
+def _named(uri: str, path: str, kind: fs.FileType, below: Callable[[str], Iterable[str]]) -> Iterable[str]:
+    """Returns the files that `path` names, given what lies there and the files `below` a folder."""
+    if kind is fs.FileType.File:
+        return [path]
+    if kind is fs.FileType.Directory:
+        return below(path)
+    if not _GLOB.search(path):
+        raise UsageError(f"There is no {uri}." if kind is fs.FileType.NotFound else f"{uri} is no file and no folder.")
+    matched = [found for found in below(_folder(path)) if fnmatchcase(found, path)]
+    if not matched:
+        raise UsageError(f"Nothing matches {uri}.")
+    return matched
 
 
 def _folder(pattern: str) -> str:
@@ -77,8 +105,76 @@ def _folder(pattern: str) -> str:
     return pattern[: match.start() if match else len(pattern)].rpartition("/")[0] or "/"
 
 
-def _below(filesystem: fs.FileSystem, folder: str) -> Iterator[fs.FileInfo]:
+def _remote_files(filesystem: fs.FileSystem, folder: str) -> Iterator[str]:
     for info in filesystem.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):
         inside = info.path[len(folder) :].strip("/").split("/")
-        if info.type is fs.FileType.File and not any(part.startswith((".", "_")) for part in inside):
-            yield info
+        if info.type is fs.FileType.File and not any(part.startswith(_SKIPPED) for part in inside):
+            yield info.path
+
+
+def _local_path(uri: str) -> str | None:
+    """Returns the path that a URI names on this machine, with surrogates for bytes that are not UTF-8; else None."""
+    if uri.startswith(_FILE):
+        return os.fsdecode(unquote_to_bytes(uri.removeprefix(_FILE)))
+    return None if "://" in uri or uri.startswith("file:") else str(Path(uri).absolute())
+
+
+def _name(path: str, *, is_uri: bool) -> str:
+    raw = os.fsencode(path)
+    return _FILE + quote(raw) if is_uri or raw.decode(errors="replace") != path else path
+
+
+def _local_kind(path: str) -> fs.FileType:
+    try:
+        return _kind(os.stat(path))  # noqa: PTH116 - a path that need not be UTF-8
+    except (FileNotFoundError, NotADirectoryError):
+        return fs.FileType.NotFound
+
+
+def _kind(status: os.stat_result) -> fs.FileType:
+    if S_ISDIR(status.st_mode):
+        return fs.FileType.Directory
+    return fs.FileType.File if S_ISREG(status.st_mode) else fs.FileType.Unknown
+
+
+def _local_files(folder: str) -> Iterator[str]:
+    """Yields the files below a folder; links are followed last, so that a file is named without them if it can be.
+
+    Raises:
+        OSError: the folder itself cannot be listed.
+    """
+    if _local_kind(folder) is not fs.FileType.Directory:
+        return
+    real = Path(folder).resolve()
+    seen = {_identity(outer.stat()) for outer in real.parents}
+    folders, links = [folder], deque[str]()
+    while folders or links:
+        place = folders.pop() if folders else links.popleft()
+        try:
+            identity = _identity(os.stat(place))  # noqa: PTH116 - a path that need not be UTF-8
+            with os.scandir(place) as found:
+                entries = sorted(found, key=lambda entry: entry.name) if identity not in seen else []
+        except OSError as error:
+            if place == folder:
+                raise
+            warn(f"{place} is left out, because it cannot be listed: {error.strerror}.")
+            continue
+        seen.add(identity)
+        for entry in entries:
+            if entry.name.startswith(_SKIPPED):
+                continue
+            try:
+                kind = _kind(entry.stat())
+            except OSError as error:
+                warn(f"{entry.path} is left out, because it leads to no file: {error.strerror}.")
+                continue
+            if kind is fs.FileType.Directory:
+                (links if entry.is_symlink() else folders).append(entry.path)
+            elif kind is fs.FileType.File:
+                yield entry.path
+            else:
+                warn(f"{entry.path} is left out, because it is a pipe, a socket or a device.")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -45,9 +45,16 @@ class Source(Protocol):
 
 
 def locate(uri: str) -> tuple[fs.FileSystem, str]:
-    """Returns the file system and the path of a URI; without a scheme it is a local path."""
+    """Returns the file system and the path of a URI; without a scheme it is a local path.
+
+    Raises:
+        OSError: the path is not UTF-8.
+    """
     if "://" in uri or uri.startswith("file:"):
-        filesystem, path = fs.FileSystem.from_uri(uri)
+        try:
+            filesystem, path = fs.FileSystem.from_uri(uri)
+        except UnicodeDecodeError:
+            raise OSError("its name is not UTF-8. Rename it") from None
         return filesystem, path
     return fs.LocalFileSystem(), uri
 
