@@ -203,7 +203,7 @@ PLANNED = row(
 )
 """Decisions about a connection; a row has one of these, and the others are null.
 
-`last`: the place of its last capture. `present`: the place of a capture of this run that holds segments of it.
+`last`: the place of its last capture. `present`: that of another capture of this run that holds segments of it.
 `obsolete`: the place of a capture whose state lacks such a capture. `late`: such a capture comes before captures that
 were read already, so that the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
 `read`: a capture to read again for it. `state`: the state from which it resumes. `stale`: rows of a stream that are
