@@ -51,7 +51,7 @@ SEGMENTS = Table(
         Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
         Column("frame", LONG, "Record number.", nullable=False),
         Column("time_ns", LONG, "Time of the record."),
-        Column("last_ns", LONG, "Of a framed run: time of its last record."),
+        Column("last_ns", LONG, "Of a row for several records: the latest of their times."),
         Column("from_b", BOOL, "Sent by the higher endpoint.", nullable=False),
         Column("seq", LONG, "Sequence number.", nullable=False),
         Column("ack", LONG, "Acknowledgment number.", nullable=False),
