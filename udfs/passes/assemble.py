@@ -18,7 +18,7 @@ from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
-from udfs.network.endpoints import unpack_endpoint
+from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
@@ -96,7 +96,7 @@ class _Pair:
         self._streams: dict[tuple[int, bool], _Stream] = {}
         self._waiting = 0
         self._needs_payload = False
-        self._name = "-".join(_endpoint_text(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
+        self._name = "-".join(endpoint_text(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
 
     def resume(self, state: str) -> None:
         """Resumes from the state that an earlier run left."""
@@ -177,7 +177,7 @@ class _Stream:
     def __init__(
         self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
     ) -> None:
-        self._names = _stream_names(packed, from_b=from_b, instance=connection.instance)
+        self._names = stream_names(packed, from_b=from_b, instance=connection.instance)
         self.stream_id: str = self._names["stream_id"]
         self._endpoints = self._names["connection_id"].rpartition("#")[0]
         self._connection = connection
@@ -203,7 +203,7 @@ class _Stream:
         framer = self._framer
         if framer is None:
             mid_stream = self._side.isn is None
-            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.quarantine_raw_bytes)
+            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.raw_kept)
         for start, end, segment, skip in pieces:
             if start > framer.end:
                 self._add_framed(framer.gap(start - framer.end))
@@ -280,7 +280,7 @@ class _Stream:
         places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
         ranks = sorted({rank for _, rank, _, _ in places})
         return {
-            "framer": None if self._framer is None else self._framer.state(),
+            "framer": self._framer and self._framer.state(keep_bodies=self._options.keep_bodies),
             "captures": [self._capture_id(rank) for rank in ranks],
             "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
             "recovered": self._recovered,
@@ -290,7 +290,7 @@ class _Stream:
     def resume(self, state: dict[str, Any]) -> None:
         """Resumes from what `state` returned; its captures get negative ranks, in their order."""
         if state["framer"] is not None:
-            self._framer = Framer.resume(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
+            self._framer = Framer.resume(state["framer"], raw_kept=self._options.raw_kept)
         self._has_rows = True
         self._resumed = state["captures"]
         self._pieces = [
@@ -381,7 +381,7 @@ class _Out:
                 "stream_id": stream_id,
                 "frame_number": segment.frame,
                 "length": length,
-                "raw": bytes(segment.payload[: self._options.quarantine_raw_bytes]),
+                "raw": bytes(segment.payload[: self._options.raw_kept]),
             },
         )
 
@@ -411,12 +411,13 @@ class _Out:
         framed = [framed for _, _, framed, _ in self._packets]
         buffer = np.frombuffer(b"".join([one.data for one in framed]), np.uint8)
         shifts = np.cumsum([0] + [len(one.data) for one in framed[:-1]]).tolist()
+        dropped = [run.moved(-shift) for one, shift in zip(framed, shifts, strict=True) for run in one.dropped]
         start = np.concatenate([np.array(one.starts) + shift for one, shift in zip(framed, shifts, strict=True)])
         size = np.concatenate([np.array(one.sizes) for one in framed])
         places = [place for *_, place in self._packets]
         columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
         columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
-        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies)
+        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies, dropped=dropped)
         return struct_array(columns, _ASSEMBLED.field("packet").type)
 
 
@@ -441,22 +442,3 @@ _FRAMING_DETAILS = {
 
 def _framing_detail(run: Unframed) -> str:
     return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."
-
-
-def _stream_names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
-    a, b = (unpack_endpoint(endpoints[at : at + 18]) for at in (0, 18))
-    (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
-    low, high = _endpoint_text(*a), _endpoint_text(*b)
-    source, target = (high, low) if from_b else (low, high)
-    return {
-        "stream_id": f"{source}>{target}#{instance}",
-        "connection_id": f"{low}-{high}#{instance}",
-        "src_ip": src,
-        "src_port": src_port,
-        "dst_ip": dst,
-        "dst_port": dst_port,
-    }
-
-
-def _endpoint_text(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -48,7 +48,11 @@ def _index(uri: str, options: IngestOptions) -> Row:
         hashed = HashedSource(open_source(uri, Compression.NONE), size)
         if isinstance(start, Fault):
             hint = _ETL_HINT if uri.lower().endswith(".etl") else ""
-            content: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
+            content: Row = {
+                "status": CaptureStatus.UNREADABLE,
+                "detail": start.detail + hint,
+                "raw": start.raw[: options.raw_kept],
+            }
             content["reason"] = head.fault or start.reason
         elif compression is Compression.NONE:
             hashed.read(start.offset)
