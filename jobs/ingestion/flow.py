@@ -78,7 +78,8 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
     """Indexes the files and ranks those whose content is not in the tables."""
     indexed = index_captures(engine, files, options)
     known = engine.known_captures({row["capture_id"] for row in indexed})
-    return rank(find_new(indexed, {row["capture_id"] for row in known}))
+    new = find_new(indexed, {row["capture_id"] for row in known})
+    return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:

@@ -48,11 +48,7 @@ def _index(uri: str, options: IngestOptions) -> Row:
         hashed = HashedSource(open_source(uri, Compression.NONE), size)
         if isinstance(start, Fault):
             hint = _ETL_HINT if uri.lower().endswith(".etl") else ""
-            content: Row = {
-                "status": CaptureStatus.UNREADABLE,
-                "detail": start.detail + hint,
-                "raw": start.raw[: options.raw_kept],
-            }
+            content: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
             content["reason"] = head.fault or start.reason
         elif compression is Compression.NONE:
             hashed.read(start.offset)
