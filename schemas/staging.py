@@ -52,7 +52,7 @@ SEGMENTS = Table(
         Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
         Column("frame", LONG, "Record number.", nullable=False),
         Column("time_ns", LONG, "Time of the record."),
-        Column("last_ns", LONG, "Of a framed run: time of its last record."),
+        Column("last_ns", LONG, "Of a row for several records: the latest of their times."),
         Column("from_b", BOOL, "Sent by the higher endpoint.", nullable=False),
         Column("seq", LONG, "Sequence number.", nullable=False),
         Column("ack", LONG, "Acknowledgment number.", nullable=False),
@@ -204,7 +204,7 @@ PLANNED = row(
 )
 """Decisions about a connection; a row has one of these, and the others are null.
 
-`last`: the place of its last capture. `present`: the place of a capture of this run that holds segments of it.
+`last`: the place of its last capture. `present`: that of another capture of this run that holds segments of it.
 `obsolete`: the place of a capture whose state lacks such a capture. `late`: such a capture comes before captures that
 were read already, so that the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
 `read`: a capture to read again for it. `state`: the state from which it resumes. `stale`: rows of a stream that are

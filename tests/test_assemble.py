@@ -13,6 +13,7 @@ from pipeline import WHOLE, frames, ingest, look, stream
 from tiers import merge_needs
 from wiretap import (
     ACK,
+    BILLION,
     CLIENT,
     FIN,
     RST,
@@ -28,6 +29,7 @@ from wiretap import (
     msmq,
     pcap,
     pcapng,
+    records,
     tcp,
 )
 
@@ -80,6 +82,26 @@ def test_the_longest_time_of_a_tcp_window_of_0(tmp_path: Path) -> None:
     assert (row["window_shut_from_ns"] - first, row["window_shut_ms"]) == (7 * wiretap.BILLION, 2_000)
     whole = look(tmp_path, pcap(wiretap.records(frames(TALK)))).streams
     assert {(row["window_shut_from_ns"], row["window_shut_ms"]) for row in whole} == {(None, None)}
+
+
+def test_the_last_time_of_a_connection_does_not_depend_on_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acknowledgment among framed bytes has the latest clock, and then the clock steps back."""
+    monkeypatch.setattr(preframe, "RUN_BYTES", 60)
+    monkeypatch.setattr(preframe, "TAIL_BYTES", 30)
+    sent = conversation(random.Random(1), stream(random.Random(1), 20, largest=300)[0], largest=300, closed=False)
+    taken = records(frames(sent))
+    acknowledgments = [at for at, one in enumerate(sent) if one.by_server and at > 2]
+    late = acknowledgments[1]
+    taken[late] = taken[late]._replace(time_ns=taken[-1].time_ns + BILLION)
+    file = tmp_path / "late.pcap"
+    file.write_bytes(pcap(taken))
+    whole = ingest([file], WHOLE)
+    assert whole.framed_runs
+    assert {row["connection_last_ns"] for row in whole.streams} == {taken[late].time_ns}
+    for place in range(100, file.stat().st_size, 100):
+        assert ingest([file], replace(WHOLE, split_bytes=place)).streams == whole.streams, place
 
 
 def test_equal_endpoints_on_two_vlans(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
-OPTIONS = IngestOptions(quarantine_raw_bytes=10)
+OPTIONS = IngestOptions(keep_bodies=True, quarantine_raw_bytes=10)
 Row = dict[str, Any]
 
 

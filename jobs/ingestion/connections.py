@@ -5,6 +5,7 @@ when all its new captures come later. Otherwise it is assembled again, from an e
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -14,10 +15,11 @@ import pyarrow as pa
 from jobs.ingestion.captures import Place, Row
 from schemas.staging import PLANNED
 from schemas.table import arrow_schema
+from udfs.arrow.buffers import record_batch
 from udfs.passes.options import Batches, Pass
 
 _RECENT_BYTES = 1 << 17
-_ROWS = 1000
+_ROWS = 10_000
 _PLANNED = arrow_schema(PLANNED)
 
 
@@ -48,11 +50,22 @@ def plan_connections(places: Mapping[int, Place], gone: Collection[str]) -> Pass
             connection = collect_history(packed, history, places)
             planned += _plan_first(connection) if connection.rewind is None else _plan_again(connection, gone)
             if len(planned) >= _ROWS:
-                yield pa.RecordBatch.from_pylist(planned, _PLANNED)
+                yield from _batches(planned)
                 planned = []
-        yield pa.RecordBatch.from_pylist(planned, _PLANNED)
+        yield from _batches(planned)
 
     return run
+
+
+def _batches(planned: Iterable[Row]) -> Batches:
+    """Yields a batch of each kind of decision, because the columns that are null in a whole batch take no memory."""
+    kinds: dict[str, list[Row]] = defaultdict(list)
+    for row in planned:
+        for kind, decision in row.items():
+            kinds[kind].append(decision)
+    for kind, decisions in kinds.items():
+        values = pa.array(decisions, _PLANNED.field(kind).type)
+        yield record_batch({kind: values}, len(values), _PLANNED)
 
 
 def collect_history(packed: bytes, history: Iterable[Row], places: Mapping[int, Place]) -> Connection:
@@ -99,10 +112,11 @@ def is_complete(state: str) -> bool:
 
 
 def _is_open(side: Mapping[str, Any]) -> bool:
-    acknowledged = 0 if side["acked"] is None or side["fixed"] is None else side["acked"] - side["fixed"]
-    closed = min(side["done"] - _RECENT_BYTES, acknowledged)
-    begun = side["isn"] is None and 1 <= side["done"] <= _RECENT_BYTES
-    return begun or any(offset + length > closed for offset, length in side["gaps"])
+    acked, fixed, done = side.get("acked"), side.get("fixed"), side.get("done", 0)
+    acknowledged = 0 if acked is None or fixed is None else acked - fixed
+    closed = min(done - _RECENT_BYTES, acknowledged)
+    begun = side.get("isn") is None and 1 <= done <= _RECENT_BYTES
+    return begun or any(offset + length > closed for offset, length in side.get("gaps", ()))
 
 
 def stale_rows(connection: Connection, state: Row | None) -> Iterator[Row]:
@@ -121,7 +135,8 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
     first = min(place.key for place in connection.now)
     yield {"last": {"packed": packed} | last._asdict()}
     for place in connection.now:
-        yield {"present": {"packed": packed} | place._asdict()}
+        if place != last:
+            yield {"present": {"packed": packed} | place._asdict()}
     for state in connection.states:
         if Place.of(state).key >= first and state["capture_id"] != last.capture_id:
             names = {name: state[name] for name in ("endpoints", "packed")}

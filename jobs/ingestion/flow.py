@@ -78,7 +78,8 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
     """Indexes the files and ranks those whose content is not in the tables."""
     indexed = index_captures(engine, files, options)
     known = engine.known_captures({row["capture_id"] for row in indexed})
-    return rank(find_new(indexed, {row["capture_id"] for row in known}))
+    new = find_new(indexed, {row["capture_id"] for row in known})
+    return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -129,8 +130,7 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
     states = engine.keep(states)
     names = engine.select(states, packed="packed", endpoints="endpoints")
-    present = engine.join(engine.pick(planned, "present"), names, ["packed"])
-    others = engine.join(present, states, ["packed", "capture_id"], "anti")
+    others = engine.join(engine.pick(planned, "present"), names, ["packed"])
     confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
     runs = engine.pick(extracted.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])

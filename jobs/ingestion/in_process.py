@@ -1,10 +1,10 @@
 """Runs ingest in this process, over Arrow tables in memory."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +12,7 @@ from jobs.ingestion.engine import Row
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, arrow_schema
+from udfs.arrow.buffers import Ints
 from udfs.passes.options import Pass
 
 
@@ -86,14 +87,15 @@ class InProcess:
     def join(
         self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner"
     ) -> pa.Table:
-        places = defaultdict(list)
-        for place, key in enumerate(_keys(other, on)):
-            places[key].append(place)
+        left, right = _codes(rows, other, on)
         if how != "inner":
-            return rows.filter(pa.array([(key in places) is (how == "semi") for key in _keys(rows, on)], pa.bool_()))
-        pairs = [(left, right) for left, key in enumerate(_keys(rows, on)) for right in places.get(key, ())]
-        joined = rows.take(pa.array([left for left, _ in pairs], pa.int64()))
-        more = other.drop_columns(list(on)).take(pa.array([right for _, right in pairs], pa.int64()))
+            return rows.filter(pa.array(np.isin(left, right, invert=how == "anti")))
+        order = np.argsort(right, kind="stable")
+        first, end = (np.searchsorted(right[order], left, side) for side in ("left", "right"))
+        found = end - first
+        places = np.arange(found.sum()) + np.repeat(first - np.cumsum(found) + found, found)
+        joined = rows.take(pa.array(np.repeat(np.arange(len(left)), found)))
+        more = other.drop_columns(list(on)).take(pa.array(order[places]))
         return pa.table({part: table[part] for table in (joined, more) for part in table.column_names})
 
     def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
@@ -137,8 +139,15 @@ class InProcess:
             work()
 
 
-def _keys(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+def _codes(rows: pa.Table, other: pa.Table, on: Sequence[str]) -> tuple[Ints, Ints]:
+    """Returns a number for the values of each row of both tables in these columns; equal values have equal numbers."""
+    codes = np.zeros(rows.num_rows + other.num_rows, np.int64)
+    for name in on:
+        kind = rows.schema.field(name).type
+        values = pa.chunked_array([*rows[name].chunks, *other[name].cast(kind).chunks], kind).combine_chunks()
+        indices = values.dictionary_encode("encode").indices.to_numpy()
+        codes = np.unique(codes * (len(codes) + 1) + indices, return_inverse=True)[1] if codes.any() else indices
+    return codes[: rows.num_rows], codes[rows.num_rows :]
 
 
 def _conform(rows: pa.Table, table: Table) -> pa.Table:

@@ -12,7 +12,9 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 from schemas.ingest import FramingReason
+from udfs.msmq.dropped import Dropped, Run, restore
 from udfs.msmq.stream_window import Window
+from udfs.msmq.without_bodies import drop_bodies
 from udfs.tcp.connections import NeedsPayload
 
 _WINDOW = 32 << 20
@@ -28,18 +30,22 @@ class Unframed(NamedTuple):
 
 
 class FramedPackets(NamedTuple):
-    """Packets in one buffer, whose first byte has stream offset `base`, and the bytes between them."""
+    """Packets in one buffer, whose first byte has stream offset `base`, and the bytes between them.
+
+    `dropped`: runs of the buffer that an earlier run left out of its state, by offset in the buffer.
+    """
 
     data: bytes
     base: int
     starts: list[int]
     sizes: list[int]
     unframed: list[Unframed]
+    dropped: list[Dropped]
 
     @classmethod
     def none_of(cls, window: Window) -> Self:
         """Returns no packets yet, over the bytes of a window."""
-        return cls(window.data, window.base, [], [], [])
+        return cls(window.data, window.base, [], [], [], window.dropped)
 
     def add(self, at: int, size: int) -> int:
         """Adds the packet at stream offset `at`; returns its end."""
@@ -150,14 +156,17 @@ class Framer:
                 self._due = None
         return packets
 
-    def state(self) -> dict[str, Any]:
-        """Returns what `Framer.resume` needs to continue."""
+    def state(self, *, keep_bodies: bool = True) -> dict[str, Any]:
+        """Returns what `Framer.resume` needs to continue; without `keep_bodies`, no body is in it."""
         window = self._window
         window.advance(window.base)
+        runs: list[Run] = [window.data]
+        if window.dropped or not keep_bodies:
+            runs = drop_bodies(window.data, window.dropped, synchronized=self._lost is None)
         return {
             "start": window.start,
             "base": window.base,
-            "data": window.data,
+            "data": runs,
             "due": self._due,
             "lost": self._lost,
         }
@@ -165,9 +174,12 @@ class Framer:
     @classmethod
     def resume(cls, state: Mapping[str, Any], *, raw_kept: int) -> Self:
         """Returns the framer whose `state` this is."""
-        framer = cls(mid_stream=False, raw_kept=raw_kept)
+        runs = [state["data"]] if isinstance(state["data"], bytes) else state["data"]
+        data, dropped = restore(runs)
+        framer = cls(mid_stream=False, raw_kept=0 if dropped else raw_kept)
         framer._window = Window(state["base"], run=state["start"])
-        framer._window.add(state["data"])
+        framer._window.add(data)
+        framer._window.dropped = dropped
         framer._due = state["due"]
         if state["lost"] is not None:
             offset, reason, raw = state["lost"]

@@ -1,6 +1,6 @@
 """Makes rows of framed packets: the capture records that delivered them, and their bytes without the body."""
 
-import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from udfs.arrow.buffers import Bytes, Ints, slices
 from udfs.capture.records import NO_TIME
 from udfs.msmq.batch import PacketBatch
+from udfs.msmq.dropped import Dropped, crc32
 from udfs.msmq.layout import PACKET_TYPES, find_offsets
 
 _FRAME_BITS = 40
@@ -59,12 +60,21 @@ class StreamPieces(NamedTuple):
         }
 
 
-def packet_columns(buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
-    """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`."""
+def packet_columns(
+    buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool, dropped: Sequence[Dropped] = ()
+) -> dict[str, Any]:
+    """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`.
+
+    `dropped`: runs of the buffer that are not there, in order.
+    """
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
     body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
-    raw = size if keep_bodies else body
-    whole = keep_bodies | (body_end < 0)
+    keep = np.full(len(start), keep_bodies)
+    if dropped:
+        ends, starts = np.array([run.end for run in dropped]), np.array([run.start for run in dropped])
+        keep &= np.searchsorted(ends, start, "right") == np.searchsorted(starts, start + size, "left")
+    raw = np.where(keep, size, body)
+    whole = keep | (body_end < 0)
     trailer_at = np.where(whole, size, body_end)
     trailer = slices(buffer, start + trailer_at, size - trailer_at)
     return {
@@ -72,12 +82,12 @@ def packet_columns(buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool)
         "packet_type": pa.array(_PACKET_TYPES[offsets["packet_type"]]),
         "raw": slices(buffer, start, raw),
         "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
-        "body_crc32": _checksums(buffer, start + body, start + body_end),
+        "body_crc32": _checksums(buffer, start + body, start + body_end, dropped),
     }
 
 
-def _checksums(buffer: Bytes, start: Ints, end: Ints) -> pa.Array:
+def _checksums(buffer: Bytes, start: Ints, end: Ints, dropped: Sequence[Dropped]) -> pa.Array:
     """Returns the CRC-32 of each range of the buffer; null for an empty one."""
     content = buffer.data
     bounds = zip(start.tolist(), end.tolist(), strict=True)
-    return pa.array([zlib.crc32(content[low:high]) if low < high else None for low, high in bounds], pa.int64())
+    return pa.array([crc32(content, low, high, dropped) if low < high else None for low, high in bounds], pa.int64())

@@ -7,27 +7,28 @@ from collections.abc import Iterator
 
 from schemas import wire
 from schemas.ingest import FramingReason
+from udfs.msmq.dropped import Dropped
 from udfs.msmq.frame_size import HAS_SESSION_HEADER, frame_size
 
 HEADER_SIZE = wire.BASE_HEADER.size
 LARGEST_PACKET = wire.MAX_PACKET_SIZE
 LOOKAHEAD = 2 * (LARGEST_PACKET + wire.SESSION_HEADER.size) + HEADER_SIZE
-_SIGNATURE = wire.SIGNATURE.to_bytes(4, "little")
-_SIGNATURE_OFFSET = 4
-_VERSION = wire.VERSION.to_bytes(1, "little")
+SIGNATURE = wire.SIGNATURE.to_bytes(4, "little")
+SIGNATURE_OFFSET = 4
+VERSION = wire.VERSION.to_bytes(1, "little")
 _TLS_TYPES, _TLS_MAJOR, _TLS_MINOR, _TLS_LARGEST = range(20, 24), 3, 4, (1 << 14) + 2048
 _tls_fields = struct.Struct(">BBBH").unpack_from
-_fields = struct.Struct("<cxH4sI").unpack_from  # VersionNumber, Flags, Signature, PacketSize
+header_fields = struct.Struct("<cxH4sI").unpack_from  # VersionNumber, Flags, Signature, PacketSize
 
 
-def _fault(data: bytes, at: int, end: int) -> FramingReason | None:
+def header_fault(data: bytes, at: int, end: int) -> FramingReason | None:
     """Returns the fault of the header at an index of `data`, of which only the bytes before `end` are known."""
     if at + HEADER_SIZE > end:
         return FramingReason.INCOMPLETE_FRAME
-    version, _, signature, size = _fields(data, at)
-    if signature != _SIGNATURE:
-        return FramingReason.LOOKS_ENCRYPTED if _like_tls(data, at) else FramingReason.BAD_SIGNATURE
-    if version != _VERSION:
+    version, _, signature, size = header_fields(data, at)
+    if signature != SIGNATURE:
+        return FramingReason.LOOKS_ENCRYPTED if like_tls(data, at) else FramingReason.BAD_SIGNATURE
+    if version != VERSION:
         return FramingReason.BAD_VERSION
     return None if HEADER_SIZE <= size <= LARGEST_PACKET else FramingReason.BAD_PACKET_SIZE
 
@@ -39,7 +40,7 @@ def _extent(data: bytes, at: int, end: int) -> int:
     follows at its end and none at the end of the other.
     """
     size: int
-    _, flags, _, size = _fields(data, at)
+    _, flags, _, size = header_fields(data, at)
     if not flags & HAS_SESSION_HEADER:
         return size
     expected: int = frame_size(flags, size)
@@ -51,19 +52,19 @@ def _extent(data: bytes, at: int, end: int) -> int:
 
 def _final_extent(data: bytes, at: int, end: int) -> int:
     """Returns the same, or 0 while the packet goes beyond `end` or bytes after `end` could change the answer."""
-    _, flags, _, size = _fields(data, at)
+    _, flags, _, size = header_fields(data, at)
     lookahead: int = wire.SESSION_HEADER.size + HEADER_SIZE if flags & HAS_SESSION_HEADER else 0
     return _extent(data, at, end) if at + size + lookahead <= end else 0
 
 
-def _like_tls(data: bytes, at: int) -> bool:
+def like_tls(data: bytes, at: int) -> bool:
     """Returns whether a TLS record begins at an index of `data` ([RFC 8446] 5.1): type, version and length fit."""
     kind, major, minor, length = _tls_fields(data, at)
     return kind in _TLS_TYPES and major == _TLS_MAJOR and minor <= _TLS_MINOR and 0 < length <= _TLS_LARGEST
 
 
 def _like_header(data: bytes, at: int) -> bool:
-    return data.startswith(_VERSION, at) and data.startswith(_SIGNATURE, at + _SIGNATURE_OFFSET)
+    return data.startswith(VERSION, at) and data.startswith(SIGNATURE, at + SIGNATURE_OFFSET)
 
 
 def frame_chain(data: bytes) -> tuple[int, list[int]]:
@@ -75,18 +76,18 @@ def frame_chain(data: bytes) -> tuple[int, list[int]]:
     sizes: list[int] = []
     place, at, end = 0, 0, len(data)
     while at + HEADER_SIZE <= end:
-        version, flags, signature, size = _fields(data, at)
-        plain = signature == _SIGNATURE and version == _VERSION and HEADER_SIZE <= size <= LARGEST_PACKET
+        version, flags, signature, size = header_fields(data, at)
+        plain = signature == SIGNATURE and version == VERSION and HEADER_SIZE <= size <= LARGEST_PACKET
         if not plain or flags & HAS_SESSION_HEADER or at + size > end:
-            size = _final_extent(data, at, end) if _fault(data, at, end) is None else 0
+            size = _final_extent(data, at, end) if header_fault(data, at, end) is None else 0
         if size:
             sizes.append(size)
             at += size
         elif sizes:
             break
         else:
-            found = data.find(_SIGNATURE, at + _SIGNATURE_OFFSET + 1, end)
-            place = at = found - _SIGNATURE_OFFSET if found >= 0 else end
+            found = data.find(SIGNATURE, at + SIGNATURE_OFFSET + 1, end)
+            place = at = found - SIGNATURE_OFFSET if found >= 0 else end
     return place, sizes
 
 
@@ -103,6 +104,8 @@ class Window:
         self.data = b""
         self.ended = False
         self.waiting = 0
+        self.dropped: list[Dropped] = []
+        """Runs of `data` that the state left out from which this window resumed, by offset in `data`."""
         self._parts: list[bytes | memoryview] = []
         self._headers: tuple[list[int], dict[int, int]] | None = None
 
@@ -120,7 +123,9 @@ class Window:
         """Drops the bytes before `at`, and joins the appended bytes to `data`."""
         if at > self.base or self._parts:
             end = self.end
-            self.data = b"".join((memoryview(self.data)[at - self.base :], *self._parts))
+            gone = at - self.base
+            self.data = b"".join((memoryview(self.data)[gone:], *self._parts))
+            self.dropped = [run.moved(gone) for run in self.dropped if run.end > gone]
             self.base, self._joined, self.waiting = at, end, 0
             self._parts = []
             self._headers = None
@@ -149,7 +154,7 @@ class Window:
 
     def fault(self, at: int) -> FramingReason | None:
         """Returns the fault of the header at `at`, None for a valid one."""
-        return _fault(self.data, at - self.base, self.end - self.base)
+        return header_fault(self.data, at - self.base, self.end - self.base)
 
     def extent(self, at: int) -> int:
         """Returns the bytes on the stream of the packet whose valid header is at `at`."""
@@ -176,7 +181,7 @@ class Window:
 
     def _signatures(self) -> Iterator[int]:
         """Yields where headers would begin, by the signatures in memory."""
-        return (self.base + match.start() - _SIGNATURE_OFFSET for match in re.finditer(_SIGNATURE, self.data))
+        return (self.base + match.start() - SIGNATURE_OFFSET for match in re.finditer(SIGNATURE, self.data))
 
     def _plausible(self) -> tuple[list[int], dict[int, int]]:
         """Returns the plausible headers in memory, in order, and the end of the packet of each."""

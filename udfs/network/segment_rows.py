@@ -25,7 +25,7 @@ EXTRACTED = arrow_schema(staging.EXTRACTED)
 
 
 def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
-    """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns that only framed runs have."""
+    """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns of rows for several segments."""
     connection, from_b = connection_keys(segments.endpoints)
     columns = {
         "connection": fixed_binary(connection),

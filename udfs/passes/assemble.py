@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
-from udfs.network.endpoints import unpack_endpoint
+from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
@@ -40,12 +40,14 @@ def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureF
     def run(batches: Batches) -> Batches:
         out = _Out(options, captures)
         pair: _Pair | None = None
-        for packed, rows in _by_connection(batches):
+        for packed, state, segments in _by_connection(batches):
             if pair is None or pair.packed != packed:
                 if pair is not None:
                     yield from pair.finish()
                 pair = _Pair(packed, options, out, final=final)
-            yield from pair.take(rows)
+            if state is not None:
+                pair.resume(state)
+            yield from pair.take(segments)
         if pair is not None:
             yield from pair.finish()
         yield from out.rest()
@@ -53,15 +55,33 @@ def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureF
     return run
 
 
-def _by_connection(batches: Batches) -> Iterator[tuple[bytes, pa.RecordBatch]]:
-    """Yields the consecutive rows of each connection; a connection may span batches."""
+def _by_connection(batches: Batches) -> Iterator[tuple[bytes, str | None, list[Segment]]]:
+    """Yields each connection, the state from which it resumes, and its next segments; it may span batches."""
     for batch in batches:
         if batch.num_rows:
-            connection = batch.column("connection")
+            connection, state = batch.column("connection"), batch.column("state")
+            segments = _segments(batch)
             start = 0
             for end in pc.run_end_encode(connection, pa.int32()).run_ends.to_pylist():
-                yield connection[start].as_py(), batch.slice(start, end - start)
+                rows = list(islice(segments, end - start))
+                resumes = rows[0].capture < 0
+                yield connection[start].as_py(), state[start].as_py() if resumes else None, rows[resumes:]
                 start = end
+
+
+def _segments(rows: pa.RecordBatch) -> Iterator[Segment]:
+    """Yields the segments, with payloads as views of the Arrow buffers."""
+    payload = rows.column("payload")
+    _, offsets, data = payload.buffers()
+    at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
+    view = memoryview(data or b"").cast("B")
+    before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
+    places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
+    times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
+    framed_run = rows.column("framed_run").is_valid().to_pylist()
+    after = [rows.column("header_sum").to_pylist(), framed_run, rows.column("file_offsets").to_pylist()]
+    payloads = (view[start:end] for start, end in pairwise(at))
+    return map(Segment, *before, payloads, *places, *times, *after)
 
 
 class _Pair:
@@ -76,14 +96,19 @@ class _Pair:
         self._streams: dict[tuple[int, bool], _Stream] = {}
         self._waiting = 0
         self._needs_payload = False
-        self._name = "-".join(_endpoint_text(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
+        self._name = "-".join(endpoint_text(*unpack_endpoint(packed[at : at + 18])) for at in (0, 18))
 
-    def take(self, rows: pa.RecordBatch) -> Batches:
+    def resume(self, state: str) -> None:
+        """Resumes from the state that an earlier run left."""
+        for (instance, from_b), stream in resume.load(state, self._connections).items():
+            self._stream(self._connections.at(instance), from_b=from_b).resume(stream)
+
+    def take(self, segments: Iterable[Segment]) -> Batches:
         """Takes the next segments, and delivers the bytes that later segments cannot change."""
         if self._needs_payload:
             return
         try:
-            for segment in self._segments(rows):
+            for segment in segments:
                 self._connections.take(segment)
                 self._waiting += len(segment.payload)
             if self._waiting >= self._options.window_bytes:
@@ -98,7 +123,7 @@ class _Pair:
             if not self._needs_payload:
                 self._connections.finish()
                 yield from self._deliver(last=True)
-                self._close()
+                yield from self._close()
         except NeedsPayload as reason:
             self._give_up(reason)
         yield from self._out.full()
@@ -106,25 +131,6 @@ class _Pair:
     def _give_up(self, reason: NeedsPayload) -> None:
         self._needs_payload = True
         self._out.add("needs_payload", self._name, {"packed": self.packed, "rewind": reason.rewind})
-
-    def _segments(self, rows: pa.RecordBatch) -> Iterator[Segment]:
-        """Yields the segments, with payloads as views of the Arrow buffers; a row with a state restores it first."""
-        if rows.column("capture")[0].as_py() < 0:
-            streams = resume.load(rows.column("state")[0].as_py(), self._connections)
-            for (instance, from_b), state in streams.items():
-                self._stream(self._connections.at(instance), from_b=from_b).resume(state)
-            rows = rows.slice(1)
-        payload = rows.column("payload")
-        _, offsets, data = payload.buffers()
-        at = np.frombuffer(offsets, np.int32)[payload.offset : payload.offset + len(payload) + 1].tolist()
-        view = memoryview(data or b"").cast("B")
-        before = [rows.column(name).to_pylist() for name in ("from_b", "seq", "ack", "flags", "length")]
-        places = [rows.column(name).to_pylist() for name in ("capture", "frame")]
-        times = [rows.column(name).fill_null(NO_TIME).to_pylist() for name in ("time_ns", "last_ns")]
-        framed_run = rows.column("framed_run").is_valid().to_pylist()
-        after = [rows.column("header_sum").to_pylist(), framed_run, rows.column("file_offsets").to_pylist()]
-        payloads = (view[start:end] for start, end in pairwise(at))
-        yield from map(Segment, *before, payloads, *places, *times, *after)
 
     def _stream(self, connection: Connection, *, from_b: bool) -> "_Stream":
         key = connection.instance, from_b
@@ -146,14 +152,15 @@ class _Pair:
                 if pieces:
                     yield from self._stream(connection, from_b=from_b).add(pieces)
 
-    def _close(self) -> None:
-        """Adds the rows of the streams, of segments in no connection, and of the state for the next run."""
+    def _close(self) -> Batches:
+        """Yields the rows of the streams, of segments in no connection, and of the state for the next run."""
         for connection in self._connections.all:
             tried_from_b = connection.opened_by_b if find_attempt(connection) else None
             for from_b, side in zip((False, True), connection.sides, strict=True):
                 has_bytes = side.done or side.rejected or missing_at_end(side)
                 if has_bytes or from_b is tried_from_b or (connection.instance, from_b) in self._streams:
                     self._stream(connection, from_b=from_b).close()
+                    yield from self._out.full()
         for segment in self._connections.outside:
             self._out.reject(self._name, None, segment, TcpReason.OUTSIDE_WINDOW)
         recent = self._connections.recent()
@@ -170,7 +177,7 @@ class _Stream:
     def __init__(
         self, packed: bytes, connection: Connection, options: IngestOptions, out: "_Out", *, from_b: bool
     ) -> None:
-        self._names = _stream_names(packed, from_b=from_b, instance=connection.instance)
+        self._names = stream_names(packed, from_b=from_b, instance=connection.instance)
         self.stream_id: str = self._names["stream_id"]
         self._endpoints = self._names["connection_id"].rpartition("#")[0]
         self._connection = connection
@@ -181,6 +188,8 @@ class _Stream:
         self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of pieces in no packet yet
         self._resumed: list[str] = []  # identifiers of an earlier run's captures, which have negative ranks
         self._gaps = 0
+        self._has_rows = False
+        """Whether rows of it are in quarantine, so that it has a row itself although it may have no bytes."""
         self._recovered = 0
         self._first_ns, self._last_ns = int(_NEVER), int(NO_TIME)
 
@@ -194,7 +203,7 @@ class _Stream:
         framer = self._framer
         if framer is None:
             mid_stream = self._side.isn is None
-            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.quarantine_raw_bytes)
+            framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.raw_kept)
         for start, end, segment, skip in pieces:
             if start > framer.end:
                 self._add_framed(framer.gap(start - framer.end))
@@ -230,6 +239,7 @@ class _Stream:
             self._add_gap(side.done, at_end)
         for segment, reason in side.rejected:
             self._out.reject(self._endpoints, self.stream_id, segment, reason)
+            self._has_rows = True
         first_ns, last_ns = self._first_ns, self._last_ns
         attempt = find_attempt(self._connection)
         if attempt:
@@ -259,13 +269,18 @@ class _Stream:
             },
         )
 
-    def state(self) -> dict[str, Any]:
-        """Returns the stream's state for the next run, as JSON types and bytes."""
+    def state(self) -> dict[str, Any] | None:
+        """Returns the stream's state for the next run, as JSON types and bytes; None if it had neither bytes nor rows.
+
+        An attempt to connect has a row only until the connection carries bytes.
+        """
+        if self._framer is None and not self._has_rows:
+            return None
         self._forget(self.tail)
         places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
         ranks = sorted({rank for _, rank, _, _ in places})
         return {
-            "framer": None if self._framer is None else self._framer.state(),
+            "framer": self._framer and self._framer.state(keep_bodies=self._options.keep_bodies),
             "captures": [self._capture_id(rank) for rank in ranks],
             "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
             "recovered": self._recovered,
@@ -275,7 +290,8 @@ class _Stream:
     def resume(self, state: dict[str, Any]) -> None:
         """Resumes from what `state` returned; its captures get negative ranks, in their order."""
         if state["framer"] is not None:
-            self._framer = Framer.resume(state["framer"], raw_kept=self._options.quarantine_raw_bytes)
+            self._framer = Framer.resume(state["framer"], raw_kept=self._options.raw_kept)
+        self._has_rows = True
         self._resumed = state["captures"]
         self._pieces = [
             (start, arrival_number(index - len(self._resumed), frame), time_ns)
@@ -365,7 +381,7 @@ class _Out:
                 "stream_id": stream_id,
                 "frame_number": segment.frame,
                 "length": length,
-                "raw": bytes(segment.payload[: self._options.quarantine_raw_bytes]),
+                "raw": bytes(segment.payload[: self._options.raw_kept]),
             },
         )
 
@@ -395,12 +411,13 @@ class _Out:
         framed = [framed for _, _, framed, _ in self._packets]
         buffer = np.frombuffer(b"".join([one.data for one in framed]), np.uint8)
         shifts = np.cumsum([0] + [len(one.data) for one in framed[:-1]]).tolist()
+        dropped = [run.moved(-shift) for one, shift in zip(framed, shifts, strict=True) for run in one.dropped]
         start = np.concatenate([np.array(one.starts) + shift for one, shift in zip(framed, shifts, strict=True)])
         size = np.concatenate([np.array(one.sizes) for one in framed])
         places = [place for *_, place in self._packets]
         columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
         columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
-        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies)
+        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies, dropped=dropped)
         return struct_array(columns, _ASSEMBLED.field("packet").type)
 
 
@@ -425,22 +442,3 @@ _FRAMING_DETAILS = {
 
 def _framing_detail(run: Unframed) -> str:
     return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."
-
-
-def _stream_names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:
-    a, b = (unpack_endpoint(endpoints[at : at + 18]) for at in (0, 18))
-    (src, src_port), (dst, dst_port) = (b, a) if from_b else (a, b)
-    low, high = _endpoint_text(*a), _endpoint_text(*b)
-    source, target = (high, low) if from_b else (low, high)
-    return {
-        "stream_id": f"{source}>{target}#{instance}",
-        "connection_id": f"{low}-{high}#{instance}",
-        "src_ip": src,
-        "src_port": src_port,
-        "dst_ip": dst,
-        "dst_port": dst_port,
-    }
-
-
-def _endpoint_text(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

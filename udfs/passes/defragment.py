@@ -234,7 +234,7 @@ class _Out:
         if self._datagrams:
             yield self._parse()
         if self._lost:
-            rows = [_fault(arrival, self._options.quarantine_raw_bytes) for arrival in self._lost]
+            rows = [_fault(arrival, self._options.raw_kept) for arrival in self._lost]
             yield pa.RecordBatch.from_pylist(rows, EXTRACTED)
         self._datagrams, self._lost, self._bytes = [], [], 0
 

@@ -72,7 +72,7 @@ class _Split:
             if len(fragments.frame):
                 yield fragment_rows(buffer, fragments, self._capture)
             yield from self._batch("ping", find_pings(block.records))
-            yield from self._batch("fault", _faults(block, rejected, self._options.quarantine_raw_bytes))
+            yield from self._batch("fault", _faults(block, rejected, self._options.raw_kept))
         yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
     def _batch(self, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:

@@ -33,3 +33,8 @@ class IngestOptions:
     window_bytes: int = WINDOW_BYTES
     quarantine_raw_bytes: int = 4096
     batch_bytes: int = 4 << 20
+
+    @property
+    def raw_kept(self) -> int:
+        """Returns how many bytes of each quarantined run are kept: none without bodies, which may be among them."""
+        return self.quarantine_raw_bytes if self.keep_bodies else 0

@@ -69,19 +69,25 @@ class _Run(NamedTuple):
 class _Preframed(NamedTuple):
     """The framed runs of a block, and the parts of its segments that are in none.
 
-    `acks`: index of a segment, sequence number, acknowledgment number; one at each end of a stretch keeps the
-    information of its headers.
+    `acks`: index of a segment, sequence number, acknowledgment number, latest time of the segments for which it stands;
+    one at each end of a stretch keeps the information of its headers.
     """
 
     cuts: list[_Cuts]
-    acks: list[tuple[int, int, int]]
+    acks: list[tuple[int, int, int, int]]
     runs: list[_Run]
+
+    def latest_times(self) -> pa.Array:
+        """Returns the column `last_ns` of the rows of `rest`."""
+        times = np.array([time for *_, time in self.acks], np.int64)
+        cuts = sum(len(cut.segment) for cut in self.cuts)
+        return pa.concat_arrays([pa.nulls(cuts, pa.int64()), pa.array(times, mask=times == NO_TIME)])
 
     def rest(self, segments: Segments) -> Segments:
         """Returns the segments, or parts of them, that are in no framed run, and the acknowledgments of the runs."""
         index, skip, length = (np.concatenate(columns) for columns in zip(*self.cuts, strict=True))
         cut = length != segments.captured[index]
-        ack_index, ack_seq, ack = np.array(self.acks, np.int64).reshape(-1, 3).T
+        ack_index, ack_seq, ack, _ = np.array(self.acks, np.int64).reshape(-1, 4).T
         rows = np.concatenate([index, ack_index])
         acks = len(ack_index)
         zeros = np.zeros(acks, np.int64)
@@ -111,7 +117,7 @@ def preframe(
         yield segment_rows(buffer, segments, capture)
         return
     preframed = _preframe(buffer, segments, options.window_bytes // 2)
-    yield segment_rows(buffer, preframed.rest(segments), capture)
+    yield segment_rows(buffer, preframed.rest(segments), capture, last_ns=preframed.latest_times())
     if preframed.runs:
         yield _run_rows(segments, preframed.runs, capture, base, keep_bodies=options.keep_bodies)
 
@@ -186,9 +192,10 @@ class _Block:
         if pieces is None:
             return False
         first = int(segments.seq[mine[0]])
-        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, int(segments.ack[mine[0]])))
-        last_ack = (int(segments.ack[mine[0]]) + int(acked.max())) & _MASK
-        result.acks.append((int(mine[-1]), (first + int(end.max())) & _MASK, last_ack))
+        first_ack = int(segments.ack[mine[0]])
+        result.acks.append((int(mine[0]), (first + int(position.min())) & _MASK, first_ack, NO_TIME))
+        last_ack, last_ns = (first_ack + int(acked.max())) & _MASK, int(segments.time_ns[mine].max())
+        result.acks.append((int(mine[-1]), (first + int(end.max())) & _MASK, last_ack, last_ns))
         index, start, stop, skip = pieces
         if not len(index):
             return True

@@ -166,7 +166,7 @@ def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
     for part in parts:
         at = max(bisect_right(runs, part.start, key=lambda run: run.start) - 1, 0)
         rest = part
-        for run in runs[at:]:
+        for run in map(runs.__getitem__, range(at, len(runs))):
             low, high = max(rest.start, run.start), min(rest.end, run.end)
             if low >= rest.end:
                 break
@@ -217,21 +217,23 @@ def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False)
     sound = [by_checksum and part.segment.intact for part in parts]
     edges = sorted({edge for part in parts for edge in _edges(part, overlap)})
     order = sorted(range(len(parts)), key=lambda rank: parts[rank].start)
-    active: list[tuple[int, int]] = []  # a heap of (rank, end): first or last arrived on top
+    most = 1 if overlap is Overlap.FIRST and not by_checksum else _COPIES
+    compared: list[tuple[int, int]] = []  # rank and end of the parts over this byte that arrived first, in order
+    others: list[tuple[int, int]] = []  # a heap of the others, and of parts that have ended
     upcoming = 0
     for start, end in pairwise(edges):
+        compared = [part for part in compared if part[1] > start]
         while upcoming < len(order) and parts[order[upcoming]].start <= start:
-            rank = order[upcoming]
-            heapq.heappush(active, (-rank if overlap is Overlap.LAST else rank, parts[rank].end))
+            heapq.heappush(others, (order[upcoming], parts[order[upcoming]].end))
             upcoming += 1
-        while active and active[0][1] <= start:
-            heapq.heappop(active)
-        if active:
-            ranks = [abs(active[0][0])]
-            if overlap is not Overlap.FIRST or by_checksum:
-                ranks = sorted(abs(rank) for rank, part_end in active if part_end > start)[:_COPIES]
-            best = ranks[0]
-            for rank in ranks[1:]:
+        while others and (len(compared) < most or others[0] < compared[-1]):
+            if (part := heapq.heappop(others))[1] > start:
+                insort(compared, part)
+                if len(compared) > most:
+                    heapq.heappush(others, compared.pop())
+        if compared:
+            best = compared[0][0]
+            for rank, _ in compared[1:]:
                 if sound[rank] is sound[best]:
                     better = _replaces(parts[rank], parts[best], start, overlap)
                 else:
@@ -271,7 +273,8 @@ def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
     """Tells whether any segment holds other bytes than the stream has there."""
     conflict = False
     for part in parts:
-        for piece in pieces[bisect_right(pieces, part.start, key=lambda piece: piece.start) - 1 :]:
+        first = bisect_right(pieces, part.start, key=lambda piece: piece.start) - 1
+        for piece in map(pieces.__getitem__, range(first, len(pieces))):
             if piece.start >= part.end:
                 break
             low, high = max(part.start, piece.start), min(part.end, piece.end)

@@ -8,11 +8,13 @@ from typing import Any
 from udfs.capture.records import NO_TIME
 from udfs.tcp.connections import Connection, Connections, Direction
 
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, _VERSION)
 _PLAIN = (
     *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
     *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
 )
+_UNUSED = Direction()
 
 
 def dump(connections: Connections, streams: Mapping[tuple[int, bool], Any]) -> str:
@@ -40,7 +42,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
         ValueError: the text has another format version.
     """
     state = json.loads(text, object_hook=_object)
-    if state["version"] != _VERSION:
+    if state["version"] not in _READABLE:
         raise ValueError(f"connection state of version {state['version']} cannot be read: {_VERSION} is needed")
     restored: list[Connection] = []
     streams: dict[tuple[int, bool], Any] = {}
@@ -49,7 +51,9 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
         connection.last_ns = row.get("last_ns", NO_TIME)
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
-        sides = [Direction(**side | {"gaps": [(at, size) for at, size in side["gaps"]]}) for side in row["sides"]]
+        sides = [
+            Direction(**side | {"gaps": [(at, size) for at, size in side.get("gaps", ())]}) for side in row["sides"]
+        ]
         connection.sides = sides[0], sides[1]
         restored.append(connection)
         streams |= {
@@ -66,9 +70,15 @@ def _connection(one: Connection, streams: Mapping[tuple[int, bool], Any]) -> dic
         "opened_by_b": one.opened_by_b,
         "last_ns": one.last_ns,
         "syns": one.syns,
-        "sides": [{name: getattr(side, name) for name in _PLAIN} for side in one.sides],
+        "sides": [_side(side) for side in one.sides],
         "streams": [streams.get((one.instance, from_b)) for from_b in (False, True)],
     }
+
+
+def _side(side: Direction) -> dict[str, Any]:
+    """Returns what is other than at the beginning: a scan leaves many connections of which one segment is known."""
+    values = ((name, getattr(side, name)) for name in _PLAIN)
+    return {name: value for name, value in values if value != getattr(_UNUSED, name)}
 
 
 def _bytes(value: bytes | memoryview) -> dict[str, str]:

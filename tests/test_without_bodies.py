@@ -1,0 +1,264 @@
+"""A state holds no bodies, and the packets are those of a run that was never interrupted."""
+
+import json
+import random
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import wiretap
+from pipeline import frames, ingest_more
+from pyspark.sql import SparkSession
+from random_packets import GUIDS, any_packet, damaged, user_message
+from test_framing import hostile_stream, with_gaps
+from warehouses import config
+from wiretap import Record, Sent, conversation, ethernet, fragments4, pcap, tcp
+
+from jobs.ingestion.in_process import InProcess
+from jobs.simulator import build
+from jobs.steps import ingest
+from schemas.ingest import PACKETS, QUARANTINE
+from schemas.tables import INGESTED
+from udfs.msmq import framing, stream_window, without_bodies
+from udfs.msmq.framing import FramedPackets, Framer
+from udfs.msmq.packet_rows import packet_columns
+from udfs.passes.options import IngestOptions
+from udfs.tcp import resume
+
+Found = tuple[list[tuple[Any, ...]], list[tuple[int, int, str]]]
+
+
+def continued(framer: Framer) -> Framer:
+    """Returns the framer that the next run makes of what this one leaves."""
+    state = json.loads(json.dumps(framer.state(keep_bodies=False), default=resume._bytes), object_hook=resume._object)
+    return Framer.resume(state, raw_kept=0)
+
+
+def framed(runs: Iterable[tuple[int, bytes]], rng: random.Random, *, mid_stream: bool, interrupted: bool) -> Found:
+    """Returns the rows of the packets, and what is unframed; `interrupted`: another run continues after any part."""
+    framer = Framer(mid_stream=mid_stream, raw_kept=0)
+    packets: list[tuple[Any, ...]] = []
+    unframed: list[tuple[int, int, str]] = []
+
+    def collect(parts: Iterable[FramedPackets]) -> None:
+        for part in parts:
+            unframed.extend((run.offset, run.length, run.reason) for run in part.unframed)
+            if part.starts:
+                start, size = np.array(part.starts), np.array(part.sizes)
+                buffer = np.frombuffer(part.data, np.uint8)
+                columns = packet_columns(buffer, start, size, keep_bodies=False, dropped=part.dropped)
+                rows = zip(*(columns[name].to_pylist() for name in columns), strict=True)
+                packets.extend((part.base + at, *row) for at, row in zip(part.starts, rows, strict=True))
+
+    for start, data in runs:
+        if start > framer.end:
+            collect(framer.gap(start - framer.end))
+        at = 0
+        while at < len(data):
+            size = rng.randrange(1, 200)
+            collect(framer.feed(data[at : at + size]))
+            at += size
+            if interrupted and rng.random() < 0.5:
+                collect([framer.frame_decided()])
+                framer = continued(framer)
+    collect(framer.frame_rest())
+    return packets, unframed
+
+
+def stream_of(rng: random.Random) -> bytes:
+    """Returns packets of all kinds, damaged ones, packets in bodies, TLS records, and garbage."""
+    parts = []
+    for _ in range(rng.randrange(1, 7)):
+        kind = rng.random()
+        if kind < 0.5:
+            parts.append(any_packet(rng))
+        elif kind < 0.65:
+            parts.append(damaged(rng, any_packet(rng)))
+        elif kind < 0.75:
+            parts.append(user_message(rng, ["tx"])[: rng.randrange(20, 300)])
+        elif kind < 0.85:
+            parts.append(hostile_stream(rng))
+        else:
+            parts.append(
+                bytes([rng.choice([20, 23]), 3, rng.randrange(6), 0, rng.randrange(256)]) * rng.randrange(1, 9)
+            )
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_packets_are_those_of_one_run(seed: int, windowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where packets have at most 400 bytes, so that bytes are decided while others are awaited."""
+    if windowed:
+        monkeypatch.setattr(stream_window, "LARGEST_PACKET", 400)
+        monkeypatch.setattr(stream_window, "LOOKAHEAD", 2 * (400 + 16) + 16)
+        monkeypatch.setattr(framing, "_WINDOW", 500)
+    monkeypatch.setattr(without_bodies, "_FIRST_BYTES", 64)
+    rng = random.Random(seed)
+    for number in range(150):
+        data = b"".join(stream_of(rng) for _ in range(1 + 2 * windowed))
+        runs = with_gaps(rng, data) if rng.random() < 0.5 else [(0, data)]
+        mid_stream = rng.random() < 0.3
+        expected = framed(runs, rng, mid_stream=mid_stream, interrupted=False)
+        assert framed(runs, rng, mid_stream=mid_stream, interrupted=True) == expected, (number, mid_stream, runs)
+
+
+# --- what is on disk --------------------------------------------------------------------------------------------------
+
+MARKER = random.Random(39).randbytes(257)
+"""A body repeats it; 257 is prime, so that each of its bytes is at each place of a word and of a segment."""
+PIECES = frozenset((MARKER * 2)[at : at + 8] for at in range(len(MARKER)))
+
+
+def message(number: int, size: int) -> bytes:
+    """A transactional message whose body is the marker, again and again; every other one has headers after it."""
+    body = (MARKER * (size // len(MARKER) + 1))[:size]
+    queue = build.direct("OS:orders\\private$\\in")
+    more = {"debug": True, "soap": ("head", "tail")} if number % 2 else {}
+    return build.user_message(
+        GUIDS[0],
+        message_id=number,
+        destination=queue,
+        sequence=(1, number, number - 1),
+        label="order",
+        body=body,
+        **more,
+    )
+
+
+def sent(rng: random.Random) -> list[Sent]:
+    stream = b"".join(message(number, rng.choice([9, 300, 6000])) for number in range(1, 25))
+    return conversation(rng, stream, message(1, 3000), closed=False)
+
+
+def as_it_was(_: random.Random, taken: list[Record]) -> list[Record]:
+    return taken
+
+
+def begun_late(rng: random.Random, taken: list[Record]) -> list[Record]:
+    return taken[rng.randrange(4, len(taken) // 3) :]
+
+
+def with_gaps_in_it(rng: random.Random, taken: list[Record]) -> list[Record]:
+    return [one for one in taken if rng.random() > 0.1]
+
+
+def snapped(_: random.Random, taken: list[Record]) -> list[Record]:
+    return [one._replace(data=one.data[:300], original=len(one.data)) for one in taken]
+
+
+def begun_late_with_gaps(rng: random.Random, taken: list[Record]) -> list[Record]:
+    return with_gaps_in_it(rng, begun_late(rng, taken))
+
+
+def with_damaged_headers(rng: random.Random, taken: list[Record]) -> list[Record]:
+    """Damages the length of IP or TCP headers, or sends segments far away."""
+    return [
+        one._replace(data=one.data[:at] + bytes([rng.randrange(256)]) + one.data[at + 1 :])
+        for one in taken
+        for at in [rng.choice([14, 38, 46, len(one.data) - 1])]
+    ]
+
+
+def in_fragments(_: random.Random, taken: list[Record]) -> list[Record]:
+    """Adds fragments of which the last ones are missing."""
+    parts = fragments4(tcp(MARKER * 5, seq=9000), [400, 800])[:2]
+    return [*taken, *wiretap.records(map(ethernet, parts), start_ns=taken[-1].time_ns + 1000)]
+
+
+CUTS = (as_it_was, begun_late, with_gaps_in_it, snapped, begun_late_with_gaps, with_damaged_headers, in_fragments)
+
+
+def two_nights(rng: random.Random, folder: Path, change: Any) -> list[Path]:
+    """Writes a capture of each night, cut anywhere; the first ends inside a record, a third file has no header."""
+    taken = change(rng, wiretap.records(frames(sent(rng))))
+    middle = rng.randrange(len(taken) // 3, 2 * len(taken) // 3)
+    files = [folder / "1.pcap", folder / "2.pcap", folder / "3.pcap"]
+    for file, part in zip(files, (taken[: middle + 1], taken[middle:]), strict=False):
+        file.write_bytes(pcap(part))
+    whole = files[0].read_bytes()
+    files[0].write_bytes(whole[: -rng.randrange(1, 1 + len(taken[middle].data))])
+    files[2].write_bytes(MARKER * 20)
+    return files
+
+
+def has_body(data: bytes) -> bool:
+    return any(piece in data for piece in PIECES)
+
+
+def values(value: Any) -> Iterator[bytes]:
+    """Yields all bytes in a value of a table, those in a state too."""
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, str):
+        yield value.encode()
+        if value.startswith(("{", "[")):
+            yield from values(json.loads(value))
+    elif isinstance(value, dict):
+        if set(value) == {"base64"}:
+            yield b64decode(value["base64"])
+        for part in value.values():
+            yield from values(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from values(part)
+
+
+def rows_with_bodies(table: pa.Table) -> list[dict[str, Any]]:
+    return [row for row in table.to_pylist() if any(map(has_body, values(row)))]
+
+
+@pytest.mark.parametrize("change", CUTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_table_holds_a_piece_of_a_body(seed: int, change: Any, tmp_path: Path) -> None:
+    files = two_nights(random.Random(seed), tmp_path, change)
+    nights, once = InProcess(), InProcess()
+    for file in files:
+        ingest_more(nights, [str(file)], IngestOptions())
+        for table in INGESTED:
+            assert rows_with_bodies(nights.read(table)) == [], table.name
+    ingest_more(once, map(str, files), IngestOptions())
+    for table in (PACKETS, QUARANTINE):
+        assert sorted(map(repr, nights.read(table).to_pylist())) == sorted(map(repr, once.read(table).to_pylist()))
+    kept = InProcess()
+    ingest_more(kept, map(str, files), IngestOptions(keep_bodies=True))
+    assert rows_with_bodies(kept.read(PACKETS)) or rows_with_bodies(kept.read(QUARANTINE))
+
+
+def test_a_body_of_which_a_part_was_dropped_is_dropped(tmp_path: Path) -> None:
+    """Also if the next run keeps bodies."""
+    taken = wiretap.records(frames(conversation(random.Random(1), message(1, 6000), closed=False)))
+    night = InProcess()
+    for part, keep in zip(pairwise([0, len(taken) // 2, len(taken)]), (False, True), strict=True):
+        file = tmp_path / f"{keep}.pcap"
+        file.write_bytes(pcap(taken[slice(*part)]))
+        ingest_more(night, [str(file)], IngestOptions(keep_bodies=keep))
+    (packet,) = night.read(PACKETS).to_pylist()
+    assert packet["size"] == len(message(1, 6000))
+    assert not has_body(packet["raw"] + packet["trailer"])
+    assert message(1, 6000).startswith(packet["raw"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("in_memory_bytes", [0, 1 << 25])
+def test_no_file_of_a_warehouse_holds_a_piece_of_a_body(
+    spark: SparkSession, in_memory_bytes: int, tmp_path: Path
+) -> None:
+    for number, change in enumerate(CUTS):
+        folder = tmp_path / "captures" / str(number)
+        folder.mkdir(parents=True)
+        two_nights(random.Random(number), folder, change)
+    for night in ("1.pcap", "[23].pcap"):
+        ingest.run(spark, config(tmp_path / "tables", tmp_path / "captures/*" / night, in_memory_bytes=in_memory_bytes))
+    files = [file for file in (tmp_path / "tables").rglob("*") if file.is_file()]
+    assert any(file.suffix == ".parquet" for file in files)
+    for file in files:
+        assert not has_body(file.read_bytes()), file
+        if file.suffix == ".parquet":
+            assert rows_with_bodies(pq.read_table(file)) == [], file
