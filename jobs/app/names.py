@@ -69,7 +69,7 @@ class Names:
         try:
             read = _of_csv if uri.lower().endswith(".csv") else _of_toml
             return cls._of(read(read_text(uri)))
-        except (OSError, ValueError) as error:  # also of a decoder
+        except (OSError, ValueError, RecursionError, csv.Error) as error:  # also of a decoder
             raise UsageError(f"The names file {uri} cannot be read: {error}.") from error
 
     @classmethod
