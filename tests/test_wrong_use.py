@@ -170,14 +170,15 @@ def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
     assert "The run is done, but its summary cannot be printed: [Errno 28] No space left" in done.stderr
 
 
-def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     process.stderr.readline()  # of its first step
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (130, "msmq-replay simulate: interrupted\n")
+    assert (process.returncode, said) == (128 + number, "msmq-replay simulate: interrupted\n")
 
 
 def test_a_run_that_is_interrupted_before_it_has_begun_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -20,15 +23,19 @@ Summary = dict[str, Any]
 Run = Callable[[SparkSession, Config], Summary]
 RunAlone = Callable[[Config], Summary]
 FAIL_ON_MATCHED = 3
-INTERRUPTED = 130
-"""What a shell says of a program that SIGINT ended."""
+_OF_A_SIGNAL = 128
+"""A shell adds this to the number of the signal that ended a program."""
 STARTING = "Starting Spark"
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """Ends a run as an interruption does."""
 
 
 def main(name: str, run: Run, arguments: Sequence[str]) -> int:
     """Runs one command on Spark and returns its exit code.
 
-    0 done, 1 failed, 2 wrong use, 3 --fail-on matched, 130 interrupted.
+    0 done, 1 failed, 2 wrong use, 3 --fail-on matched, 130 or 143 interrupted (SIGINT, SIGTERM).
     """
 
     def on_spark(config: Config) -> Summary:
@@ -47,15 +54,16 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
-        with terminal_bar():
+        with _ending_in_order(), terminal_bar():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
         _print(json.dumps(summary) if config.json else for_people(summary))
     except JobError as error:
         return _tell(name, error)
-    except KeyboardInterrupt:
-        log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=INTERRUPTED)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        exit_code = _OF_A_SIGNAL + (signal.SIGTERM if isinstance(error, _TerminatedError) else signal.SIGINT)
+        log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
+        return exit_code
     except Exception as error:
         if (cause := memory_error(error) or disk_error(error)) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
@@ -67,6 +75,23 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     if config.log_format == "json":
         log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
     return exit_code
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Lets SIGTERM, which would end the process at once, free the lock and delete temporary files like SIGINT."""
+
+    def end(*_: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print(summary: str) -> None:
