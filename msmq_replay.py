@@ -7,11 +7,19 @@ from importlib.util import find_spec
 def script() -> None:
     """Runs the command; ends the process only on failure, because a Databricks task takes any exit for one."""
     try:
+        code = _run()
+    except KeyboardInterrupt:  # before the command has begun, or while its packages are imported
+        code = 130
+    if code:
+        sys.exit(code)
+
+
+def _run() -> int:
+    try:
         from jobs import cli  # noqa: PLC0415 - it may not be there
     except ImportError as error:
         sys.exit(f"msmq-replay: {_explanation(error)}")
-    if code := cli.main():
-        sys.exit(code)
+    return cli.main()
 
 
 def _explanation(error: ImportError) -> str:

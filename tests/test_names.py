@@ -15,6 +15,7 @@ from jobs.steps import names as names_step
 from jobs.steps import unchanged_run
 from jobs.steps.summary import with_names
 from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import string_literal
 
 GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 QUEUE = "DIRECT=OS:hq\\private$\\Orders"
@@ -73,11 +74,12 @@ def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_a_skeleton_is_a_names_file(tmp_path: Path) -> None:
-    hostile = 'DIRECT=OS:"x"\\\u007f\n[queues]\u2028'
+    hostile = 'DIRECT=OS:"x"\\\u007f\n[queues]\u2028\u202e\x85\x1b\U000e0041${env:HOME}'
     seen = [(True, hostile, "", "line\n[queues]"), (False, GUID, "NYC-01", "at 10.0.0.7"), (True, QUEUE, "Orders", "")]
     text = skeleton(seen)
     assert tomllib.loads(text) == {"queue_managers": {GUID: "NYC-01"}, "queues": {hostile: "", QUEUE: "Orders"}}
     assert f'"{GUID}" = "NYC-01"  # at 10.0.0.7' in text
+    assert all(line.isprintable() for line in text.splitlines())
     assert list(read(tmp_path, "names.toml", text).rows()) == [
         ("queue_manager", GUID, "NYC-01"),
         ("queue", QUEUE.casefold(), "Orders"),
@@ -126,6 +128,20 @@ def test_names_can_be_joined_in_a_view(spark: SparkSession) -> None:
     ]
     names_step.create_view(Warehouse(spark, "unused"), Names())
     assert spark.sql("SELECT * FROM names").collect() == []
+
+
+@pytest.mark.parametrize("substitute", ["true", "false"])
+def test_no_text_is_replaced_by_a_variable(spark: SparkSession, substitute: str) -> None:
+    """Also where the platform does not let the substitution be switched off."""
+    text = "direct=os:${env:path}${spark.app.name}\\${system:user.home}'\u202e𠮷\0"
+    assert spark.conf.get("spark.sql.variable.substitute") == "false"
+    spark.conf.set("spark.sql.variable.substitute", substitute)
+    try:
+        names_step.create_view(Warehouse(spark, "unused"), Names({}, {text: text.upper()}))
+        assert [tuple(row) for row in spark.table("names").collect()] == [("queue", text, text.upper())]
+        assert [tuple(row) for row in spark.sql(f"SELECT {string_literal(text)}").collect()] == [(text,)]
+    finally:
+        spark.conf.set("spark.sql.variable.substitute", "false")
 
 
 @pytest.mark.parametrize(

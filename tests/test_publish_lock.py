@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -19,7 +19,9 @@ import pytest
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import publish_lock
 from jobs.warehouse.log import CREATE, SET_PROPERTIES, Commit, rows_version
+from jobs.warehouse.processes import Process
 from jobs.warehouse.publish_lock import LockState, PublishLock, restore_target
+from jobs.warehouse.tables import POLL_S
 
 TABLES = ("captures", "packets", "streams", "messages")
 SECONDS = 100
@@ -194,9 +196,27 @@ class Run:
 @pytest.fixture
 def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
     tables = Warehouse()
-    monkeypatch.setattr(publish_lock, "time", SimpleNamespace(time=lambda: tables.now, sleep=lambda _: None))
+
+    def sleep(seconds: float) -> None:
+        tables.now += seconds
+
+    clock = SimpleNamespace(
+        monotonic=lambda: tables.now, clock_gettime=lambda _: tables.now, CLOCK_BOOTTIME=7, sleep=sleep
+    )
+    monkeypatch.setattr(publish_lock, "time", clock)
     yield tables
     publish_lock._HOLDING.clear()
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs cannot see one another's processes."""
+    monkeypatch.setattr(Process, "own", lambda: Process("", os.getpid(), 0))
+
+
+def holder(warehouse: Warehouse) -> LockState | None:
+    """The lock's state."""
+    return publish_lock.current_state(warehouse.commits["captures"][::-1])
 
 
 WHOLE = {table: ["a", "b", "c"] for table in TABLES}
@@ -231,6 +251,7 @@ def test_runs_at_once_some_of_them_killed_end_as_one(
     assert state.is_released
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -238,17 +259,17 @@ def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
     """It freezes at a random access, within a transaction too, and wakes up when the others have ended."""
     rng = random.Random(seed)
     schedule = Schedule(rng)
-    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", lambda _: schedule.point())
-    runs = [Run(warehouse, schedule.point) for _ in range(3)]
-    schedule.freeze = {0: rng.randrange(1, 60)}
-
     holders: list[LockState | None] = []
 
-    def later() -> None:
-        holders.append(publish_lock.current_state(warehouse.commits["captures"][::-1]))
-        warehouse.now += SECONDS + 1
+    def sleep(seconds: float) -> None:
+        schedule.point()
+        if holders and holders[0] == holder(warehouse):
+            warehouse.now += seconds
 
-    schedule.on_freeze = later
+    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", sleep)
+    runs = [Run(warehouse, schedule.point) for _ in range(3)]
+    schedule.freeze = {0: rng.randrange(1, 60)}
+    schedule.on_freeze = lambda: holders.append(holder(warehouse))
     schedule.run([partial(run.process, "a", "b", "c") for run in runs])
     assert warehouse.content == WHOLE
     assert all(isinstance(error, ConflictError) for error in schedule.errors.values()), schedule.errors
@@ -256,13 +277,15 @@ def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
     assert lost <= {holder.run for holder in holders if holder}  # time passed for whoever held the lock
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> None:
     run, other = Run(warehouse), Run(warehouse)
     run.lock.acquire()
     run.write("packets", CREATE, lambda _: ())
     run.write("packets", "WRITE", lambda _: ("half",))
-    warehouse.now += SECONDS + 1
+    began = warehouse.now
     other.night("a", "b", "c")
+    assert SECONDS <= warehouse.now - began <= SECONDS + 2 * POLL_S
     assert len(other.lock.rolled_back) == 1
     for work in (run.lock.check, run.lock.renew, run.lock.end_step, run.lock.release):
         with pytest.raises(ConflictError, match="took this one for dead"):
@@ -270,15 +293,24 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
     assert warehouse.content == WHOLE
 
 
+def is_silent_after(seconds: float, watch: publish_lock._Watch, warehouse: Warehouse) -> bool:
+    """Whether someone who waits and looks at the lock meanwhile takes its holder for dead."""
+    end = warehouse.now + seconds
+    while True:
+        state = holder(warehouse)
+        assert state is not None
+        if (silent := watch.is_silent(state)) or warehouse.now >= end:
+            return silent
+        warehouse.now += POLL_S
+
+
 def test_a_run_that_writes_for_long_renews_its_lock(warehouse: Warehouse) -> None:
     run, other = Run(warehouse), Run(warehouse)
     run.lock.acquire()
+    watch = publish_lock._Watch(SECONDS)
     for _ in range(5):
-        warehouse.now += SECONDS * 0.6
+        assert not is_silent_after(SECONDS * 0.6, watch, warehouse)
         run.write("packets", "WRITE", lambda rows: (*rows, "x"))
-        state = publish_lock.current_state(warehouse.commits["captures"][::-1])
-        assert state is not None
-        assert state.is_alive(SECONDS)
     run.lock.release()
     other.lock.acquire()
     assert other.lock.rolled_back == []
@@ -362,27 +394,71 @@ def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypa
 
 
 def state(**values: Any) -> LockState:
-    """A lock's state that a run on another machine set just now."""
-    given: dict[str, Any] = {"run": "r", "host": "elsewhere", "pid": 1, "after": 0, "at": datetime.now(UTC)}
-    return LockState(**(given | values))
+    """A lock's state that this process set just now; its run is over."""
+    place, pid, started = Process.own()
+    given: dict[str, Any] = {"run": "r", "host": socket.gethostname(), "pid": pid, "after": 0, "at": datetime.now(UTC)}
+    return LockState(**(given | {"place": place, "started": started} | values))
 
 
-def test_who_is_alive() -> None:
-    here = socket.gethostname()
-    old = datetime.fromtimestamp(datetime.now(UTC).timestamp() - SECONDS - 1, UTC)
-    assert state().is_alive(SECONDS)
-    assert not state(at=old).is_alive(SECONDS)
-    assert state(at=old).may_wake
-    assert not state(ended="out of memory").is_alive(SECONDS)
-    assert not state(ended="out of memory").may_wake
-    mine = state(host=here, pid=os.getpid())
-    assert not mine.is_alive(SECONDS)  # this process has no such run any more
+def test_who_may_wake() -> None:
+    assert not state(ended="out of memory", place="elsewhere").may_wake
+    assert state(place="elsewhere").may_wake
+    assert state(place="", started=0).may_wake  # as an earlier release wrote it
+    assert not state().may_wake  # this process has no such run any more
     publish_lock._HOLDING.add("r")
-    assert mine.is_alive(SECONDS)
+    assert state().may_wake
     publish_lock._HOLDING.discard("r")
-    assert not state(host=here, pid=1 << 22).is_alive(SECONDS)
-    assert not state(host=here, pid=1 << 22).may_wake
-    assert state(host=here, pid=1).is_alive(SECONDS)
+    assert not state(pid=1 << 22).may_wake
+    assert not state(pid=1 << 80).may_wake
+
+
+@pytest.mark.parametrize("hours", [-1000, -1, 1, 1000])
+def test_a_holder_whose_clock_is_apart_is_not_dead(warehouse: Warehouse, hours: int) -> None:
+    """Its commits are dated by its own clock, and it renews the lock."""
+    run = Run(warehouse)
+    run.lock.acquire()
+    watch = publish_lock._Watch(SECONDS)
+    for _ in range(10):
+        newest = warehouse.commits["captures"][-1]
+        warehouse.commits["captures"][-1] = newest._replace(at=newest.at + timedelta(hours=hours))
+        assert not is_silent_after(SECONDS / 4, watch, warehouse)
+        run.lock.renew()
+    assert is_silent_after(SECONDS * 2, watch, warehouse)
+
+
+def test_who_waits_shorter_than_the_holder_renews_its_lock_waits_as_long_as_the_holder_says(
+    warehouse: Warehouse,
+) -> None:
+    run = Run(warehouse)
+    run.lock.acquire()
+    watch = publish_lock._Watch(20)
+    assert not is_silent_after(SECONDS * 0.9, watch, warehouse)
+    assert is_silent_after(SECONDS, watch, warehouse)
+
+
+def test_time_in_which_nobody_looked_does_not_prove_a_death(warehouse: Warehouse) -> None:
+    """As when both were stopped, or what they write to did not answer."""
+    Run(warehouse).lock.acquire()
+    watch = publish_lock._Watch(SECONDS)
+    assert not is_silent_after(POLL_S, watch, warehouse)
+    warehouse.now += 100 * SECONDS
+    assert not is_silent_after(SECONDS / 2, watch, warehouse)
+
+
+def test_a_run_of_this_machine_that_is_silent_but_there_is_waited_for(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+
+    def sleep(seconds: float) -> None:
+        warehouse.now += seconds
+        if warehouse.now > 1_000_000 + 10 * SECONDS:
+            run.lock.release()
+
+    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", sleep)
+    other.lock.acquire()
+    assert other.lock.rolled_back == []
 
 
 def commit(version: int, operation: str, /, **parameters: str) -> Commit:

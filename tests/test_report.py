@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
+from jobs.app.logs import printable
 from jobs.app.text_files import write_text
 from jobs.report_page import render
 from jobs.report_page.advice import advice
@@ -30,7 +32,7 @@ from jobs.transforms.report import points
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.tables import TABLES
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 SESSIONS = 50
 
 
@@ -313,6 +315,16 @@ def test_the_command_for_wireshark_survives_a_shell() -> None:
     assert render.in_wireshark(None, 7) == ""
 
 
+@pytest.mark.parametrize(
+    "name", [HOSTILE, "a\nreboot\n", "\x1b[201~\rreboot\r", "\\'\u202efdp.exe", os.fsdecode(b"\xff\x01'")]
+)
+def test_a_copied_command_can_be_seen_and_opens_the_file_alone(name: str) -> None:
+    command = render.in_wireshark(f"/data/{name}", 7).removeprefix("wireshark -g 7 -r ")
+    assert command.isprintable()
+    done = subprocess.run(["/bin/bash", "-c", f"printf %s {command}"], check=True, capture_output=True)
+    assert done.stdout == os.fsencode(f"/data/{name}")
+
+
 ROW: Row = dict.fromkeys(
     (
         "ack_type",
@@ -459,9 +471,18 @@ def test_the_page_fits_a_phone(browser: Browser, limited: Path) -> None:
 def test_hostile_text_stays_text(shown: Browser) -> None:
     assert shown.run("document.querySelectorAll('img').length") == 0
     assert shown.run("document.scripts.length") == 3
-    assert HOSTILE.replace("\u2028", "") in shown.run("document.querySelector('.finding').textContent").replace(
-        "\u2028", ""
-    )
+    assert printable(HOSTILE) in shown.run("document.querySelector('.finding').textContent")
+
+
+def test_every_character_of_the_page_can_be_seen(limited: Path, shown: Browser) -> None:
+    allowed = {"\n", "\u202f"}  # between lines, and between thousands
+    assert {c for c in text_of(limited) if not c.isprintable()} <= allowed
+    assert {c for c in shown.run("document.documentElement.outerHTML") if not c.isprintable()} <= allowed
+    shown.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    shown.run("new Promise(done => setTimeout(done, 300))")
+    seen = shown.run("[...document.querySelectorAll('figure.picture tbody')].map(one => one.textContent).join('')")
+    assert printable(HOSTILE) in seen
+    assert {c for c in seen if not c.isprintable()} <= allowed
 
 
 def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
@@ -491,6 +512,11 @@ def test_a_command_is_copied_or_at_least_selected(browser: Browser, limited: Pat
     browser.run("new Promise(done => setTimeout(done, 300))")
     assert browser.run(f"{button}.textContent") in ("copied", "selected")
     assert browser.run(f"{button}.getAttribute('aria-label')").startswith("Copy wireshark -g ")
+    copied = browser.run("document.querySelector('details.incident .command code').dataset.copy")
+    assert copied.isprintable()
+    words = subprocess.run(["/bin/bash", "-c", f"printf '%s\\n' {copied}"], check=True, capture_output=True).stdout
+    assert words.decode().splitlines()[:4] == ["wireshark", "-g", *words.decode().splitlines()[2:3], "-r"]
+    assert words.decode().partition("-r\n")[2].endswith(f"{HOSTILE}.pcap\n")
 
 
 def test_a_screen_reader_finds_landmarks_headings_tables_and_what_pictures_show(shown: Browser) -> None:
@@ -569,6 +595,8 @@ def test_incidents_are_chosen_by_severity_queue_and_queue_manager(browser: Brows
     assert browser.run("document.getElementById('incidents-filtered').textContent") == "2 of 5 listed"
     assert chosen("severity", "") == everything
     assert chosen("queue", "ORDERS") == everything
+    assert chosen("queue", f"orders{HOSTILE}") == everything
+    assert chosen("queue", f"orders{printable(HOSTILE)}") == everything
     assert chosen("queue", "no such queue") == []
     assert chosen("queue", "") == everything
     manager = browser.run("document.querySelector('details.incident').dataset.managers.split(' ')[1]")

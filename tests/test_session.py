@@ -62,6 +62,47 @@ def test_delta_lake_belongs_to_the_installed_spark(monkeypatch: pytest.MonkeyPat
     assert spark_session.spark_defaults()["spark.jars.packages"] == delta
 
 
+ADDRESSES = {"spark.driver.bindAddress", "spark.driver.host"}
+OTHERS = {"spark.authenticate", "spark.connect.grpc.binding.address"}
+
+
+class Given(dict[str, str]):
+    """Settings of a JVM, as SparkConf has them."""
+
+    contains = dict.__contains__
+
+
+@pytest.mark.parametrize(
+    ("remote", "given", "variable", "added"),
+    [
+        ("", {"spark.master": "local[*]"}, "", ADDRESSES | OTHERS),
+        ("", {"spark.master": "local"}, "", ADDRESSES | OTHERS),
+        ("", {"spark.master": "local[2,3]"}, "", ADDRESSES | OTHERS),
+        ("local[2]", {"spark.master": "local[*]"}, "", ADDRESSES | OTHERS),
+        ("", {"spark.master": "local-cluster[2,1,1024]"}, "", set()),
+        ("", {"spark.master": "spark://hq:7077"}, "", set()),
+        ("", {"spark.master": "yarn"}, "", set()),
+        ("", {"spark.master": "local[*]"}, "SPARK_LOCAL_IP", OTHERS),
+        ("", {"spark.master": "local[*]", "spark.driver.host": "10.0.0.7"}, "", OTHERS),
+        ("", {"spark.master": "local[*]", "spark.driver.bindAddress": "10.0.0.7"}, "", OTHERS),
+        (
+            "",
+            {"spark.master": "local[*]", "spark.authenticate": "false"},
+            "",
+            ADDRESSES | OTHERS - {"spark.authenticate"},
+        ),
+    ],
+)
+def test_only_a_spark_of_this_machine_is_kept_to_it_and_not_against_its_users_settings(
+    monkeypatch: pytest.MonkeyPatch, remote: str, given: dict[str, str], variable: str, added: set[str]
+) -> None:
+    for name in spark_session._ADDRESS_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "10.0.0.7")
+    assert spark_session._kept_private(Given(given), remote).keys() == added
+
+
 @pytest.mark.parametrize("verbose", [[], ["--verbose"]])
 def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
     java = tmp_path / "bin" / "java"

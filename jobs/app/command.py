@@ -1,15 +1,20 @@
 """Runs a command: parses its options, starts Spark, prints the summary, returns the exit code."""
 
 import json
+import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from jobs.app.command_line import command_parser
 from jobs.app.config import Config
-from jobs.app.errors import JobError, first_line
+from jobs.app.errors import JobError, disk_error, first_line
 from jobs.app.logs import log, log_as, step, terminal_bar
 from jobs.app.spark_session import keep_output, memory_error, open_session
 from jobs.app.summary_text import for_people
@@ -18,11 +23,20 @@ Summary = dict[str, Any]
 Run = Callable[[SparkSession, Config], Summary]
 RunAlone = Callable[[Config], Summary]
 FAIL_ON_MATCHED = 3
+_OF_A_SIGNAL = 128
+"""A shell adds this to the number of the signal that ended a program."""
 STARTING = "Starting Spark"
 
 
+class _TerminatedError(KeyboardInterrupt):
+    """Ends a run as an interruption does."""
+
+
 def main(name: str, run: Run, arguments: Sequence[str]) -> int:
-    """Runs one command on Spark and returns its exit code: 0 done, 1 failed, 2 wrong use, 3 --fail-on matched."""
+    """Runs one command on Spark and returns its exit code.
+
+    0 done, 1 failed, 2 wrong use, 3 --fail-on matched, 130 or 143 interrupted (SIGINT, SIGTERM).
+    """
 
     def on_spark(config: Config) -> Summary:
         with step(STARTING, 1, 2):
@@ -40,23 +54,52 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
-        with terminal_bar():
+        with _ending_in_order(), terminal_bar():
             summary = run(config)
+        summary["seconds"] = round(time.monotonic() - began, 1)
+        _print(json.dumps(summary) if config.json else for_people(summary))
     except JobError as error:
         return _tell(name, error)
+    except KeyboardInterrupt as error:
+        exit_code = _OF_A_SIGNAL + (signal.SIGTERM if isinstance(error, _TerminatedError) else signal.SIGINT)
+        log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
+        return exit_code
     except Exception as error:
-        if (cause := memory_error(error)) is not None:
+        if (cause := memory_error(error) or disk_error(error)) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
             return _tell(name, cause)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
         raise
-    summary["seconds"] = round(time.monotonic() - began, 1)
-    print(json.dumps(summary) if config.json else for_people(summary))  # noqa: T201 - the result
     exit_code = _exit_code(summary, config)
     if config.log_format == "json":
         log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
     return exit_code
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Lets SIGTERM, which would end the process at once, free the lock and delete temporary files like SIGINT."""
+
+    def end(*_: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print(summary: str) -> None:
+    try:
+        print(summary, flush=True)  # noqa: T201 - the result
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
+        raise JobError(f"The run is done, but its summary cannot be printed: {error}.") from error
 
 
 def _tell(name: str, error: JobError) -> int:

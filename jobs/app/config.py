@@ -7,7 +7,7 @@ from the file of --config, then from the command line.
 import os
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +31,10 @@ NO_FLAG = "names_key"
 
 _KEY_VARIABLE = "MSMQ_REPLAY_NAMES_KEY"
 _SHORTEST_KEY = 16  # bytes
+_MOST = (1 << 63) - 1  # TOML's own
+_MOST_ROWS = 1_000_000  # of a list in a page that a browser opens
+_MOST_SECONDS = 365 * 86_400
+_SHOWN = 60  # characters of a wrong value
 _WIDTH = 120
 _INGEST = IngestOptions()
 _HEADER = """\
@@ -50,6 +54,9 @@ class Option:
     metavar: str | None = None
     reason: str = ""
     """A further sentence for the template."""
+    least: int = 0
+    most: int = _MOST
+    """Bounds of a whole number."""
 
 
 def _option(
@@ -62,6 +69,8 @@ def _option(
 _ingest, _decode, _replay, _maintain, _report, _simulate = (
     partial(_option, section=name) for name in ("ingest", "decode", "replay", "maintain", "report", "simulate")
 )
+_rows = partial(_report, most=_MOST_ROWS)
+_seconds = partial(_simulate, most=_MOST_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +123,30 @@ class Config:
     )
     ports: tuple[int, ...] = _ingest(_INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", metavar="PORTS")
     split_bytes: int = _ingest(
-        _INGEST.split_bytes, "bytes of a capture that one task reads", reason="64 MiB keeps a worker under 1 GiB."
+        _INGEST.split_bytes,
+        "bytes of a capture that one task reads",
+        reason="64 MiB keeps a worker under 1 GiB.",
+        least=1 << 14,
     )
     window_bytes: int = _ingest(
         _INGEST.window_bytes,
         "bytes that a segment may lie behind the newest one of its direction and still fill a gap",
         reason="A task holds this much of each direction of one connection.",
+        least=1 << 16,  # a segment
     )
     quarantine_raw_bytes: int = _ingest(
         _INGEST.quarantine_raw_bytes,
         "bytes kept of each quarantined run",
         reason="Its length and place are kept in any case.",
+        most=1 << 30,  # Spark's rows are smaller than 2 GiB
     )
     claim_seconds: int = _ingest(
         3600,
-        "seconds after which a run on another machine that does not renew its lock counts as dead and is rolled back",
-        reason="A run renews it four times as often. On this machine it counts as dead as soon as its process is gone.",
+        "seconds without a sign of life after which a run elsewhere counts as dead and is rolled back",
+        reason="A run renews its lock four times as often, and whoever waits for it measures this time by its own "
+        "clock. A run that is gone from this machine, and from the same container, counts as dead at once.",
+        least=20,
+        most=30 * 86_400,
     )
 
     in_memory_bytes: int = _ingest(
@@ -164,10 +181,13 @@ class Config:
     )
 
     vacuum_hours: int = _maintain(
-        168, "hours of table versions that VACUUM keeps readable", reason="A week. With less, running queries may fail."
+        168,
+        "hours of table versions that VACUUM keeps readable",
+        reason="A week. With less, running queries may fail.",
+        most=100 * 366 * 24,
     )
     state_days: int = _maintain(
-        30, "days of capture time for which connection states are kept, for captures that come late"
+        30, "days of capture time for which connection states are kept, for captures that come late", most=100 * 366
     )
 
     since: str = _report(
@@ -190,15 +210,15 @@ class Config:
         reason="Each [[muted]] has kind, until (a day), why and, to narrow it down, queue.",
     )
     session: tuple[str, ...] = _report((), "report only these session_ids", metavar="ID")
-    listed_messages: int = _report(50, "messages in each list: lost, pending, unknown and so on; worst first")
-    listed_incidents: int = _report(100, "incidents that are listed, the worst first")
-    listed_findings: int = _report(
+    listed_messages: int = _rows(50, "messages in each list: lost, pending, unknown and so on; worst first")
+    listed_incidents: int = _rows(100, "incidents that are listed, the worst first")
+    listed_findings: int = _rows(
         25, "findings that are listed: of each incident, and of each kind without one, those with most messages"
     )
-    listed_sessions: int = _report(200, "sessions that are listed, the worst first")
-    drawn_sessions: int = _report(20, "of these, sessions with charts")
-    drawn_pictures: int = _report(3, "charts of each session: one for each replayed state (scope), the worst first")
-    drawn_points: int = _report(2000, "messages in a chart; of more, an even choice of each verdict is drawn")
+    listed_sessions: int = _rows(200, "sessions that are listed, the worst first")
+    drawn_sessions: int = _rows(20, "of these, sessions with charts")
+    drawn_pictures: int = _rows(3, "charts of each session: one for each replayed state (scope), the worst first")
+    drawn_points: int = _rows(2000, "messages in a chart; of more, an even choice of each verdict is drawn")
 
     scenario: str = _simulate(
         "random",
@@ -212,8 +232,8 @@ class Config:
     largest_body: int = _simulate(4000, "bytes of the largest message body")
     disorder: float = _simulate(0.1, "share of transactions, and of TCP segments, that have a fault")
     capture_loss: float = _simulate(0.0, "share of frames that the capture loses, at times several in a row")
-    capture_begins_s: int = _simulate(0, "seconds of traffic before the capture begins, in the middle of connections")
-    capture_ends_s: int = _simulate(0, "seconds of traffic after which the capture is cut inside a record; 0: never")
+    capture_begins_s: int = _seconds(0, "seconds of traffic before the capture begins, in the middle of connections")
+    capture_ends_s: int = _seconds(0, "seconds of traffic after which the capture is cut inside a record; 0: never")
     situations: bool = _simulate(
         False, "add senders that are cloned, reset, stalled, balanced, answered elsewhere, or fail to connect"
     )
@@ -221,7 +241,7 @@ class Config:
         False, "capture the senders' end too, before address translation, by a clock that is 7 s ahead"
     )
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
-    clock_step_s: int = _simulate(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
+    clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
     ring_file_bytes: int = _simulate(
         0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB"
     )
@@ -247,7 +267,8 @@ class Config:
     @property
     def hiding_key(self) -> bytes | None:
         """Returns the key that names are hashed with; None when they are kept."""
-        return (self.names_key or os.environ.get(_KEY_VARIABLE, "")).encode() if self.names == "hash" else None
+        key = self.names_key or os.environ.get(_KEY_VARIABLE, "")
+        return key.encode("utf-8", "surrogateescape") if self.names == "hash" else None
 
     @property
     def ingest(self) -> IngestOptions:
@@ -274,9 +295,9 @@ def parse_time(text: Any) -> datetime:
     """
     try:
         time = datetime.fromisoformat(text)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The option since cannot be {text!r}: give {LAST}, {ALL} or a time of ISO 8601.") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _wrong("since", text, f"give {LAST}, {ALL} or a time of ISO 8601") from error
 
 
 def template() -> str:
@@ -307,8 +328,8 @@ def _toml(value: Any) -> str:
 def _read(file: str, names: set[str]) -> dict[str, Any]:
     """Returns the keys of all sections of a file together; no key stands in two sections."""
     try:
-        tree = tomllib.loads(Path(file).read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tree = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
     flat: dict[str, Any] = {}
     for key, value in tree.items():
@@ -319,46 +340,87 @@ def _read(file: str, names: set[str]) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Returns the value in its option's type."""
+    """Returns the value in its option's type.
+
+    Raises:
+        UsageError: it is of another type, or the option cannot have it.
+    """
     default, option = getattr(DEFAULTS, name), DECLARED[name]
-    if name == "ports":
-        return tuple(map(_port, _listed(value)))
-    if name == "fail_on":
-        return tuple(_one_of(name, part, option.choices) for part in map(str.strip, _listed(value)) if part)
-    if option.choices:
-        return _one_of(name, value, option.choices)
     if name == "since" and value not in (LAST, ALL):
         parse_time(value)
     if isinstance(default, tuple):
-        return tuple(str(part) for part in ([value] if isinstance(value, str) else value))
+        return _several(name, value, option)
+    if isinstance(default, bool):
+        return _of_type(name, value, bool, "it is true or false")
     if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise UsageError(f"The option {name} cannot be {value!r}: it is a share, from 0 to 1.")
-        return float(value)
-    is_int = type(default) is int
-    if not isinstance(value, type(default)) or (is_int and (isinstance(value, bool) or value < 0)):
-        raise UsageError(f"The option {name} cannot be {value!r}.")
+        share = _of_type(name, value, int | float, "it is a share, from 0 to 1")
+        return float(_within(name, share, 0, 1, "it is a share, from 0 to 1"))
+    if isinstance(default, int):
+        why = f"it is a whole number from {option.least} to {option.most}"
+        return _within(name, _of_type(name, value, int, why), option.least, option.most, why)
+    return _one_of(name, _text(name, value), option.choices)
+
+
+def _several(name: str, value: Any, option: Option) -> tuple[Any, ...]:
+    """Returns the parts of a list, or of a text with commas for `ports` and `fail_on`."""
+    if isinstance(value, str):
+        value = value.split(",") if name in ("ports", "fail_on") else [value]
+    parts = _of_type(name, value, list | tuple, "it is a list")
+    if name == "ports":
+        if not parts:
+            raise _wrong(name, value, "it has at least one TCP port")
+        return tuple(_port(name, part) for part in parts)
+    texts = [_text(name, part) for part in parts]
+    if name == "fail_on":
+        return tuple(_one_of(name, part, option.choices) for part in map(str.strip, texts) if part)
+    return tuple(texts)
+
+
+def _of_type(name: str, value: Any, kind: Any, why: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise _wrong(name, value, why)
     return value
 
 
-def _listed(value: str | Sequence[Any]) -> Sequence[Any]:
-    return value.split(",") if isinstance(value, str) else value
-
-
-def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
-    if value not in choices:
-        raise UsageError(f"The option {name} cannot be {value!r}: choose from {', '.join(choices)}.")
+def _within(name: str, value: Any, least: int, most: int, why: str) -> Any:
+    if not least <= value <= most:
+        raise _wrong(name, value, why)
     return value
 
 
-def _port(text: Any) -> int:
+def _text(name: str, value: Any) -> str:
+    """Returns a text that can be a path."""
+    text: str = _of_type(name, value, str, "it is a text")
+    if "\0" in text:
+        raise _wrong(name, value, "it has a null character")
+    return text
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if choices and value not in choices:
+        raise _wrong(name, value, f"choose from {', '.join(choices)}")
+    return value
+
+
+def _port(name: str, value: Any) -> int:
     try:
-        port = int(text)
-    except (TypeError, ValueError):
+        port = int(_of_type(name, value, int | str, "it is a TCP port"))
+    except ValueError:
         port = -1
     if not 0 < port < 1 << 16:
-        raise UsageError(f"{text!r} is no TCP port.")
+        raise _wrong(name, value, f"{_shown(value)} is no TCP port")
     return port
+
+
+def _wrong(name: str, value: Any, why: str) -> UsageError:
+    """Returns an error that says why an option cannot have a value; the value of a secret is not shown."""
+    cannot = "cannot have this value" if name == NO_FLAG else f"cannot be {_shown(value)}"
+    return UsageError(f"The option {name} {cannot}: {why}.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 if __name__ == "__main__":

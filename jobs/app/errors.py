@@ -1,6 +1,10 @@
 """Errors that a person can act on: the command prints the sentence alone and exits with the code."""
 
+import re
 from collections.abc import Collection
+
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+"""What the operating system says, and with it Python, Arrow, delta-rs and the JVM."""
 
 
 class JobError(Exception):
@@ -20,6 +24,18 @@ class UsageError(JobError):
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's text: Spark adds its plan and the JVM's stack."""
     return str(error).partition("\n")[0]
+
+
+def disk_error(error: BaseException | None) -> JobError | None:
+    """Returns what to do if the error, or what caused it, is a disk that is full."""
+    while error is not None:
+        if _FULL.search(str(error)):
+            return JobError(
+                "The disk is full. The next run rolls back what this one wrote: make room in the warehouse and in the "
+                "folder for temporary files (TMPDIR)."
+            )
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class ConflictError(JobError):

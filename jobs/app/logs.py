@@ -21,7 +21,9 @@ def log_as(log_format: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Returns the text with control characters escaped, so that it cannot move a cursor or forge a line."""
+    """Returns the text with what cannot be seen as escapes: it cannot move a cursor, forge a line or reorder others."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

@@ -36,8 +36,11 @@ def read_muted(uri: str, today: date | None = None) -> Sequence[Muted]:
         tree = tomllib.loads(read_text(uri))
         if unknown := sorted(tree.keys() - {"muted"}):
             raise ValueError(f"it has {', '.join(unknown)}, not only [[muted]]")  # noqa: TRY301 - said with the file
-        found = [_entry(one) for one in tree.get("muted", [])]
-    except (OSError, ValueError) as error:  # also of a decoder
+        entries = tree.get("muted", [])
+        if not isinstance(entries, list):
+            raise ValueError("muted is no list of tables")  # noqa: TRY004, TRY301 - said with the file
+        found = [_entry(one) for one in entries]
+    except (OSError, ValueError, RecursionError) as error:  # also of a decoder
         raise UsageError(f"The file of muted findings {uri} cannot be read: {error}.") from error
     return [one for one in found if one.until >= (today or datetime.now(UTC).date())]
 
@@ -49,7 +52,7 @@ def _entry(given: object) -> Muted:
     if unknown := sorted(given.keys() - set(Muted._fields)):
         raise ValueError(f"an entry has {', '.join(unknown)}, not only {', '.join(Muted._fields)}")
     kind, queue, until, why = (given.get(name, "" if name == "queue" else None) for name in Muted._fields)
-    if kind not in set(map(str, FindingKind)):
+    if kind not in list(map(str, FindingKind)):
         raise ValueError(f"{kind!r} is no kind of findings")
     if not isinstance(until, date) or isinstance(until, datetime):
         raise ValueError(f"of {kind}, until is no day such as 2026-12-31")  # noqa: TRY004 - the file is wrong

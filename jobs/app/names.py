@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from uuid import UUID
 
 from jobs.app.errors import UsageError
+from jobs.app.logs import printable
 from jobs.app.text_files import read_text
 
 QUEUE_MANAGERS, QUEUES = "queue_managers", "queues"
@@ -69,7 +70,7 @@ class Names:
         try:
             read = _of_csv if uri.lower().endswith(".csv") else _of_toml
             return cls._of(read(read_text(uri)))
-        except (OSError, ValueError) as error:  # also of a decoder
+        except (OSError, ValueError, RecursionError, csv.Error) as error:  # also of a decoder
             raise UsageError(f"The names file {uri} cannot be read: {error}.") from error
 
     @classmethod
@@ -130,10 +131,11 @@ def skeleton(seen: Iterable[tuple[bool, str, str, str]]) -> str:
         for of_queue, original, name, about in ordered:
             if of_queue == is_queue:
                 entry = f"{_quoted(original)} = {_quoted(name)}"
-                lines.append(f"{entry}  # {' '.join(about.split())}" if about else entry)
+                lines.append(f"{entry}  # {printable(about)}" if about else entry)
     return "\n".join(lines) + "\n"
 
 
 def _quoted(text: str) -> str:
-    """Returns a basic string of TOML, which has the escapes of JSON."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Returns a basic string of TOML, which has the escapes of JSON; a text that cannot be seen is escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

@@ -18,10 +18,13 @@ import pyspark
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from jobs.app.errors import JobError
+from jobs.app.errors import JobError, disk_error
+from jobs.app.temporary import private_folder
 
 _OLDEST_JAVA = 17
 _NEEDED = {
+    # Else Spark replaces ${env:NAME} in a statement, as a path or a name may have it.
+    "spark.sql.variable.substitute": "false",
     # Spark 4.1.1 and 4.2.1 assume that a union is partitioned like its two sides. Adaptive execution then coalesces
     # each side by itself, and rows of one key land in two partitions.
     "spark.sql.unionOutputPartitioning": "false",
@@ -51,6 +54,17 @@ _FOR_MORE_ROWS = {
     "spark.sql.adaptive.enabled": "true",
 }
 """Settings for larger captures in memory: their queries are worth compiling, and a shuffle has two tasks."""
+_LOOPBACK = "127.0.0.1"
+_ADDRESSES = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+_ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS")
+_PRIVATE = {
+    # The secret is a random one, which nobody else needs.
+    "spark.authenticate": "true",
+    "spark.connect.grpc.binding.address": _LOOPBACK,
+}
+"""Settings of a Spark that is only this process's own: nothing else may speak to it, also no other user."""
+_LOCAL = re.compile(r"local(\[.*\])?")
+_JVM_ENDS_WITHIN_S = 20
 _DELTA = {
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
@@ -245,16 +259,19 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
 
         remember_java_names()
     starts_jvm = "PYSPARK_GATEWAY_PORT" not in os.environ  # else spark-submit has started it
+    settings = spark_defaults()
     if starts_jvm:
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
-    settings = spark_defaults()
+        settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={_folder_of_jvm()}"'
     if is_short:
         settings[_JAVA_OPTIONS] += f" {ONE_COMPILER}"
-    for key, value in settings.items():
-        builder = builder.config(key, value)
     try:
         with _jvm_writing_to(_Output.create() if starts_jvm and not verbose else 2):
+            if starts_jvm:
+                settings |= _kept_private(_start_jvm(settings), remote)
+            for key, value in settings.items():
+                builder = builder.config(key, value)
             spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         message = (
@@ -272,6 +289,63 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         package = spark_defaults()[_PACKAGES]
         raise JobError(f"Spark was started without Delta Lake: add --packages {package} to spark-submit.") from error
     return spark
+
+
+def _folder_of_jvm() -> Path:
+    """Returns a folder for the JVM's temporary files, blocks and shuffles among them, deleted when this process ends.
+
+    Raises:
+        JobError: it cannot be made.
+    """
+    try:
+        folder = private_folder()
+    except OSError as error:
+        raise disk_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
+    atexit.register(_end_jvm, os.getpid(), folder)
+    return folder
+
+
+def _end_jvm(process: int, folder: Path) -> None:
+    """Ends the JVM, so that it writes no more to its folder, and deletes that."""
+    if os.getpid() != process:  # a copy of the process that started it
+        return
+    jvm = getattr(_gateway(), "proc", None)
+    if jvm is not None:
+        jvm.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            jvm.wait(_JVM_ENDS_WITHIN_S)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _gateway() -> Any:
+    from pyspark import SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
+
+    return SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+
+
+def _start_jvm(settings: dict[str, str]) -> Any:
+    """Starts the JVM, without a Spark in it yet, and returns the settings that it has: what its user set among them."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
+
+    remote = os.environ.pop("SPARK_REMOTE", None)  # spark-submit would take itself for a client
+    try:
+        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))  # noqa: SLF001 - the same
+    finally:
+        if remote is not None:
+            os.environ["SPARK_REMOTE"] = remote
+    return SparkConf()
+
+
+def _kept_private(given: Any, remote: str) -> dict[str, str]:
+    """Returns the settings that keep a Spark of this machine to itself, but for those that its user gave.
+
+    A cluster's driver has to be reached from its executors, so there it gets none.
+    """
+    if not _LOCAL.fullmatch(remote or given.get("spark.master", "")):
+        return {}
+    is_addressed = any(map(given.contains, _ADDRESSES)) or any(map(os.environ.get, _ADDRESS_VARIABLES))
+    wanted = _PRIVATE if is_addressed else _PRIVATE | _ADDRESSES
+    return {key: value for key, value in wanted.items() if not given.contains(key)}
 
 
 @contextmanager

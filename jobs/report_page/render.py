@@ -1,11 +1,13 @@
 """Renders the report as one HTML file that needs no network.
 
 Text from captures cannot become markup: the template escapes it, the data of the pictures are JSON without `<`, `>` and
-`&`, and a content security policy allows only this package's own scripts, by their hashes.
+`&`, and a content security policy allows only this package's own scripts, by their hashes. Characters that cannot be
+seen, or that reorder others, are written as escapes.
 """
 
 import base64
 import hashlib
+import os
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -13,7 +15,9 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from jinja2.filters import do_mark_safe
 
+from jobs.app.logs import printable
 from jobs.app.names import Names
 from jobs.report_page.arrange import short_id
 
@@ -44,7 +48,7 @@ def second(ns: int | None) -> str:
 
 def number(value: float | None) -> str:
     """Returns a count with narrow spaces between thousands; a dash for none."""
-    return "\u2013" if value is None else f"{value:,}".replace(",", "\u202f")
+    return do_mark_safe("\u2013" if value is None else f"{value:,}".replace(",", "\u202f"))
 
 
 def share(part: int, whole: int) -> str:
@@ -66,7 +70,24 @@ def words(code: str | None) -> str:
 
 def in_wireshark(uri: str | None, frame: int | None) -> str:
     """Returns the command that opens a capture at a frame; an empty text for none."""
-    return f"wireshark -g {frame} -r {shlex.quote(uri)}" if uri and frame else ""
+    return f"wireshark -g {frame} -r {in_shell(uri)}" if uri and frame else ""
+
+
+def in_shell(text: str) -> str:
+    """Returns the text as a word of bash or zsh, in which every character can be seen and none does anything."""
+    if text.isprintable():
+        return shlex.quote(text)
+    shown = (c if c.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(c)) for c in _quoted(text))
+    return f"$'{''.join(shown)}'"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def visible(value: Any) -> Any:
+    """Returns what the template writes for a value: a text of the tables with its invisible characters as escapes."""
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _hash(text: str) -> str:
@@ -80,7 +101,9 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
     """
     names = names or Names()
     library, library_style, licence, script, style, template = files()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
+    )
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
     environment.filters["short_id"] = short_id
     environment.filters |= {

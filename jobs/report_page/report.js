@@ -4,7 +4,15 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
   const time = (ms) => new Date(ms).toISOString().slice(0, 23).replace("T", " ");
-  const fileOf = (capture) => (data.uris[capture] ?? "a capture that is not in the tables").split("/").pop();
+  // As `printable` in jobs/app/logs.py writes what cannot be seen, so that what a person types is compared with it.
+  const escaped = (c) => {
+    const code = c.codePointAt(0);
+    const digits = (letter, count) => `\\${letter}${code.toString(16).padStart(count, "0")}`;
+    return { "\t": "\\t", "\n": "\\n", "\r": "\\r" }[c] ?? (code < 0x100 ? digits("x", 2) : code < 0x10000 ? digits("u", 4) : digits("U", 8));
+  };
+  const visible = (text) => text.replace(/[\p{C}\p{Z}]/gu, (c) => (c === " " ? c : escaped(c)));
+  const wantedIn = (field) => visible(field.value).trim().toLowerCase();
+  const fileOf = (capture) => visible((data.uris[capture] ?? "a capture that is not in the tables").split("/").pop());
   const add = (parent, tag, text = "", attributes = {}) => {
     const element = document.createElement(tag);
     element.textContent = text;
@@ -329,7 +337,7 @@
 
   const fields = [...document.querySelectorAll("#incident-filters [data-by]")];
   const chooseIncidents = () => {
-    const wanted = fields.map((field) => [field.dataset.by, field.type === "checkbox" ? (field.checked ? field.value : "") : field.value.trim().toLowerCase()]);
+    const wanted = fields.map((field) => [field.dataset.by, field.type === "checkbox" ? (field.checked ? field.value : "") : wantedIn(field)]);
     const all = [...document.querySelectorAll("details.incident")];
     all.forEach((incident) => { incident.hidden = !wanted.every(([by, value]) => incident.dataset[by].toLowerCase().includes(value)); });
     const asked = wanted.some(([, value]) => value);
@@ -341,7 +349,7 @@
 
   const filter = document.getElementById("filter");
   filter?.addEventListener("input", () => {
-    const wanted = filter.value.trim().toLowerCase();
+    const wanted = wantedIn(filter);
     const all = [...document.querySelectorAll("#session-table tbody tr")];
     all.forEach((row) => { row.hidden = !row.dataset.text.toLowerCase().includes(wanted); });
     document.getElementById("filtered").textContent = wanted ? `${all.filter((row) => !row.hidden).length} of ${all.length} listed` : "";

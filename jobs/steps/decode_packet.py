@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -50,10 +51,10 @@ def read_packet(words: Sequence[str]) -> bytes:
         content = sys.stdin.buffer.read()
     else:
         try:
-            content = Path(text).read_bytes() if Path(text).exists() else text.encode()
+            content = Path(text).read_bytes() if Path(text).exists() else os.fsencode(text)
         except OSError:  # for example a name too long: the hexadecimal of a large packet
-            content = text.encode()
-        if content == text.encode() and parse_hex(content) is None:
+            content = os.fsencode(text)
+        if content == os.fsencode(text) and parse_hex(content) is None:
             raise UsageError(f"{text!r} is neither a file nor hexadecimal.")
     data = parse_hex(content)
     # A binary packet cannot be mistaken for digits: it begins with 0x10, which is no digit.

@@ -13,7 +13,6 @@ from jobs.app.names import Names, skeleton
 from jobs.app.text_files import exists, write_text
 from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import string_literal
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS
 
@@ -36,12 +35,17 @@ def create_view(warehouse: Warehouse, names: Names) -> None:
     kind, name = "TEMP VIEW", "names"
     if warehouse.catalog_schema:
         kind, name = "VIEW", warehouse.registered("names")
-    rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows()) or "('', '', '')"
+    rows = ", ".join(f"({', '.join(map(_in_digits, row))})" for row in names.rows()) or "('', '', '')"
     where = "" if names else " WHERE false"
     warehouse.spark.sql(
-        f"CREATE OR REPLACE {kind} {name} (what, original, name) AS "  # noqa: S608 - each value is quoted
+        f"CREATE OR REPLACE {kind} {name} (what, original, name) AS "  # noqa: S608 - each value is in digits
         f"SELECT * FROM VALUES {rows} AS t(what, original, name){where}"
     )
+
+
+def _in_digits(text: str) -> str:
+    """Returns an expression of SQL with a text that may come from a capture, of which no character is in it."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def _seen(warehouse: Warehouse, names: Names) -> list[tuple[bool, str, str, str]]:

@@ -72,8 +72,8 @@ def _pending(warehouse: Warehouse, config: Config, derived: Derived) -> dict[str
 
 
 def _state(lock: LockState, config: Config) -> str:
-    if lock.is_alive(config.claim_seconds):
-        return "writing"
+    if lock.may_wake:
+        return lock.activity(config.claim_seconds)
     return f"did not finish ({lock.failure}); the next run, or repair, rolls back what it wrote"
 
 

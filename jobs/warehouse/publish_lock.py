@@ -5,13 +5,13 @@ version of `captures` that its run had read, and counts only if it is the next v
 one succeeds. The newest commit that counts is the lock's state (`LockState`).
 
 The state records the version of every table after the last step that was completed. A run that finds the lock held by a
-dead run takes it over with these versions, restores every table whose rows have changed since, and goes on. A holder is
-dead when its process on this machine is gone, or when it has not renewed the lock for `claim_seconds`; a thread renews
-it four times in that time.
+dead run takes it over with these versions, restores every table whose rows have changed since, and goes on. A holder of
+this machine and PID namespace is dead when its process is gone. Of any other nobody can know that: it is dead when
+whoever waits for it has seen no renewal for `claim_seconds`, by its own clock. A thread renews the lock four times in
+that time.
 """
 
 import json
-import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, takewhile, tee
-from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any, Protocol, Self
 from uuid import uuid4
@@ -29,6 +28,7 @@ from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
+from jobs.warehouse.processes import Process
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import CONFLICT, POLL_S
 from schemas.ingest import CAPTURES
@@ -63,6 +63,11 @@ class LockState:
     derived: Derived = field(default_factory=dict)
     ended: str | None = None
     """"released", or why the run failed; None while it is running."""
+    place: str = ""
+    started: int = 0
+    """With `pid`, which process it is (`Process`)."""
+    seconds: int = 0
+    """The run's own `claim_seconds`, in which it renews the lock."""
     at: datetime | None = None
 
     @classmethod
@@ -86,24 +91,27 @@ class LockState:
         """Returns whether the run was completed, so that there is nothing to roll back."""
         return self.ended == _RELEASED
 
-    def is_alive(self, seconds: int) -> bool:
-        """Returns whether the run may still be writing.
-
-        It renewed the lock within these seconds, and its process is not known to be gone.
-        """
-        is_silent = self.at is not None and time.time() - self.at.timestamp() > seconds
-        return self.may_wake and not is_silent
-
     @property
     def may_wake(self) -> bool:
-        """Returns whether the run may go on without renewing the lock: its process is not known to be gone."""
+        """Returns whether the run may still be writing, or go on: its process is not known to be gone."""
         return self.ended is None and not self._is_gone
+
+    @property
+    def is_here(self) -> bool:
+        """Returns whether the run's process is, or was, one of those that this process can see."""
+        return self.place != "" and self.place == Process.own().place
 
     @property
     def owner(self) -> str:
         """Returns who holds it, for a person."""
         since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         return f"process {self.pid} on {self.host}{since}"
+
+    def activity(self, seconds: int) -> str:
+        """Returns what a run that may wake is doing, for who may keep silent for `seconds`."""
+        if self.is_here:
+            return "is writing to these tables"
+        return f"is writing to these tables, or gone: that shows after {max(seconds, self.seconds)} s without renewal"
 
     @property
     def failure(self) -> str:
@@ -112,9 +120,30 @@ class LockState:
 
     @property
     def _is_gone(self) -> bool:
-        if self.host != socket.gethostname():
-            return False
-        return self.run not in _HOLDING if self.pid == os.getpid() else not _is_running(self.pid)
+        process = Process(self.place, self.pid, self.started)
+        return self.run not in _HOLDING if self.place and process == Process.own() else process.is_gone()
+
+
+class _Watch:
+    """Measures for how long a lock was not renewed, by this process's clock and while this process was looking."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self._seen: tuple[str, int] | None = None
+        self._looked_at = self._silence_s = 0.0
+
+    def is_silent(self, state: LockState) -> bool:
+        """Looks at the lock; returns whether it stayed the same for as long as neither run may keep silent.
+
+        Of the time since the last look little counts: this process may have stood still, and so may what both write to.
+        """
+        now = time.monotonic()
+        if self._seen == (state.run, state.after):
+            self._silence_s += min(now - self._looked_at, 2 * POLL_S)
+        else:
+            self._seen, self._silence_s = (state.run, state.after), 0.0
+        self._looked_at = now
+        return self._silence_s >= max(self._seconds, state.seconds)
 
 
 def current_state(commits: Iterable[Commit]) -> LockState | None:
@@ -174,12 +203,12 @@ class PublishLock:
 
     def acquire(self) -> None:
         """Waits until no other run holds the lock, takes it, and rolls back what a dead run left."""
-        is_waiting = False
+        is_waiting, watch = False, _Watch(self._seconds)
         while True:
             version, state = self._read()
-            if state and state.is_alive(self._seconds):
+            if state and state.may_wake and (state.is_here or not watch.is_silent(state)):
                 if not is_waiting:
-                    warn(f"waiting for {state.owner}, which is writing to these tables")
+                    warn(f"waiting for {state.owner}, which {state.activity(self._seconds)}")
                 is_waiting = True
                 time.sleep(POLL_S)
                 continue
@@ -195,7 +224,7 @@ class PublishLock:
 
     def check(self) -> None:
         """Makes sure that this run holds the lock, and that no other can take it for half of `claim_seconds`."""
-        if not self._is_lost and time.time() - self._renewed_at > self._seconds / 2:
+        if not self._is_lost and _now() - self._renewed_at > self._seconds / 2:
             self.renew()
         if self._is_lost:
             raise ConflictError(_LOST)
@@ -291,9 +320,11 @@ class PublishLock:
 
     def _try(self, after: int, ended: str | None) -> bool:
         """Sets the lock's state if nothing was committed to `captures` after this version; returns whether it did."""
-        began = time.time()
+        began = _now()
         versions, derived = self._recorded
-        state = LockState(self.run, socket.gethostname(), os.getpid(), after, versions, derived, ended)
+        place, pid, started = Process.own()
+        host, seconds = socket.gethostname(), self._seconds
+        state = LockState(self.run, host, pid, after, versions, derived, ended, place, started, seconds)
         with suppress(ConflictError):
             self._ledger.set_property(self._captures, _PROPERTY, state.text)
         newer = takewhile(lambda commit: commit.version > after, self._ledger.commits(self._captures))
@@ -353,7 +384,7 @@ def hold(warehouse: Warehouse, seconds: int) -> Iterator[tuple[Warehouse, Publis
         Thread(target=_keep_renewing, args=(lock, seconds, is_done), daemon=True).start()
         yield held, lock
         lock.release()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         with suppress(Exception):  # the first error counts
             lock.fail(f"{type(error).__name__}: {first_line(error)}")
         raise
@@ -368,12 +399,6 @@ def _keep_renewing(lock: PublishLock, seconds: int, is_done: Event) -> None:
             lock.renew()
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except ProcessLookupError:
-        return False
-    except OSError:  # the process of another user, or a system without /proc
-        return True
-    return state != "Z"  # killed, but its parent has not collected it yet
+def _now() -> float:
+    """Returns seconds by a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

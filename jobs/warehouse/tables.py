@@ -42,8 +42,8 @@ class Guard(Protocol):
 
 
 def string_literal(text: str) -> str:
-    """Returns the text as a string literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Returns the text as a string literal of Spark SQL, in which Spark finds no ${variable} to replace."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def identifier(text: str) -> str:

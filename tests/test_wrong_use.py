@@ -1,0 +1,197 @@
+"""What people may write into options and files by mistake, and what ends a run from outside: a sentence each."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import msmq_replay
+from jobs.app import command
+from jobs.app.command import Summary
+from jobs.app.config import DECLARED, DEFAULTS, Config, parse_time
+from jobs.app.errors import UsageError
+from jobs.app.muted import read_muted
+from jobs.app.names import Names
+from jobs.steps import simulate
+
+_VALUES = (
+    *("true", "5", "-1", "0", "1", "65536", "9223372036854775807", "-9223372036854775808", "9" * 40, "1.5", "-0.0"),
+    *("inf", "nan", '""', '"x"', '"1801,x"', '","', '"\\u0000"', '"a\\u0000b"', '"\\u202e"', '"all"', "[]", "[5]"),
+    *('["x"]', '["a", 5]', "[[1801]]", "[true]", "[1.5]", "[{}]", "{}", '{ x = "y" }', "{ x = { y = 1 } }"),
+    *("1979-05-27", "07:32:00", "1979-05-27T07:32:00", "0001-01-01T00:00:00+23:59", '"0001-01-01T00:00+23:59"'),
+    *('"9999-12-31T23:59-23:59"', f'"{"x" * 5_000}"', f"[{'1801, ' * 100}]"),
+)
+
+
+def use(config: Config) -> None:
+    """What a run derives of its options before it begins."""
+    _ = config.ingest, config.hiding_key
+    if config.since not in ("last", "all"):
+        parse_time(config.since).timestamp()
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_file_of_options_never_raises_anything_but_wrong_use(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "options.toml"
+    taken, said = 0, []
+    for text in (*(f"{name} = {value}" for value in _VALUES), f"[section]\n[section.{name}]\nx = 1"):
+        file.write_text(text)
+        try:
+            use(Config.load({}, str(file)))
+            taken += 1
+        except UsageError as error:
+            said.append(str(error))
+    assert taken
+    assert all("\n" not in line and len(line) < 1000 for line in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ports = 5", "ports cannot be 5"),
+        ("ports = []", "ports cannot be"),
+        ("captures = 5", "captures cannot be 5"),
+        ("captures = ['a', 5]", "captures cannot be"),
+        ("fail_on = 3", "fail_on cannot be 3"),
+        ("[ingest.ports]\nx = 1", "ports cannot be"),
+        ("claim_seconds = 0", "claim_seconds cannot be 0: it is a whole number from 20 "),
+        ("claim_seconds = 9223372036854775807", "claim_seconds cannot be"),
+        ("window_bytes = 0", "window_bytes cannot be 0: it is a whole number from 65536"),
+        ("split_bytes = 0", "split_bytes cannot be 0"),
+        ("seed = 9223372036854775808", "seed cannot be"),
+        ("listed_findings = 9223372036854775807", "listed_findings cannot be"),
+        ("warehouse = 'a\\u0000b'".replace("'", '"'), "warehouse cannot be"),
+        ("since = '9999-12-31T23:59-23:59'", "since cannot be"),
+        (f"seed = {'[' * 5000}", "cannot be read"),
+    ],
+)
+def test_options_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        Config.load({}, str(file))
+
+
+def test_a_wrong_key_is_not_printed(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text("names_key = 918273645546372819")
+    with pytest.raises(UsageError, match="names_key") as raised:
+        Config.load({}, str(file))
+    assert "918273" not in str(raised.value)
+
+
+def test_a_key_of_any_bytes_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", os.fsdecode(b"\xff" * 16))
+    assert Config.load({"names": "hash"}, None).hiding_key == b"\xff" * 16
+
+
+@pytest.mark.parametrize(
+    "text", ["muted = 1", "[[muted]]\nkind = []", "[[muted]]\nkind = {}", f"muted = {'[' * 5000}", "muted = 'x'"]
+)
+def test_a_file_of_muted_findings_of_any_type_is_wrong_use(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "muted.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="The file of muted findings"):
+        read_muted(str(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("names.csv", f"original,name\n10.0.0.7,{'x' * 200_000}\n"),
+        ("names.csv", "original,name\n10.0.0.7\n"),
+        ("names.csv", "original,name\n10.0.0.7,a,b,c\n"),
+        ("names.csv", 'original,name\n"10.0.0.7,a\n'),
+        ("names.csv", "\x00\n"),
+        ("names.toml", f"queues = {'[' * 5000}"),
+        ("names.toml", "[queues]\na = []"),
+    ],
+)
+def test_a_names_file_of_any_form_is_names_or_wrong_use(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with suppress(UsageError):
+        Names.read(str(file))
+
+
+_EXTREMES = {
+    "seed": (0, (1 << 63) - 1),
+    "capture_begins_s": (0, 1, 10**6, 86_400 * 365),
+    "capture_ends_s": (1, 86_400 * 365),
+    "clock_step_s": (1, 86_400 * 365),
+    "ring_file_bytes": (1, 24, 1 << 40),
+    "messages": (1, 2),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in _EXTREMES.items() for value in values])
+def test_simulated_traffic_is_written_or_refused_at_the_ends_of_what_options_take(
+    tmp_path: Path, name: str, value: int
+) -> None:
+    given: dict[str, Any] = {"messages": 5, "out": str(tmp_path / "out"), name: value}
+    with suppress(UsageError):
+        simulate.run(Config.load(given, None))
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "The disk is full"),
+        (RuntimeError("Job aborted.\nCaused by: java.io.IOException: No space left on device"), 1, "The disk is full"),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), 1, "The disk is full"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_ends_a_run_from_outside_is_a_sentence(
+    raised: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: Config) -> Summary:
+        raise raised
+
+    assert command.main_alone("report", run, []) == code
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "Traceback" not in printed
+
+
+def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jobs.cli", "simulate", "--messages", "1", "--out", str(tmp_path / "out")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert "The run is done, but its summary cannot be printed: [Errno 28] No space left" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()  # of its first step
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (128 + number, "msmq-replay simulate: interrupted\n")
+
+
+def test_a_run_that_is_interrupted_before_it_has_begun_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jobs.cli.main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        msmq_replay.script()
+    assert ended.value.code == 130
+
+
+def test_defaults_are_within_their_bounds() -> None:
+    for name in DECLARED:
+        value = getattr(DEFAULTS, name)
+        assert value in ("", ()) or getattr(Config.load({name: value}, None), name) == value
