@@ -148,6 +148,10 @@ class Run:
         """Puts back the rows of a version."""
         self.write(table, "RESTORE", lambda _: self.warehouse.rows[table][version], version=str(version))
 
+    def settle(self) -> dict[str, list[int]]:
+        """Says that no table lies in a folder."""
+        return {}
+
     def write(self, table: str, operation: str, change: Callable[[Rows], Rows], **parameters: str) -> None:
         """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then."""
         for _ in range(5):

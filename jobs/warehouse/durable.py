@@ -1,0 +1,37 @@
+"""Waits until files are on the disk: what the system only holds in its memory is lost when the power fails."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOG = "_delta_log"
+
+
+def sync(*paths: Path) -> None:
+    """Waits until the contents of these files, or the names in these folders, are on the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def settle(table: str, since: float) -> None:
+    """Waits until what was written to the table at this place since a time is on the disk: its rows, then its log."""
+    folder = Path(table)
+    if not folder.is_dir():
+        return
+    written = sorted(_written(folder, since), key=lambda path: _LOG in path.relative_to(folder).parts)
+    folders = {path.parent for path in written}
+    sync(*(path for path in written if path.parent.name != _LOG), *(path for path in folders if path.name != _LOG))
+    sync(*(path for path in written if path.parent.name == _LOG), *(path for path in folders if path.name == _LOG))
+
+
+def _written(folder: Path, since: float) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and path.stat().st_mtime >= since:
+                yield path
+        except FileNotFoundError:  # a file that Spark has renamed
+            continue
