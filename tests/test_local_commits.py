@@ -1,6 +1,10 @@
 """Commits without Spark are those that Delta makes: other readers read them, and Delta goes on from them."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,16 +12,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
+from jobs.warehouse.durable import settle
 from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, STREAM_GAPS
+from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -233,6 +241,131 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (other / "notes.txt").touch()
     local_commits.create(str(other), STREAM_GAPS, {})
     assert log.versions(str(other)) == []
+
+
+def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> None:
+    """Not even an append, which delta-rs could put behind any other commit."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    read = DeltaTable(place)
+    assert local_commits.set_properties(place, {"msmq.fence": "other"})
+    with pytest.raises(CommitFailedError):
+        read.create_write_transaction([], "append", read.schema(), **local_commits._once())
+    assert log.versions(place) == [1, 0]
+
+
+def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a commit is over when its entry in the log is there, too."""
+    done: list[str] = []
+    fsync, commit = os.fsync, DeltaTable.create_write_transaction
+
+    def flushing(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def committing(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        done.append("commit")
+
+    monkeypatch.setattr(os, "fsync", flushing)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", committing)
+    place = created(None, tmp_path, STREAM_GAPS)
+    assert done == [f"{0:020d}.json", "_delta_log", STREAM_GAPS.name, tmp_path.name, tmp_path.parent.name]
+    done.clear()
+    local_commits.write(place, STREAM_GAPS, any_rows(Random(3), STREAM_GAPS, 2), held)
+    assert done.pop(0).endswith(".parquet")
+    assert done == [STREAM_GAPS.name, "commit", f"{1:020d}.json", "_delta_log"]
+
+
+def test_rows_are_on_the_disk_before_the_log_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("part-1.parquet", "_change_data/cdc-1.parquet", "_delta_log/1.json", "_delta_log/1.checkpoint.parquet")
+    for name in (*names, "old.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "old.parquet", (0, 0))
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    settle(str(tmp_path), 1)
+    assert set(flushed[:2]) == {"part-1.parquet", "cdc-1.parquet"}
+    assert set(flushed[2:4]) == {tmp_path.name, "_change_data"}
+    assert set(flushed[4:6]) == {"1.json", "1.checkpoint.parquet"}
+    assert flushed[6:] == ["_delta_log"]
+    settle(str(tmp_path / "nowhere"), 1)
+
+
+_NO_LINKS = """
+#include <errno.h>
+int link(const char *a, const char *b) { errno = EPERM; return -1; }
+int linkat(int c, const char *a, int d, const char *b, int e) { errno = EPERM; return -1; }
+"""
+_APPEND = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from random import Random
+from test_local_commits import any_rows
+from jobs.app.errors import JobError
+from jobs.warehouse import local_commits
+from schemas.ingest import STREAM_GAPS
+try:
+    local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(sys.argv[2]), STREAM_GAPS, 1), lambda: None)
+except JobError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_without_hard_links_nothing_is_committed(tmp_path: Path) -> None:
+    """Two runs could both succeed there, and the commit of one would be lost."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    source, library = tmp_path / "links.c", tmp_path / "links.so"
+    source.write_text(_NO_LINKS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)  # noqa: S607 - as found
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _APPEND, place, str(number), *paths],
+            env=os.environ | {"LD_PRELOAD": str(library)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for run in runs:
+        _, said = run.communicate()
+        assert run.returncode == 1
+        assert "has no hard links" in said
+        assert "Traceback" not in said
+    assert log.versions(place) == [0]
+
+
+HOSTILE = (
+    "plain",
+    "a\u2028b\u2029c\u0085d",
+    "DIRECT=OS:\U00020bb7野家\\private$\\q",
+    'it\'s "x" ${env:HOME}',
+    "\ue000\U0001f600",
+)
+
+
+def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
+    """By delta-rs and DuckDB, which skip files by their statistics: there is one file for each name."""
+    place = created(None, tmp_path, VERDICTS)
+    for name in HOSTILE:
+        rows = any_rows(Random(name), VERDICTS, 3)
+        at = rows.schema.get_field_index("destination_queue")
+        local_commits.write(place, VERDICTS, rows.set_column(at, rows.schema.field(at), pa.array([name] * 3)), held)
+    assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * len(HOSTILE) + ["CREATE TABLE"]
+    table = DeltaTable(place)
+    dataset = table.to_pyarrow_dataset()
+    for name in HOSTILE:
+        assert table.to_pyarrow_table(filters=[("destination_queue", "=", name)]).num_rows == 3
+        assert sum(len(f.row_groups) for f in dataset.get_fragments(pc.field("destination_queue") == name)) == 1
+        (found,) = duckdb.execute("SELECT count(*) FROM dataset WHERE destination_queue = ?", [name]).fetchone() or ()
+        assert found == 3
+        predicate = name.replace("'", "''")
+        scanned = table.scan(predicate=f"destination_queue = '{predicate}'")
+        assert pa.table(scanned).num_rows == 3
 
 
 @pytest.mark.spark

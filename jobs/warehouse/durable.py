@@ -1,20 +1,29 @@
 """Waits until files are on the disk: what the system only holds in its memory is lost when the power fails."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 _LOG = "_delta_log"
+_NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 def sync(*paths: Path) -> None:
-    """Waits until the contents of these files, or the names in these folders, are on the disk."""
+    """Waits until the contents of these files, or the names in these folders, are on the disk.
+
+    A folder that the file system does not write on request, or that may not be opened, is left to the system.
+    """
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if not (path.is_dir() and error.errno in _NOT_OF_FOLDERS):
+                raise
 
 
 def settle(table: str, since: float) -> None:

@@ -8,6 +8,7 @@ Spark alone makes checkpoints, so each version that is due for one is left to it
 reads back what it wrote, and deletes old commits from the log when it has made one.
 """
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from jobs.app.errors import ConflictError, JobError, first_line
+from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.local_tables import nullable
@@ -37,6 +38,7 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 """Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _ATTEMPTS = 5
 _CHECKPOINT_EVERY = 10
 """Versions from one checkpoint of Spark to the next."""
@@ -60,11 +62,11 @@ def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
             raise_if_key_not_exists=False,
             **_once(),
         )
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         if not log.versions(place):  # else another run has created it
             raise _failure(place, error) from error
     _settle(place, 0)
-    sync(folder.parent)
+    sync(folder, folder.parent, folder.parent.parent)  # all may be new
 
 
 def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], None], *, overwrite: bool = False) -> bool:
@@ -174,7 +176,7 @@ def _commit(
         version = delta.version() + 1
         try:
             commit(delta)
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             if log.versions(place)[0] < version:
                 raise _failure(place, error) from error
         else:
@@ -204,21 +206,22 @@ def _once() -> dict[str, Any]:
 
 
 def _failure(place: str, error: Exception) -> JobError:
-    """Says why delta-rs could not commit; most file systems that it cannot commit to have no hard links."""
+    """Says why delta-rs could not commit; it cannot where a file cannot have a second name."""
     one, other = (Path(place, log.FOLDER, f".{uuid4()}.{end}") for end in ("one", "other"))
+    why = " ".join(str(error).split())
     try:
-        one.parent.mkdir(parents=True, exist_ok=True)
         one.touch()
         os.link(one, other)
-    except OSError:
-        return JobError(
-            f"{place} lies on a file system that has no hard links or cannot be written to. Without these, two runs "
-            "could overwrite each other's commits: put the warehouse on another file system."
-        )
+    except OSError as refusal:
+        if refusal.errno in _NO_LINKS:
+            why = (
+                "its file system has no hard links, without which two runs could overwrite each other's commits. Put "
+                "the warehouse on another file system."
+            )
     finally:
         one.unlink(missing_ok=True)
         other.unlink(missing_ok=True)
-    return JobError(f"{place} cannot be committed to: {first_line(error)}")
+    return JobError(f"{place} cannot be committed to: {why}")
 
 
 def _settle(place: str, version: int) -> None:
