@@ -25,7 +25,7 @@ from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, in_memory, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import local_tables, local_commits, log, publish_lock
+from jobs.warehouse import local_commits, local_tables, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -232,6 +232,18 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
+
+
+@pytest.mark.slow
+def test_what_delta_rs_cannot_write_is_written_by_spark(spark: SparkSession, warehouse: Path, branches: Path) -> None:
+    """Tables that were clustered when the warehouse was thought to be large, or by an earlier version."""
+    maintain.run(spark, config(warehouse))
+    nightly.run(spark, any_config(warehouse, *BRANCHES[1:]))
+    assert all_rows(warehouse) == all_rows(branches)
+    for table in (table for table in TABLES if table.clustered_by):
+        engines = [commit["engineInfo"] for commit in DeltaTable(str(warehouse / table.name)).history(1)]
+        assert engines[0].startswith("Apache-Spark")
+        assert Warehouse(spark, str(warehouse)).is_clustered(table)
 
 
 @pytest.mark.slow

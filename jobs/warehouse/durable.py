@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LOG = "_delta_log"
+_CLOCKS_DIFFER_S = 60
+"""Seconds by which a file server's clock may be behind."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -40,7 +42,7 @@ def settle(table: str, since: float) -> None:
 def _written(folder: Path, since: float) -> Iterator[Path]:
     for path in folder.rglob("*"):
         try:
-            if path.is_file() and path.stat().st_mtime >= since:
+            if path.is_file() and path.stat().st_mtime >= since - _CLOCKS_DIFFER_S:
                 yield path
         except FileNotFoundError:  # a file that Spark has renamed
             continue

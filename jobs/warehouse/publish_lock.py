@@ -45,8 +45,6 @@ _RELEASED = "released"
 _RENEWALS = 4
 _ATTEMPTS = 20
 _LONGEST_REASON = 300
-_CLOCKS_DIFFER_S = 60
-"""Seconds by which a file server's clock may be behind."""
 _LOST = "Another run took this one for dead and rolled back what it wrote."
 _BY_NAME = {table.name: table for table in TABLES}
 _HOLDING: set[str] = set()
@@ -342,7 +340,7 @@ class _WarehouseLedger:
 
     bare: Warehouse
     held: Warehouse
-    since: float = field(default_factory=lambda: time.time() - _CLOCKS_DIFFER_S)
+    since: float = field(default_factory=time.time)
 
     def tables(self) -> Sequence[str]:
         return tuple(_BY_NAME)
@@ -379,9 +377,10 @@ def require_whole(folder: str, catalog_schema: str = "") -> None:
         DamagedError: one is.
     """
     places = _places(folder, catalog_schema)
-    damage.require_whole(places, {})
     if places:
-        state = current_state(log.commits(places[CAPTURES.name]))
+        captures = places[CAPTURES.name]
+        damage.require_whole({CAPTURES.name: captures}, {})
+        state = current_state(log.commits(captures))
         damage.require_whole(places, state.left if state else {})
 
 

@@ -18,6 +18,7 @@ from pyspark.sql.utils import is_remote
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.warehouse import local_commits, log
+from jobs.warehouse.durable import settle
 from schemas.table import Column, Table
 
 CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
@@ -231,8 +232,11 @@ class Tables:
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict."""
         place = self.log_place(table)
+        began = time.time()
         if place is None or not local_commits.set_properties(place, pairs):
             self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
+            if place is not None:
+                settle(place, began)
 
     def commit(self, work: Callable[[], Any]) -> None:
         """Makes a commit that can safely be made twice; repeats it after a conflict with another commit.

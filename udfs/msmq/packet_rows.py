@@ -1,6 +1,8 @@
 """Makes rows of framed packets: the capture records that delivered them, and their bytes without the body."""
 
+import hmac
 import zlib
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,8 +61,13 @@ class StreamPieces(NamedTuple):
         }
 
 
-def packet_columns(buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool) -> dict[str, Any]:
-    """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`."""
+def packet_columns(
+    buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool, hiding_key: bytes | None = None
+) -> dict[str, Any]:
+    """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`.
+
+    The checksum of a body is one of its hash under the `hiding_key`, if there is one.
+    """
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
     body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
     raw = size if keep_bodies else body
@@ -72,12 +79,21 @@ def packet_columns(buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool)
         "packet_type": pa.array(_PACKET_TYPES[offsets["packet_type"]]),
         "raw": slices(buffer, start, raw),
         "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
-        "body_crc32": _checksums(buffer, start + body, start + body_end),
+        "body_crc32": _checksums(buffer, start + body, start + body_end, hiding_key),
     }
 
 
-def _checksums(buffer: Bytes, start: Ints, end: Ints) -> pa.Array:
-    """Returns the CRC-32 of each range of the buffer; null for an empty one."""
+def _checksums(buffer: Bytes, start: Ints, end: Ints, key: bytes | None) -> pa.Array:
+    """Returns the CRC-32 of each range of the buffer, or of its hash under the key; null for an empty one."""
     content = buffer.data
-    bounds = zip(start.tolist(), end.tolist(), strict=True)
-    return pa.array([zlib.crc32(content[low:high]) if low < high else None for low, high in bounds], pa.int64())
+    return pa.array(
+        [
+            _checksum(content[low:high], key) if low < high else None
+            for low, high in zip(start.tolist(), end.tolist(), strict=True)
+        ],
+        pa.int64(),
+    )
+
+
+def _checksum(content: memoryview, key: bytes | None) -> int:
+    return zlib.crc32(content if key is None else hmac.digest(key, content, sha256))
