@@ -115,6 +115,16 @@ def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path
         publish_lock._mend(Warehouse(spark, str(small)))
 
 
+def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: Path) -> None:
+    spark: Any = None
+    for version in (1, 2):
+        log.entry(str(small / "packets"), version).write_bytes(b"")
+    for version in log.versions(str(small / "captures"))[:-1]:
+        log.entry(str(small / "captures"), version).unlink()  # the states of the two runs
+    with pytest.raises(JobError, match=r"Rows of packets are lost, and nothing says which\. Ingest the captures into"):
+        publish_lock._mend(Warehouse(spark, str(small)))
+
+
 @pytest.mark.parametrize("is_large", [False, True], ids=["without Spark", "by Spark"])
 def test_every_table_of_a_night_is_watched_and_repaired(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, *, is_large: bool

@@ -5,11 +5,12 @@ itself takes an empty commit for one that changed nothing.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
+from typing import Protocol, TypeVar
 
 from jobs.app.errors import JobError
 from jobs.app.logs import warn
@@ -19,6 +20,21 @@ from jobs.warehouse.durable import sync
 
 Left = Mapping[str, Sequence[int]]
 """By table: its newest version, and the bytes of that version's entry in its log."""
+
+
+class Recorded(Protocol):
+    """Declares what a state of the publish lock says of the tables."""
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """By table: its newest version when a run began or completed a step."""
+
+    @property
+    def left(self) -> Left:
+        """What the tables were left as."""
+
+
+State = TypeVar("State", bound=Recorded)
 _ASIDE = "_damaged-"
 _ENDING = ".damaged"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -63,6 +79,43 @@ def require_whole(places: Mapping[str, str], last: Left) -> None:
         version = first_damaged(place, last.get(table))
         if version is not None:
             raise log.DamagedError(place, version)
+
+
+def mend(
+    places: Mapping[str, str], ingested: Collection[str], states: Callable[[], Sequence[State]]
+) -> tuple[State, str] | None:
+    """Sets damaged commits of tables at these places aside.
+
+    Rows of `ingested` tables cannot be derived again: if such were lost, returns the newest of the lock's `states` in
+    which they were not there yet, and why a run has to go back to it. The states, newest first, are read when the log
+    that they are in is mended.
+
+    Raises:
+        JobError: there is no such state, or nothing says which rows of a table count.
+    """
+    lost = {table: version for table, place in places.items() if (version := _set_aside(place, None)) is not None}
+    known = states()
+    for table, place in places.items():
+        version = _set_aside(place, known[0].left.get(table) if known else None)
+        if version is not None:
+            lost[table] = min(version, lost.get(table, version))
+    gone = {table: version for table, version in lost.items() if table in ingested and version}
+    if not gone:
+        return None
+    for state in known:
+        if state.versions and all(state.versions.get(table, 0) < version for table, version in gone.items()):
+            table = min(gone)
+            return state, f"version {gone[table]} of {table} was damaged"
+    raise JobError(
+        f"Rows of {', '.join(sorted(gone))} are lost, and nothing says which. Ingest the captures into a new warehouse."
+    )
+
+
+def _set_aside(place: str, last: Sequence[int] | None) -> int | None:
+    version = first_damaged(place, last, look_at_all=True)
+    if version is not None:
+        set_aside(place, version)
+    return version
 
 
 def set_aside(place: str, version: int) -> None:

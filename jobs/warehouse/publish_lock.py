@@ -385,41 +385,20 @@ def require_whole(folder: str, catalog_schema: str = "") -> None:
 
 
 def _mend(warehouse: Warehouse) -> LockState | None:
-    """Sets damaged commits aside; returns the state to go back to if rows were lost that nothing can derive again.
-
-    Raises:
-        JobError: no state is known to which that loss can be undone.
-    """
+    """Sets damaged commits aside; returns the state to go back to if rows were lost that nothing can derive again."""
     places = _places(warehouse.folder, warehouse.catalog_schema)
-    lost = {name: version for name, place in places.items() if (version := _set_aside(place)) is not None}
-    states = list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
-    for name, place in places.items():
-        version = _set_aside(place, states[0].left.get(name) if states else None)
-        if version is not None:
-            lost[name] = min(version, lost.get(name, version))
-    ingested = {table.name for table in INGESTED} & lost.keys()
-    if not any(lost[name] for name in ingested):
-        return None
-    for state in states:
-        if state.versions and all(state.versions.get(name, 0) < lost[name] for name in ingested if lost[name]):
-            return replace(state, ended=f"version {lost[min(ingested)]} of {min(ingested)} was damaged")
-    raise JobError(
-        f"Rows of {', '.join(sorted(ingested))} in {warehouse.place} are lost, and nothing says which. Ingest the "
-        "captures into a new warehouse."
-    )
 
+    def states() -> list[LockState]:
+        return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
 
-def _set_aside(place: str, last: Sequence[int] | None = None) -> int | None:
-    version = damage.first_damaged(place, last, look_at_all=True)
-    if version is not None:
-        damage.set_aside(place, version)
-    return version
+    undone = damage.mend(places, {table.name for table in INGESTED}, states)
+    return undone and replace(undone[0], ended=undone[1])
 
 
 def _places(folder: str, catalog_schema: str) -> dict[str, str]:
     """Returns the tables that lie in a folder of this machine, by name."""
-    found = {table.name: local_place(folder, catalog_schema, table) for table in TABLES}
-    return {name: place for name, place in found.items() if place is not None}
+    found = ((table.name, local_place(folder, catalog_schema, table)) for table in TABLES)
+    return {name: place for name, place in found if place is not None}
 
 
 @contextmanager
@@ -432,10 +411,8 @@ def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator
     Raises:
         ConflictError: another run took this one for dead. DamagedError: a commit of a table is lost or damaged.
     """
-    undo = None
-    if mends:
-        undo = _mend(warehouse)
-    else:
+    undo = _mend(warehouse) if mends else None
+    if not mends:
         require_whole(warehouse.folder, warehouse.catalog_schema)
     if not warehouse.has(CAPTURES):
         warehouse.create(CAPTURES)
