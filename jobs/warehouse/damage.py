@@ -37,6 +37,8 @@ class Recorded(Protocol):
 State = TypeVar("State", bound=Recorded)
 _ASIDE = "_damaged-"
 _ENDING = ".damaged"
+_UNCOMMITTED = ".json#"
+"""Is in the name that delta-rs gives to an entry until it is committed."""
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
@@ -154,11 +156,12 @@ def _checkpoint(place: str) -> int:
 
 
 def shorten(place: str) -> None:
-    """Deletes of the table's log what comes before the newest checkpoint, and what was set aside."""
+    """Deletes of the table's log what comes before the newest checkpoint, was set aside, or was never committed."""
     first = _checkpoint(place)
     for entry in Path(place, log.FOLDER).iterdir():
         number = entry.name.lstrip(".").partition(".")[0]
-        if (number.isdecimal() and int(number) < first) or entry.name.endswith(_ENDING):
+        is_old = number.isdecimal() and int(number) < first
+        if is_old or entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name:
             entry.unlink()
     sync(Path(place, log.FOLDER))
 

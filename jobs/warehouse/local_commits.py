@@ -188,8 +188,12 @@ def _commit(
 def _open(place: str) -> "DeltaTable | None":
     """Returns the table as it is; None where Spark has to make its next version."""
     from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    delta = DeltaTable(place)
+    try:
+        delta = DeltaTable(place)
+    except DeltaError:
+        return None
     protocol = delta.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     return delta if features <= _FEATURES and (delta.version() + 1) % _CHECKPOINT_EVERY else None

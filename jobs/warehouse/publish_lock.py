@@ -366,7 +366,7 @@ class _WarehouseLedger:
 
 
 def read_state(warehouse: Warehouse) -> LockState | None:
-    """Reads the state of the warehouse's lock; None where no run ever took it."""
+    """Reads the state of the lock; None where no run ever took it."""
     return current_state(warehouse.commits_if_any(CAPTURES))
 
 
@@ -386,27 +386,26 @@ def require_whole(folder: str, catalog_schema: str = "") -> None:
 
 def _mend(warehouse: Warehouse) -> LockState | None:
     """Sets damaged commits aside; returns the state to go back to if rows were lost that nothing can derive again."""
-    places = _places(warehouse.folder, warehouse.catalog_schema)
 
     def states() -> list[LockState]:
         return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
 
+    places = _places(warehouse.folder, warehouse.catalog_schema)
     undone = damage.mend(places, {table.name for table in INGESTED}, states)
     return undone and replace(undone[0], ended=undone[1])
 
 
 def _places(folder: str, catalog_schema: str) -> dict[str, str]:
     """Returns the tables that lie in a folder of this machine, by name."""
-    found = ((table.name, local_place(folder, catalog_schema, table)) for table in TABLES)
-    return {name: place for name, place in found if place is not None}
+    return {table.name: place for table in TABLES if (place := local_place(folder, catalog_schema, table)) is not None}
 
 
 @contextmanager
 def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator[tuple[Warehouse, PublishLock]]:
     """Holds the publish lock: waits for another run, rolls back a dead one, and creates `captures` where there is none.
 
-    Yields the warehouse to write to, whose commits check the lock first. An error ends the run with its reason. It
-    `mends` a warehouse of which commits were lost or damaged, or fails there.
+    Yields the warehouse to write to, whose commits check the lock first. An error ends the run with its reason.
+    `mends`: sets lost or damaged commits aside, instead of failing.
 
     Raises:
         ConflictError: another run took this one for dead. DamagedError: a commit of a table is lost or damaged.
