@@ -301,7 +301,11 @@ STREAM_GAPS = Table(
     (_STREAM_ID, _STREAM_OFFSET, Column("length", LONG, "Missing bytes.", nullable=False)),
 )
 
-BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the message body, also where it was dropped; null without one.")
+BODY_CRC32 = Column(
+    "body_crc32",
+    U32,
+    "CRC-32 of the message body, also where it was dropped; null without one. Under --names hash: of its keyed hash.",
+)
 
 PACKETS = Table(
     "packets",

@@ -185,6 +185,7 @@ NAME_COLUMNS: tuple[str, ...] = (
     "debug_queue",
     "label",
     "sender_id",
+    "provider_name",
     "soap_header",
     "soap_body",
 )

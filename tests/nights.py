@@ -29,7 +29,7 @@ from jobs.app.logs import progress
 from jobs.app.spark_session import open_session
 from jobs.simulator import simulate
 from jobs.steps import nightly
-from jobs.warehouse import local_writer
+from jobs.warehouse import local_commits
 from jobs.warehouse.store import Warehouse
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -110,7 +110,7 @@ class Stopped(BaseException):
 def stopping_after(merges: int, commits: int) -> Iterator[None]:
     """Stops a night after so many merges by Spark or, if it is held in memory, after so many commits without Spark."""
     with ExitStack() as patches:
-        for of, name, left in ((Warehouse, "merge", merges), (local_writer, "_commit", commits)):
+        for of, name, left in ((Warehouse, "merge", merges), (local_commits, "_settle", commits)):
             patches.enter_context(patch.object(of, name, counting_down(getattr(of, name), left)))
         yield
 

@@ -1,5 +1,6 @@
 """Decodes the worked packets and damaged ones, and compares the batch decoder with the one-packet decoder."""
 
+import hmac
 import pickle
 import random
 import struct
@@ -305,6 +306,8 @@ def test_dropping_the_body_changes_nothing(example: str) -> None:
         whole = np.frombuffer(b"before" + packet, np.uint8), np.array([6]), np.array([len(packet)])
         checksum = packet_columns(*whole, keep_bodies=keep_bodies)["body_crc32"].to_pylist()
         assert checksum == [zlib.crc32(body) if body else None]
+        keyed = packet_columns(*whole, keep_bodies=keep_bodies, hiding_key=b"key")["body_crc32"].to_pylist()
+        assert keyed == [zlib.crc32(hmac.digest(b"key", body, "sha256")) if body else None]
 
 
 def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_without_body() -> None:

@@ -280,6 +280,7 @@ class Config:
             split_bytes=self.split_bytes,
             window_bytes=self.window_bytes,
             quarantine_raw_bytes=self.quarantine_raw_bytes,
+            hiding_key=self.hiding_key,
         )
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
 from jobs.app.spark_session import driver_memory, settings_for_size
-from jobs.warehouse import local_writer, log, publish_lock
+from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
@@ -48,11 +48,14 @@ def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
 
 @contextmanager
 def hold(
-    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None
+    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None, *, mends: bool = False
 ) -> Iterator[tuple[Warehouse, PublishLock]]:
-    """Holds the publish lock; yields it and the warehouse to write to, which is held in memory if it is small."""
+    """Holds the publish lock; yields it and the warehouse to write to, which is held in memory if it is small.
+
+    It `mends` a warehouse of which commits were lost or damaged, or fails there.
+    """
     with (
-        publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock),
+        publish_lock.hold(warehouse, config.claim_seconds, mends=mends) as (locked, lock),
         hold_if_small(locked, config, files) as held,
     ):
         yield held, lock
@@ -67,13 +70,8 @@ def hold_if_small(
     Spark's settings are those for the size.
     """
     place = warehouse.log_place(CAPTURES)
-    size = _bytes_ingested(place)
-    if size is None and warehouse.has(CAPTURES) and not warehouse.is_new(CAPTURES):
-        rows = warehouse.read(CAPTURES)
-        sizes = [name for name in _SIZES if name in rows.columns]  # an older table has only one
-        size = rows.agg(F.sum(F.coalesce(*sizes))).collect()[0][0]
     limit = _limit(config, place, driver_memory(warehouse.spark))
-    size = (size or 0) + _bytes_of(files or {}, limit)
+    size = _bytes(warehouse) + _bytes_of(files or {}, limit)
     is_small = size <= limit
     with settings_for_size(warehouse.spark, size, in_memory=is_small):
         if not is_small:
@@ -83,6 +81,21 @@ def hold_if_small(
         else:
             with _folder_beside(Path(place)) as folder:
                 yield replace(warehouse, local=Memory(folder))
+
+
+def has_outgrown(warehouse: Warehouse, config: Config) -> bool:
+    """Returns whether the captures of the warehouse have too many bytes for it to be held in memory."""
+    return _bytes(warehouse) > _limit(config, warehouse.log_place(CAPTURES), driver_memory(warehouse.spark))
+
+
+def _bytes(warehouse: Warehouse) -> int:
+    """Returns the size of the captures in the table."""
+    size = _bytes_ingested(warehouse.log_place(CAPTURES))
+    if size is None and warehouse.has(CAPTURES) and not warehouse.is_new(CAPTURES):
+        rows = warehouse.read(CAPTURES)
+        sizes = [name for name in _SIZES if name in rows.columns]  # an older table has only one
+        size = rows.agg(F.sum(F.coalesce(*sizes))).collect()[0][0]
+    return size or 0
 
 
 def _limit(config: Config, place: str | None, heap: int) -> int:
@@ -135,5 +148,5 @@ def _bytes_ingested(place: str | None) -> int | None:
         return None
     if not log.versions(place):
         return 0
-    rows = local_writer.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
+    rows = local_commits.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
     return None if rows is None else pc.sum(pc.coalesce(*rows.columns)).as_py() or 0

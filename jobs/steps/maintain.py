@@ -7,23 +7,34 @@ capture that arrives later than that makes its connections start again: all of t
 these are gone, the late bytes go to quarantine. The rows of `internal_connections` themselves stay: without them a late
 capture would look like the first.
 
+Tables in a folder of this machine are clustered once the warehouse is too large to be held in memory; Spark alone can
+write them from then on. With no `vacuum_hours` their logs begin anew, too: the old entries hold values of rows that
+are gone.
+
 Registered tables get the view `message_history` and, in Unity Catalog, keys and tags.
 
 The publish lock is held, so that no run writes meanwhile, and what a dead run left is rolled back first, while the
 versions that this needs still exist.
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 from pyspark.sql import SparkSession
 
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
+from jobs.app.parallel import run_in_parallel
+from jobs.steps import in_memory, unchanged_run
 from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import publish_lock
+from jobs.warehouse import damage, publish_lock
 from jobs.warehouse.catalog import describe
 from jobs.warehouse.checkpoint import checkpoint
+from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
+from schemas.table import Table
 from schemas.tables import TABLES
 
 
@@ -38,7 +49,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
         if states:
             held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
+        is_large = held.log_place(CAPTURES) is not None and in_memory.has_outgrown(held, config)
         for table in tables:
+            if is_large and table.clustered_by and not held.is_clustered(table):
+                held.cluster(table)
             before, after = held.optimize(table)
             removed, added = removed + before, added + after
             progress(f"maintain: {table.name}: {before} files became {after}")
@@ -47,9 +61,27 @@ def run(spark: SparkSession, config: Config) -> Summary:
         lock.end_step()  # from here on nothing is rolled back to a version whose files VACUUM deletes
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
+        if held.log_place(CAPTURES) is not None and not config.vacuum_hours:
+            _shorten_logs(held, lock, config, tables)
     return {
         "tables": warehouse.place,
         "states_removed": states,
         "files_put_together": removed,
         "files_made_of_them": added,
     }
+
+
+def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Sequence[Table]) -> None:
+    """Deletes of the tables' logs what belongs to versions that VACUUM has made unreadable.
+
+    It holds the least and the greatest value of columns in files that are gone: names, if these were kept once.
+    """
+    before = held.versions(tables)
+    run_in_parallel(partial(held.checkpoint, table) for table in tables)
+    lock.record()  # else the next run would go back to a version that is gone
+    for place in filter(None, map(held.log_place, tables)):
+        damage.shorten(place)
+    damage.forget(config.warehouse)
+    after = held.versions(tables)
+    lock.rename_versions(before, after)
+    unchanged_run.rename_versions(config, before, after)

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.transforms.replay.scopes import resumable_states
+from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.replay import ENDS, STATES
 
@@ -27,6 +28,7 @@ def version(spark: SparkSession, config: Config) -> list[Any]:
     previous = _warehouse(spark, config)
     if not previous:
         return []
+    require_whole(previous.folder, previous.catalog_schema)
     for table in (STATES, ENDS):
         previous.require(table, "replay")
     return [previous.place, previous.versions([STATES, ENDS])]

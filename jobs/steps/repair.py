@@ -1,18 +1,25 @@
 """Finishes what a killed run left: rolls back what it wrote, and derives again what is out of date.
 
+A commit that a power failure lost or tore is set aside. If its rows were derived, they are derived again; if they were
+read from captures, what was written since that run began is rolled back, and the next `nightly` reads these again.
+
 Captures are not needed: no table has rows of a capture that was not finished, and the next `nightly` reads it. With
 `--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again.
 """
+
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
+from jobs.app.parallel import run_in_parallel
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
+from schemas.tables import INGESTED
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -21,7 +28,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
-    with in_memory.hold(warehouse, config, stamps(files)) as (held, lock):
+    with in_memory.hold(warehouse, config, stamps(files), mends=True) as (held, lock):
+        run_in_parallel(partial(held.create, table) for table in INGESTED)
         if files:
             ingest.step(held, config, files)
             lock.end_step()

@@ -26,6 +26,7 @@ from jobs.steps.headline import headline_figures
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.health import health
+from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -55,6 +56,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         UsageError: registered tables have no folder, and `--out` is not given.
     """
     warehouse = Warehouse.of(spark, config)
+    require_whole(warehouse.folder, warehouse.catalog_schema)
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")

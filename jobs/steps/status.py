@@ -34,6 +34,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     With `--captures`, `pending` counts files whose name is in no row of `captures`.
     """
     warehouse = Warehouse.of(spark, config)
+    publish_lock.require_whole(warehouse.folder, warehouse.catalog_schema)
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
     found = ingest_summary(warehouse)

@@ -17,7 +17,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress, warn
 from jobs.app.text_files import exists, read_text, write_text
 from jobs.steps import report
-from jobs.warehouse import log, provenance
+from jobs.warehouse import log, provenance, publish_lock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import path_in
 from schemas.replay import ENDS, STATES
@@ -33,6 +33,7 @@ def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
     """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
     if not config.warehouse or config.catalog_schema:
         return None
+    publish_lock.require_whole(config.warehouse)
     try:
         place = path_in(config.warehouse, _NAME)
         night = json.loads(read_text(place)) if exists(place) else {}
@@ -62,6 +63,14 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
         "summary": summary,
     }
     write_text(path_in(config.warehouse, _NAME), json.dumps(night))
+
+
+def rename_versions(config: Config, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Says of the last night, if it left these versions `before`, that their rows are those of versions `after`."""
+    place = path_in(config.warehouse, _NAME)
+    night = json.loads(read_text(place)) if exists(place) else {}
+    if night.get("versions") == before:
+        write_text(place, json.dumps(night | {"versions": after}))
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:

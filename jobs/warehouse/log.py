@@ -9,10 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pyarrow import fs
 
+from jobs.app.errors import JobError
 from udfs.capture.files import locate
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
@@ -20,7 +22,18 @@ CREATE = "CREATE TABLE"
 RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
+FOLDER = "_delta_log"
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")
+
+
+class DamagedError(JobError):
+    """Names a commit that cannot be read: it is empty or cut, as a power failure can leave it."""
+
+    def __init__(self, table: str, version: int) -> None:
+        super().__init__(
+            f"Version {version} of the table {table} is damaged, as a power failure can leave it: its entry in the "
+            "table's log is lost, empty or cut. Run msmq-replay repair."
+        )
 
 
 class Commit(NamedTuple):
@@ -83,15 +96,48 @@ def commits(table: str) -> Iterator[Commit]:
 
     Raises:
         OSError: the log cannot be listed or read.
-        ValueError: a commit is not JSON.
+        DamagedError: a commit is not JSON.
     """
     for version in versions(table):
-        filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
-        with filesystem.open_input_stream(path) as file:
-            lines = [line for line in file.read().splitlines() if b'"commitInfo"' in line]
-        info: dict[str, Any] = next(filter(None, (json.loads(line).get("commitInfo") for line in lines)), {})
+        lines = [line for line in _lines(table, version) if b'"commitInfo"' in line]
+        try:
+            info: dict[str, Any] = next(filter(None, (json.loads(line).get("commitInfo") for line in lines)), {})
+        except ValueError as error:
+            raise DamagedError(table, version) from error
+        if not lines and not is_whole(table, version):
+            raise DamagedError(table, version)
         yield Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
 
 
+def size(table: str, version: int) -> int | None:
+    """Returns the bytes of a commit's entry in the log of the table at this place; None where there is none."""
+    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
+    found: int | None = filesystem.get_file_info(path).size
+    return found
+
+
+def is_whole(table: str, version: int) -> bool:
+    """Returns whether a commit of the table at this place is lines of JSON: not empty, zeros, or cut."""
+    try:
+        return all(isinstance(json.loads(line), dict) for line in _lines(table, version))
+    except (DamagedError, ValueError):
+        return False
+
+
+def _lines(table: str, version: int) -> list[bytes]:
+    """Returns the lines of a commit; a line ends with a line feed only, whatever characters JSON contains."""
+    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
+    with filesystem.open_input_stream(path) as file:
+        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    if not lines:
+        raise DamagedError(table, version)
+    return lines
+
+
+def entry(table: str, version: int) -> Path:
+    """Returns the file of a commit of the table in a folder of this machine."""
+    return Path(table, FOLDER, f"{version:020d}.json")
+
+
 def _log(table: str) -> str:
-    return f"{table}/_delta_log"
+    return f"{table}/{FOLDER}"

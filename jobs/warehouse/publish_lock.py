@@ -14,7 +14,7 @@ that time.
 import json
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,12 +27,14 @@ from uuid import uuid4
 from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
+from jobs.warehouse import damage, log
+from jobs.warehouse.durable import settle
 from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
 from jobs.warehouse.processes import Process
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import CONFLICT, POLL_S
+from jobs.warehouse.tables import CONFLICT, POLL_S, local_place
 from schemas.ingest import CAPTURES
-from schemas.tables import TABLES
+from schemas.tables import INGESTED, TABLES
 
 Derived = dict[str, dict[str, Any]]
 """By step: the versions of the sources, the options, and the versions of the tables that it derived from them."""
@@ -61,6 +63,8 @@ class LockState:
     versions: dict[str, int] = field(default_factory=dict)
     """Of each table that existed: the version that rolling back restores."""
     derived: Derived = field(default_factory=dict)
+    left: dict[str, list[int]] = field(default_factory=dict)
+    """Of each table in a folder of this machine: its newest version then, and the bytes of its entry in the log."""
     ended: str | None = None
     """"released", or why the run failed; None while it is running."""
     place: str = ""
@@ -162,7 +166,10 @@ def restore_target(commits: Iterable[Commit], recorded: int | None) -> int | Non
     if first is None or first.version == recorded:
         return None
     version = recorded if recorded is not None and recorded < first.version else 0
+    newer, older = tee(older)
     before = rows_version(commit for commit in older if commit.version <= version)
+    if before < 0:  # the log begins later
+        return version if any(commit.changes_rows for commit in newer) else None
     return None if rows_version(chain([first], newest)) == before else version
 
 
@@ -181,6 +188,9 @@ class Ledger(Protocol):
     def restore(self, table: str, version: int) -> None:
         """Puts back the table's rows of that version; raises ConflictError if the run no longer holds the lock."""
 
+    def settle(self) -> dict[str, list[int]]:
+        """Waits until what was written is on the disk; returns what each table was left as (`LockState.left`)."""
+
 
 class PublishLock:
     """The lock of a warehouse, as one run sees it.
@@ -188,15 +198,17 @@ class PublishLock:
     Its methods raise ConflictError if another run took this one for dead.
     """
 
-    def __init__(self, ledger: Ledger, seconds: int) -> None:
+    def __init__(self, ledger: Ledger, seconds: int, undo: LockState | None = None) -> None:
+        """Undoes what a run did since it set the state `undo`, even if it was completed."""
         self.run = uuid4().hex
         self.derived: Derived = {}
         """The provenance of the steps so far; recorded with the next `end_step`."""
         self.rolled_back: list[str] = []
         """The dead runs whose commits this one rolled back, and why each ended."""
-        self._ledger, self._seconds = ledger, seconds
+        self._ledger, self._seconds, self._undo = ledger, seconds, undo
         self._captures = ledger.tables()[0]
         self._recorded: tuple[dict[str, int], Derived] = {}, {}
+        self._left: dict[str, list[int]] = {}
         self._renewed_at = 0.0
         self._is_lost = False
         self._one_thread = RLock()
@@ -212,7 +224,10 @@ class PublishLock:
                 is_waiting = True
                 time.sleep(POLL_S)
                 continue
+            if self._undo is not None:
+                state = self._undo
             dead = None if state is None or state.is_released else state
+            self._left = dict(state.left) if state and not self._undo else {}
             self.derived = dict(state.derived) if state else {}
             self._recorded = dict(dead.versions) if dead else self._newest(), dict(self.derived)
             _HOLDING.add(self.run)  # before other threads of this process can see the commit
@@ -241,10 +256,25 @@ class PublishLock:
                 self._record()
                 self._commit(None)
 
+    def rename_versions(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Records that the rows that steps read or left in versions `before` are those of versions `after`."""
+        for step in self.derived.values():
+            for tables in (step["sources"], step["tables"]):
+                tables |= {name: after[name] for name, version in tables.items() if before.get(name) == version}
+        self.record()
+
+    def record(self) -> None:
+        """Records the tables as they are, even if no row has changed: no run goes back to an earlier version."""
+        self.check()
+        with self._one_thread:
+            self._record()
+            self._commit(None)
+
     def release(self) -> None:
         """Frees the lock after a run that was completed."""
         self.check()
         with self._one_thread:
+            self._left = self._ledger.settle()
             self._recorded = {}, dict(self.derived)
             self._commit(_RELEASED)
 
@@ -291,6 +321,7 @@ class PublishLock:
         return any(restore_target(self._ledger.commits(table), versions.get(table)) is not None for table in tables)
 
     def _record(self) -> None:
+        self._left = self._ledger.settle()
         self._recorded = self._newest(), dict(self.derived)
 
     def _newest(self) -> dict[str, int]:
@@ -324,7 +355,7 @@ class PublishLock:
         versions, derived = self._recorded
         place, pid, started = Process.own()
         host, seconds = socket.gethostname(), self._seconds
-        state = LockState(self.run, host, pid, after, versions, derived, ended, place, started, seconds)
+        state = LockState(self.run, host, pid, after, versions, derived, self._left, ended, place, started, seconds)
         with suppress(ConflictError):
             self._ledger.set_property(self._captures, _PROPERTY, state.text)
         newer = takewhile(lambda commit: commit.version > after, self._ledger.commits(self._captures))
@@ -340,6 +371,7 @@ class _WarehouseLedger:
 
     bare: Warehouse
     held: Warehouse
+    since: float = field(default_factory=time.time)
 
     def tables(self) -> Sequence[str]:
         return tuple(_BY_NAME)
@@ -358,25 +390,64 @@ class _WarehouseLedger:
     def restore(self, table: str, version: int) -> None:
         self.held.restore(_BY_NAME[table], version)
 
+    def settle(self) -> dict[str, list[int]]:
+        places = _places(self.bare.folder, self.bare.catalog_schema)
+        run_in_parallel(partial(settle, place, self.since) for place in places.values())
+        return damage.left(places)
+
 
 def read_state(warehouse: Warehouse) -> LockState | None:
-    """Reads the state of the warehouse's lock; None where no run ever took it."""
+    """Reads the state of the lock; None where no run ever took it."""
     return current_state(warehouse.commits_if_any(CAPTURES))
 
 
+def require_whole(folder: str, catalog_schema: str = "") -> None:
+    """Makes sure that no commit of a table in a folder of this machine is lost or damaged.
+
+    Raises:
+        DamagedError: one is.
+    """
+    places = _places(folder, catalog_schema)
+    if places:
+        captures = places[CAPTURES.name]
+        damage.require_whole({CAPTURES.name: captures}, {})
+        state = current_state(log.commits(captures))
+        damage.require_whole(places, state.left if state else {})
+
+
+def _mend(warehouse: Warehouse) -> LockState | None:
+    """Sets damaged commits aside; returns the state to go back to if rows were lost that nothing can derive again."""
+
+    def states() -> list[LockState]:
+        return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
+
+    places = _places(warehouse.folder, warehouse.catalog_schema)
+    undone = damage.mend(places, {table.name for table in INGESTED}, states)
+    return undone and replace(undone[0], ended=undone[1])
+
+
+def _places(folder: str, catalog_schema: str) -> dict[str, str]:
+    """Returns the tables that lie in a folder of this machine, by name."""
+    return {table.name: place for table in TABLES if (place := local_place(folder, catalog_schema, table)) is not None}
+
+
 @contextmanager
-def hold(warehouse: Warehouse, seconds: int) -> Iterator[tuple[Warehouse, PublishLock]]:
+def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator[tuple[Warehouse, PublishLock]]:
     """Holds the publish lock: waits for another run, rolls back a dead one, and creates `captures` where there is none.
 
     Yields the warehouse to write to, whose commits check the lock first. An error ends the run with its reason.
+    `mends`: sets lost or damaged commits aside, instead of failing.
 
     Raises:
-        ConflictError: another run took this one for dead.
+        ConflictError: another run took this one for dead. DamagedError: a commit of a table is lost or damaged.
     """
+    undo = _mend(warehouse) if mends else None
+    if not mends:
+        require_whole(warehouse.folder, warehouse.catalog_schema)
     if not warehouse.has(CAPTURES):
         warehouse.create(CAPTURES)
     ledger = _WarehouseLedger(warehouse, warehouse)
-    lock = PublishLock(ledger, seconds)
+    lock = PublishLock(ledger, seconds, undo)
     ledger.held = held = replace(warehouse, lock=lock, histories={})
     is_done = Event()
     try:

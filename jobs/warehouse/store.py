@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.warehouse import checkpoint, local_writer, log
+from jobs.warehouse import checkpoint, local_commits, log
 from jobs.warehouse.local_tables import LocalTable, Memory, cast_columns, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
@@ -181,7 +181,7 @@ class Warehouse(Tables):
     def restore(self, table: Table, version: int) -> None:
         """Puts back the rows of an earlier version, in a new commit."""
         place = self.log_place(table)
-        if place is None or not local_writer.restore(place, version, self.check_lock):
+        if place is None or not local_commits.restore(place, version, self.check_lock):
             self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
 
     def optimize(self, table: Table) -> tuple[int, int]:
@@ -194,6 +194,16 @@ class Warehouse(Tables):
         """Deletes the files that no version of the last `hours` needs."""
         with self._setting(_RETENTION_CHECK, str(hours >= _LONGEST_WITH_READERS).lower()):
             self._change(table, f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
+
+    def is_clustered(self, table: Table) -> bool:
+        """Returns whether OPTIMIZE sorts the table's rows."""
+        return bool(self._sql(f"DESCRIBE DETAIL {self.name(table)}").collect()[0]["clusteringColumns"])
+
+    def checkpoint(self, table: Table) -> None:
+        """Makes a checkpoint of the newest version of a table in a folder of this machine: the log can begin there."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no statement for it
+        session: Any = self.spark._jsparkSession  # noqa: SLF001
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.log_place(table)).checkpoint()
 
     def commits(self, table: Table) -> Iterable[Commit]:
         """Yields the table's commits, newest first; from a local log, each is read when the caller needs it."""
@@ -267,13 +277,13 @@ class Warehouse(Tables):
         """Reads a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
         place, schema = self.log_place(table), table.arrow
         if place is not None:
-            return local_writer.read(place, schema)
+            return local_commits.read(place, schema)
         return schema.empty_table() if self.is_new(table) else None
 
     def _write_here(self, table: Table, rows: pa.Table, *, overwrite: bool = False) -> bool:
         """Writes without Spark, if the table lies in a local folder and has nothing unusual; returns whether it did."""
         place = self.log_place(table)
-        return place is not None and local_writer.write(place, table, rows, self.check_lock, overwrite=overwrite)
+        return place is not None and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)
 
     def _append_once(self, writer: DataFrameWriter, table: Table, step: str = "first") -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.

@@ -17,7 +17,8 @@ from pyspark.sql.utils import is_remote
 
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
-from jobs.warehouse import local_writer, log
+from jobs.warehouse import local_commits, log
+from jobs.warehouse.durable import settle
 from schemas.table import Column, Table
 
 CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
@@ -166,11 +167,12 @@ class Tables:
         place = self.log_place(table)
         if place is not None and verb == _CREATE:
             self.check_lock()
-            local_writer.create(place, table, properties)
+            local_commits.create(place, table, properties)
             return
         columns = ", ".join(_definition(column) for column in table)
+        clustering = _clustering(table) if place is None else ""
         statement = (
-            f"{verb} {self.name(table)} ({columns}) USING delta {_clustering(table)} "
+            f"{verb} {self.name(table)} ({columns}) USING delta {clustering} "
             f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({_properties(properties)})"
         )
         try:
@@ -207,13 +209,21 @@ class Tables:
             if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {identifier(check)} CHECK ({condition})")
-        if table.clustered_by:
-            self._sql(f"ALTER TABLE {name} {_clustering(table)}")
+        if self.log_place(table) is None:
+            self.cluster(table)
         self.commit(lambda: self.set_properties(table, _declared(table)))
+
+    def cluster(self, table: Table) -> None:
+        """Has OPTIMIZE sort the table's rows by the columns that it is to be clustered by, if there are any.
+
+        From then on only Spark can write it, even in a folder of this machine (`jobs.warehouse.local_commits`).
+        """
+        if table.clustered_by:
+            self._sql(f"ALTER TABLE {self.name(table)} {_clustering(table)}")
 
     def _properties(self, table: Table) -> dict[str, str]:
         place = self.log_place(table)
-        found = None if place is None else local_writer.read_properties(place)
+        found = None if place is None else local_commits.read_properties(place)
         if found is None:
             rows = self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
             found = {row["key"]: row["value"] for row in rows}
@@ -222,8 +232,11 @@ class Tables:
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict."""
         place = self.log_place(table)
-        if place is None or not local_writer.set_properties(place, pairs):
+        began = time.time()
+        if place is None or not local_commits.set_properties(place, pairs):
             self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
+            if place is not None:
+                settle(place, began)
 
     def commit(self, work: Callable[[], Any]) -> None:
         """Makes a commit that can safely be made twice; repeats it after a conflict with another commit.

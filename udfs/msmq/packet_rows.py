@@ -1,6 +1,9 @@
 """Makes rows of framed packets: the capture records that delivered them, and their bytes without the body."""
 
+import hmac
+import zlib
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +64,18 @@ class StreamPieces(NamedTuple):
 
 
 def packet_columns(
-    buffer: Bytes, start: Ints, size: Ints, *, keep_bodies: bool, dropped: Sequence[Dropped] = ()
+    buffer: Bytes,
+    start: Ints,
+    size: Ints,
+    *,
+    keep_bodies: bool,
+    dropped: Sequence[Dropped] = (),
+    hiding_key: bytes | None = None,
 ) -> dict[str, Any]:
     """Returns size, type, raw and trailer of each packet in the buffer, without its body unless `keep_bodies`.
 
-    `dropped`: runs of the buffer that are not there, in order.
+    `dropped`: runs of the buffer that are not there, in order. The checksum of a body is hashed under the `hiding_key`,
+    if there is one.
     """
     offsets = find_offsets(PacketBatch.whole(buffer, start, size))
     body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
@@ -82,12 +92,18 @@ def packet_columns(
         "packet_type": pa.array(_PACKET_TYPES[offsets["packet_type"]]),
         "raw": slices(buffer, start, raw),
         "trailer": pc.if_else(pa.array(whole), pa.scalar(None, pa.binary()), trailer),
-        "body_crc32": _checksums(buffer, start + body, start + body_end, dropped),
+        "body_crc32": _checksums(buffer, start + body, start + body_end, dropped, hiding_key),
     }
 
 
-def _checksums(buffer: Bytes, start: Ints, end: Ints, dropped: Sequence[Dropped]) -> pa.Array:
-    """Returns the CRC-32 of each range of the buffer; null for an empty one."""
+def _checksums(buffer: Bytes, start: Ints, end: Ints, dropped: Sequence[Dropped], key: bytes | None) -> pa.Array:
+    """Returns the CRC-32 of each range of the buffer, hashed if there is a key; null for an empty one."""
     content = buffer.data
     bounds = zip(start.tolist(), end.tolist(), strict=True)
-    return pa.array([crc32(content, low, high, dropped) if low < high else None for low, high in bounds], pa.int64())
+    found = [crc32(content, low, high, dropped) if low < high else None for low, high in bounds]
+    return pa.array([one if one is None or key is None else _hidden(one, key) for one in found], pa.int64())
+
+
+def _hidden(checksum: int, key: bytes) -> int:
+    """Returns 32 bits that are the same for the same checksum, and tell it only to those who have the key."""
+    return zlib.crc32(hmac.digest(key, checksum.to_bytes(4), sha256))

@@ -417,7 +417,10 @@ class _Out:
         places = [place for *_, place in self._packets]
         columns = {name: pa.concat_arrays([place[name] for place in places]) for name in places[0]}
         columns["stream_id"] = pa.array(np.repeat([stream_id for _, stream_id, *_ in self._packets], counts))
-        columns |= packet_columns(buffer, start, size, keep_bodies=self._options.keep_bodies, dropped=dropped)
+        options = self._options
+        columns |= packet_columns(
+            buffer, start, size, keep_bodies=options.keep_bodies, dropped=dropped, hiding_key=options.hiding_key
+        )
         return struct_array(columns, _ASSEMBLED.field("packet").type)
 
 

@@ -1,7 +1,7 @@
 """Declares the options of the passes, and the types that they share."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ class IngestOptions:
     window_bytes: int = WINDOW_BYTES
     quarantine_raw_bytes: int = 4096
     batch_bytes: int = 4 << 20
+    hiding_key: bytes | None = field(default=None, repr=False)
+    """The key under which checksums of bodies are hashed, so that no short body can be guessed; None: they are not."""
 
     @property
     def raw_kept(self) -> int:

@@ -119,7 +119,7 @@ def preframe(
     preframed = _preframe(buffer, segments, options.window_bytes // 2)
     yield segment_rows(buffer, preframed.rest(segments), capture, last_ns=preframed.latest_times())
     if preframed.runs:
-        yield _run_rows(segments, preframed.runs, capture, base, keep_bodies=options.keep_bodies)
+        yield _run_rows(segments, preframed.runs, capture, base, options)
 
 
 def _preframe(buffer: NDArray[np.uint8], segments: Segments, span: int) -> _Preframed:
@@ -270,7 +270,7 @@ def _unwrap(numbers: Ints) -> Ints:
 
 
 def _run_rows(
-    segments: Segments, runs: list[_Run], capture: int, base: int | None, *, keep_bodies: bool
+    segments: Segments, runs: list[_Run], capture: int, base: int | None, options: IngestOptions
 ) -> pa.RecordBatch:
     """Returns one row per run: the payload of its segment is its first `HEAD_BYTES`, `run_packets` holds all of it."""
     first = np.array([run.segment[0] for run in runs])
@@ -297,7 +297,7 @@ def _run_rows(
         framed_run=pa.repeat(pa.scalar(value=True), len(runs)),
     )
     field, at = EXTRACTED.field("run_packets"), EXTRACTED.get_field_index("run_packets")
-    columns = {"frame": pa.array(rows.frame), "packets": pa.array(_packets(segments, runs, keep_bodies=keep_bodies))}
+    columns = {"frame": pa.array(rows.frame), "packets": pa.array(_packets(segments, runs, options))}
     return batch.set_column(at, field, struct_array(columns, field.type))
 
 
@@ -311,7 +311,7 @@ def _file_offsets(segments: Segments, run: _Run, base: int | None) -> bytes | No
     return rows.tobytes()
 
 
-def _packets(segments: Segments, runs: list[_Run], *, keep_bodies: bool) -> list[bytes]:
+def _packets(segments: Segments, runs: list[_Run], options: IngestOptions) -> list[bytes]:
     """Returns the packets of each run: rows of FRAMED_PACKETS as an Arrow stream."""
     shifts = np.cumsum([0] + [len(run.data) for run in runs[:-1]]).tolist()
     offsets = [np.cumsum([0, *run.sizes[:-1]]) for run in runs]
@@ -325,7 +325,7 @@ def _packets(segments: Segments, runs: list[_Run], *, keep_bodies: bool) -> list
     )
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
     columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)
-    columns |= packet_columns(buffer, start, size, keep_bodies=keep_bodies)
+    columns |= packet_columns(buffer, start, size, keep_bodies=options.keep_bodies, hiding_key=options.hiding_key)
     rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(_FRAMED_PACKETS))))
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
     return [_to_stream(rows.slice(low, high - low)) for low, high in pairwise(bounds)]

@@ -1,6 +1,10 @@
 """Commits without Spark are those that Delta makes: other readers read them, and Delta goes on from them."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,16 +12,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
-from jobs.warehouse import local_writer, log
+from jobs.warehouse import local_commits, log
+from jobs.warehouse.durable import settle
 from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, STREAM_GAPS
+from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -65,6 +73,12 @@ def any_rows(draw: Random, table: Table, many: int) -> pa.Table:
     return pa.table(columns, schema)
 
 
+def sorted_rows(rows: pa.Table | None) -> list[str]:
+    """Returns the rows in an order of their own: a table has none."""
+    assert rows is not None
+    return sorted(map(repr, rows.to_pylist()))
+
+
 def created(spark: Any, folder: Path, table: Table) -> str:
     """Creates the table as a warehouse does, which does not ask Spark; returns its place."""
     Warehouse(spark, str(folder)).create(table)
@@ -79,20 +93,19 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     schema = table.arrow
     first, more, other = (any_rows(draw, table, many) for many in (5, 3, 4))
     for rows, overwrite, expected in ((first, False, [first]), (more, False, [first, more]), (other, True, [other])):
-        assert local_writer.write(place, table, rows, held, overwrite=overwrite)
+        assert local_commits.write(place, table, rows, held, overwrite=overwrite)
         whole = pa.concat_tables(expected)
-        assert local_writer.read(place, schema) == whole
-        outside = DeltaTable(place).to_pyarrow_table()
-        assert sorted(map(repr, outside.select(table.names).to_pylist())) == sorted(map(repr, whole.to_pylist()))
+        assert sorted_rows(local_commits.read(place, schema)) == sorted_rows(whole)
+        assert sorted_rows(DeltaTable(place).to_pyarrow_table().select(table.names)) == sorted_rows(whole)
     assert log.versions(place) == [3, 2, 1, 0]
     assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * 3 + ["CREATE TABLE"]
-    assert local_writer.read_properties(place) == DeltaTable(place).metadata().configuration
+    assert local_commits.read_properties(place) == DeltaTable(place).metadata().configuration
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:
     rows = any_rows(Random(1), VERDICTS, 20)
     place = created(None, tmp_path, VERDICTS)
-    local_writer.write(place, VERDICTS, rows, held)
+    local_commits.write(place, VERDICTS, rows, held)
     (stats,) = (json.loads(action["add"]["stats"]) for action in lines(place, 1) if "add" in action)
     assert stats["numRecords"] == 20
     assert list(stats["minValues"]) == list(VERDICTS.statistics_columns)
@@ -120,14 +133,14 @@ def test_rows_that_are_replaced_are_not_read(tmp_path: Path, monkeypatch: pytest
     replace(none)
     assert log.versions(place) == [0]
     with monkeypatch.context() as patch:
-        patch.setattr(local_writer, "read", lambda *_: pytest.fail("reads what it replaces"))
+        patch.setattr(local_commits, "read", lambda *_: pytest.fail("reads what it replaces"))
         for rows in (first, other):
             replace(rows)
             assert DeltaTable(place).to_pyarrow_table().select(STREAM_GAPS.names) == rows
     for _ in range(2):
         replace(none)
         assert log.versions(place) == [3, 2, 1, 0]
-    assert local_writer.read(place, STREAM_GAPS.arrow) == none
+    assert local_commits.read(place, STREAM_GAPS.arrow) == none
 
 
 def test_a_version_is_committed_once(tmp_path: Path) -> None:
@@ -138,14 +151,14 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
 
     def meanwhile() -> None:
         for _ in renewals:
-            local_writer.set_properties(place, {"msmq.fence": "other"})
+            local_commits.set_properties(place, {"msmq.fence": "other"})
 
-    assert local_writer.write(place, STREAM_GAPS, rows, meanwhile)
+    assert local_commits.write(place, STREAM_GAPS, rows, meanwhile)
     assert log.versions(place) == [2, 1, 0]
-    properties = local_writer.read_properties(place)
+    properties = local_commits.read_properties(place)
     assert properties is not None
     assert properties["msmq.fence"] == "other"
-    assert local_writer.read(place, STREAM_GAPS.arrow) == rows
+    assert local_commits.read(place, STREAM_GAPS.arrow) == rows
 
 
 def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
@@ -154,13 +167,13 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     rows = any_rows(Random(3), STREAM_GAPS, 2)
 
     def fenced() -> Callable[[], None]:
-        checks = iter([lambda: local_writer.set_properties(place, {"msmq.fence": "other"})])
+        checks = iter([lambda: local_commits.set_properties(place, {"msmq.fence": "other"})])
         return lambda: (next(checks, lost)(), None)[1]
 
     for check in (lost, fenced()):
         with pytest.raises(ConflictError, match="took this one for dead"):
-            local_writer.write(place, STREAM_GAPS, rows, check)
-    assert local_writer.read(place, STREAM_GAPS.arrow) == rows.slice(0, 0)
+            local_commits.write(place, STREAM_GAPS, rows, check)
+    assert local_commits.read(place, STREAM_GAPS.arrow) == rows.slice(0, 0)
 
 
 def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
@@ -168,17 +181,17 @@ def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
     place, schema = created(None, tmp_path, STREAM_GAPS), STREAM_GAPS.arrow
     first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
     for rows, overwrite in ((first, False), (more, False), (other, True)):
-        local_writer.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
-    assert local_writer.restore(place, 1, held)
-    assert local_writer.read(place, schema) == first == DeltaTable(place).to_pyarrow_table().select(schema.names)
+        local_commits.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
+    assert local_commits.restore(place, 1, held)
+    assert local_commits.read(place, schema) == first == DeltaTable(place).to_pyarrow_table().select(schema.names)
     assert log.rows_version(log.commits(place)) == 1
-    assert local_writer.restore(place, 0, held)
-    assert local_writer.read(place, schema) == first.slice(0, 0)
+    assert local_commits.restore(place, 0, held)
+    assert local_commits.read(place, schema) == first.slice(0, 0)
     with pytest.raises(ConflictError, match="took this one for dead"):
-        local_writer.restore(place, 1, lost)
+        local_commits.restore(place, 1, lost)
     for file in Path(place).glob("*.parquet"):
         file.unlink()
-    assert not local_writer.restore(place, 3, held)
+    assert not local_commits.restore(place, 3, held)
     assert log.versions(place)[0] == 5
 
 
@@ -189,33 +202,33 @@ def test_constraints_hold(tmp_path: Path, column: str, value: str | None) -> Non
     at = rows.schema.get_field_index(column)
     wrong = rows.set_column(at, pa.field(column, pa.string()), pa.array([value] * 3, pa.string()))
     with pytest.raises(JobError, match=f"A row of verdicts has (no|a) {column}"):
-        local_writer.write(place, VERDICTS, wrong, held)
+        local_commits.write(place, VERDICTS, wrong, held)
     assert log.versions(place) == [0]
 
 
-def test_what_it_does_not_know_is_left_to_delta(tmp_path: Path) -> None:
-    """A table with another feature, one whose first commits are gone, and each tenth commit, which is a checkpoint."""
+def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path) -> None:
+    """A table with a feature that delta-rs cannot write, and each tenth commit, with which Spark makes a checkpoint."""
     rows = any_rows(Random(5), STREAM_GAPS, 1)
     place = created(None, tmp_path / "due", STREAM_GAPS)
-    assert all(local_writer.write(place, STREAM_GAPS, rows, held) for _ in range(9))
-    assert not local_writer.write(place, STREAM_GAPS, rows, held)
-    assert not local_writer.set_properties(place, {"a": "b"})
-    Path(place, "_delta_log", f"{0:020d}.json").unlink()
-    assert local_writer.read(place, STREAM_GAPS.arrow) is None
+    assert all(local_commits.write(place, STREAM_GAPS, rows, held) for _ in range(9))
+    assert not local_commits.write(place, STREAM_GAPS, rows, held)
+    assert not local_commits.set_properties(place, {"a": "b"})
+    assert not local_commits.restore(place, 1, held)
     other = created(None, tmp_path / "other", VERDICTS)
     commit = Path(other, "_delta_log", f"{0:020d}.json")
-    commit.write_text(commit.read_text().replace('"appendOnly"', '"deletionVectors"'))
-    assert local_writer.read(other, VERDICTS.arrow) is None
-    assert not local_writer.write(other, VERDICTS, any_rows(Random(6), VERDICTS, 1), held)
+    clustered = '"minWriterVersion":7,"writerFeatures":["checkConstraints","clustering","domainMetadata"]'
+    commit.write_text(commit.read_text().replace('"minWriterVersion":3', clustered))
+    assert local_commits.read(other, VERDICTS.arrow) == VERDICTS.arrow.empty_table()
+    assert not local_commits.write(other, VERDICTS, any_rows(Random(6), VERDICTS, 1), held)
+    assert not local_commits.set_properties(other, {"a": "b"})
 
 
-def test_a_property_that_needs_a_feature_in_the_protocol_is_left_to_delta(tmp_path: Path) -> None:
+def test_a_property_that_needs_it_raises_the_protocol(tmp_path: Path) -> None:
     place = created(None, tmp_path, STREAM_GAPS)
     assert not STREAM_GAPS.keeps_changes
-    assert not local_writer.set_properties(place, {"delta.enableChangeDataFeed": "true"})
-    assert local_writer.set_properties(place, {"a": "b"})
-    keeping = created(None, tmp_path, PACKETS)
-    assert local_writer.set_properties(keeping, {"delta.enableChangeDataFeed": "true", "a": "b"})
+    assert DeltaTable(place).protocol().min_writer_version == 3
+    assert local_commits.set_properties(place, {"delta.enableChangeDataFeed": "true"})
+    assert DeltaTable(place).protocol().min_writer_version == 4
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -226,8 +239,133 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     assert log.versions(created(None, begun.parent, STREAM_GAPS)) == [0]
     other.mkdir(parents=True)
     (other / "notes.txt").touch()
-    local_writer.create(str(other), STREAM_GAPS, {})
+    local_commits.create(str(other), STREAM_GAPS, {})
     assert log.versions(str(other)) == []
+
+
+def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> None:
+    """Not even an append, which delta-rs could put behind any other commit."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    read = DeltaTable(place)
+    assert local_commits.set_properties(place, {"msmq.fence": "other"})
+    with pytest.raises(CommitFailedError):
+        read.create_write_transaction([], "append", read.schema(), **local_commits._once())
+    assert log.versions(place) == [1, 0]
+
+
+def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a commit is over when its entry in the log is there, too."""
+    done: list[str] = []
+    fsync, commit = os.fsync, DeltaTable.create_write_transaction
+
+    def flushing(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def committing(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        done.append("commit")
+
+    monkeypatch.setattr(os, "fsync", flushing)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", committing)
+    place = created(None, tmp_path, STREAM_GAPS)
+    assert done == [f"{0:020d}.json", "_delta_log", STREAM_GAPS.name, tmp_path.name, tmp_path.parent.name]
+    done.clear()
+    local_commits.write(place, STREAM_GAPS, any_rows(Random(3), STREAM_GAPS, 2), held)
+    assert done.pop(0).endswith(".parquet")
+    assert done == [STREAM_GAPS.name, "commit", f"{1:020d}.json", "_delta_log"]
+
+
+def test_rows_are_on_the_disk_before_the_log_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("part-1.parquet", "_change_data/cdc-1.parquet", "_delta_log/1.json", "_delta_log/1.checkpoint.parquet")
+    for name in (*names, "old.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    os.utime(tmp_path / "old.parquet", (0, 0))
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink().name))
+    settle(str(tmp_path), 100)
+    assert set(flushed[:2]) == {"part-1.parquet", "cdc-1.parquet"}
+    assert set(flushed[2:4]) == {tmp_path.name, "_change_data"}
+    assert set(flushed[4:6]) == {"1.json", "1.checkpoint.parquet"}
+    assert flushed[6:] == ["_delta_log"]
+    settle(str(tmp_path / "nowhere"), 100)
+
+
+_NO_LINKS = """
+#include <errno.h>
+int link(const char *a, const char *b) { errno = EPERM; return -1; }
+int linkat(int c, const char *a, int d, const char *b, int e) { errno = EPERM; return -1; }
+"""
+_APPEND = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from random import Random
+from test_local_commits import any_rows
+from jobs.app.errors import JobError
+from jobs.warehouse import local_commits
+from schemas.ingest import STREAM_GAPS
+try:
+    local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(sys.argv[2]), STREAM_GAPS, 1), lambda: None)
+except JobError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_without_hard_links_nothing_is_committed(tmp_path: Path) -> None:
+    """Two runs could both succeed there, and the commit of one would be lost."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    source, library = tmp_path / "links.c", tmp_path / "links.so"
+    source.write_text(_NO_LINKS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)  # noqa: S607 - as found
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _APPEND, place, str(number), *paths],
+            env=os.environ | {"LD_PRELOAD": str(library)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for run in runs:
+        _, said = run.communicate()
+        assert run.returncode == 1
+        assert "has no hard links" in said
+        assert "Traceback" not in said
+    assert log.versions(place) == [0]
+
+
+HOSTILE = (
+    "plain",
+    "a\u2028b\u2029c\u0085d",
+    "DIRECT=OS:\U00020bb7野家\\private$\\q",
+    'it\'s "x" ${env:HOME}',
+    "\ue000\U0001f600",
+)
+
+
+def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
+    """By delta-rs and DuckDB, which skip files by their statistics: there is one file for each name."""
+    place = created(None, tmp_path, VERDICTS)
+    for name in HOSTILE:
+        rows = any_rows(Random(name), VERDICTS, 3)
+        at = rows.schema.get_field_index("destination_queue")
+        local_commits.write(place, VERDICTS, rows.set_column(at, rows.schema.field(at), pa.array([name] * 3)), held)
+    assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * len(HOSTILE) + ["CREATE TABLE"]
+    table = DeltaTable(place)
+    dataset = table.to_pyarrow_dataset()
+    for name in HOSTILE:
+        assert table.to_pyarrow_table(filters=[("destination_queue", "=", name)]).num_rows == 3
+        assert sum(len(f.row_groups) for f in dataset.get_fragments(pc.field("destination_queue") == name)) == 1
+        assert duckdb.execute("SELECT count(*) FROM dataset WHERE destination_queue = ?", [name]).fetchone() == (3,)
+        literal = name.replace("'", "''")
+        query = f"SELECT count(*) AS found FROM verdicts WHERE destination_queue = '{literal}'"  # noqa: S608 - ours
+        queried = QueryBuilder().register("verdicts", table).execute(query)
+        assert pa.table(queried.read_all()).to_pylist() == [{"found": 3}]
 
 
 @pytest.mark.spark
@@ -236,22 +374,21 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     tables = Warehouse(spark, str(tmp_path))
     place, name = created(spark, tmp_path, VERDICTS), tables.name(VERDICTS)
     first, more = (any_rows(Random(seed), VERDICTS, 5) for seed in (7, 8))
-    assert local_writer.write(place, VERDICTS, first, held)
+    assert local_commits.write(place, VERDICTS, first, held)
     read = tables.read(VERDICTS)
     assert read.count() == 5
     assert [field.metadata["comment"] for field in read.schema] == [column.comment for column in VERDICTS]
     assert [field.nullable for field in read.schema] == [column.nullable for column in VERDICTS]
-    (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
-    assert tuple(detail["clusteringColumns"]) == VERDICTS.clustered_by
+    assert not tables.is_clustered(VERDICTS)
     stream = first["stream_id"][0].as_py()
     assert read.where(read.stream_id == stream).count() == first["stream_id"].to_pylist().count(stream)
     with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql(f"UPDATE {name} SET verdict = 'perhaps'")  # noqa: S608 - a name of this test's
     tables.merge(VERDICTS, spark.createDataFrame(more, VERDICTS.spark))
-    together = local_writer.read(place, VERDICTS.arrow)
+    together = local_commits.read(place, VERDICTS.arrow)
     assert together is not None
     assert together.num_rows == 10
-    assert local_writer.write(place, VERDICTS, more, held, overwrite=True)
+    assert local_commits.write(place, VERDICTS, more, held, overwrite=True)
     assert tables.read(VERDICTS).count() == 5
     tables.restore(VERDICTS, 1)
     assert tables.read(VERDICTS).toArrow().sort_by("stream_offset") == first.sort_by("stream_offset").cast(
@@ -259,6 +396,10 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     )
     operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
     assert operations == ["RESTORE", "WRITE", "MERGE", "WRITE", "CREATE TABLE"]
+    tables.cluster(VERDICTS)
     tables.optimize(VERDICTS)
     tables.vacuum(VERDICTS, 200)
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
+    assert tuple(detail["clusteringColumns"]) == VERDICTS.clustered_by
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
+    assert not local_commits.write(place, VERDICTS, more, held)

@@ -1,0 +1,288 @@
+"""Commits to Delta tables in folders of this machine without Spark, by delta-rs (the package `deltalake`).
+
+Spark takes most of a second for each commit, and a small night makes some thirty. The rows of a commit are a file that
+is written here and added to the table by delta-rs: a file has to be on the disk before the log names it, and delta-rs
+waits for no disk. delta-rs cannot write a table that has some features, such as clustering: Spark writes that table.
+
+Spark alone makes checkpoints, so each version that is due for one is left to it: it writes every table sooner or later,
+reads back what it wrote, and deletes old commits from the log when it has made one.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.types import StructField, StructType
+
+from jobs.app.errors import ConflictError, JobError
+from jobs.warehouse import log
+from jobs.warehouse.durable import sync
+from jobs.warehouse.local_tables import nullable
+from schemas.table import Table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
+"""What a table may need of its writers so that delta-rs, and this module, can write it."""
+_WITH_CHECKS, _WITH_CHANGES = "3", "4"
+"""Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
+_INDEXED = 32
+"""Columns that Delta collects statistics of unless a table says which."""
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_ATTEMPTS = 5
+_CHECKPOINT_EVERY = 10
+"""Versions from one checkpoint of Spark to the next."""
+
+
+def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
+    """Creates the table in the folder `place`, without rows, unless the folder holds it or something else."""
+    from deltalake import DeltaTable, Schema  # noqa: PLC0415 - a night with nothing new does without
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    folder = Path(place)
+    if folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
+        return
+    needs = {"delta.minWriterVersion": _WITH_CHANGES if table.keeps_changes else _WITH_CHECKS}
+    try:
+        DeltaTable.create(
+            place,
+            Schema.from_json(_schema(table)),
+            description=table.comment,
+            configuration={**properties, **needs},
+            raise_if_key_not_exists=False,
+            **_once(),
+        )
+    except (DeltaError, OSError) as error:
+        if not log.versions(place):  # else another run has created it
+            raise _failure(place, error) from error
+    _settle(place, 0)
+    sync(folder, folder.parent, folder.parent.parent)  # all may be new
+
+
+def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], None], *, overwrite: bool = False) -> bool:
+    """Appends the rows to the table at this place, or replaces all its rows; returns whether it could.
+
+    The lock is checked between the look at the log and the commit: a run that took this one for dead has either made a
+    commit of its own by then, which takes the version, or the check fails.
+
+    Raises:
+        ConflictError: another run took this one for dead, or writes to the table all the time.
+        JobError: a value is missing where none may be, or is not one of those that its column can have.
+    """
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    if _open(place) is None:
+        return False
+    _require_valid(table, rows)
+    files = [_write_file(place, rows)] if rows.num_rows else []
+    added = [
+        AddAction(
+            file.name, file.stat().st_size, {}, file.stat().st_mtime_ns // 1_000_000, True, _statistics(table, rows)
+        )
+        for file in files
+    ]
+
+    def commit(delta: "DeltaTable") -> None:
+        delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_once())
+
+    return _commit(place, check_lock, commit)
+
+
+def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
+    """Puts back the rows that the table at this place had in the version; returns whether it could.
+
+    It leaves to Spark what it would do otherwise: where columns have changed since, or a file is gone.
+
+    Raises:
+        ConflictError: another run took this one for dead, or writes to the table all the time.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    delta = _open(place)
+    if delta is None:
+        return False
+    try:
+        before = DeltaTable(place, version=version)
+        files = before.get_add_actions().column("path").to_pylist()
+    except DeltaError:  # the log begins later
+        return False
+    if before.schema() != delta.schema() or not all(Path(place, file).exists() for file in files):
+        return False
+    return _commit(place, check_lock, lambda delta: delta.restore(version, **_once()) and None)
+
+
+def read(place: str, schema: pa.Schema) -> pa.Table | None:
+    """Reads the table at this place with the columns of the schema; None where it has to be read by Spark."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        rows = DeltaTable(place).to_pyarrow_dataset()
+    except DeltaError:
+        return None
+    return rows.to_table(schema.names).cast(schema) if {*schema.names} <= {*rows.schema.names} else None
+
+
+def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
+    """Sets properties of the table at this place, in the version after the one that it reads; returns whether it could.
+
+    Raises:
+        ConflictError: another run made that version.
+    """
+
+    def commit(delta: "DeltaTable") -> None:
+        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once())
+
+    return _commit(place, lambda: None, commit, attempts=1)
+
+
+def read_properties(place: str) -> dict[str, str] | None:
+    """Returns the properties of the table at this place; None where Spark has to read them."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        return dict(DeltaTable(place).metadata().configuration)
+    except DeltaError:
+        return None
+
+
+def _commit(
+    place: str, check_lock: Callable[[], None], commit: Callable[["DeltaTable"], None], attempts: int = _ATTEMPTS
+) -> bool:
+    """Makes the version after the one that it reads; reads again if another run has made it. Returns whether it could.
+
+    Raises:
+        ConflictError: each time, another run has made it. JobError: delta-rs cannot commit.
+    """
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    for _ in range(attempts):
+        delta = _open(place)
+        if delta is None:
+            return False
+        check_lock()
+        version = delta.version() + 1
+        try:
+            commit(delta)
+        except (DeltaError, OSError) as error:
+            if log.versions(place)[0] < version:
+                raise _failure(place, error) from error
+        else:
+            _settle(place, version)
+            return True
+    raise ConflictError(f"Something else wrote {place} at the same time.")
+
+
+def _open(place: str) -> "DeltaTable | None":
+    """Returns the table as it is; None where Spark has to make its next version."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        delta = DeltaTable(place)
+    except DeltaError:
+        return None
+    protocol = delta.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    return delta if features <= _FEATURES and (delta.version() + 1) % _CHECKPOINT_EVERY else None
+
+
+def _once() -> dict[str, Any]:
+    """Returns how delta-rs commits: after the version that was read or not at all, and without a checkpoint."""
+    from deltalake import CommitProperties, PostCommitHookProperties  # noqa: PLC0415
+
+    return {
+        "commit_properties": CommitProperties(max_commit_retries=0),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    }
+
+
+def _failure(place: str, error: Exception) -> JobError:
+    """Says why delta-rs could not commit; it cannot where a file cannot have a second name."""
+    one, other = (Path(place, log.FOLDER, f".{uuid4()}.{end}") for end in ("one", "other"))
+    why = " ".join(str(error).split())
+    try:
+        one.touch()
+        os.link(one, other)
+    except OSError as refusal:
+        if refusal.errno in _NO_LINKS:
+            why = (
+                "its file system has no hard links, without which two runs could overwrite each other's commits. Put "
+                "the warehouse on another file system."
+            )
+    finally:
+        one.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+    return JobError(f"{place} cannot be committed to: {why}")
+
+
+def _settle(place: str, version: int) -> None:
+    sync(log.entry(place, version), log.entry(place, version).parent)
+
+
+def _write_file(place: str, rows: pa.Table) -> Path:
+    """Writes the rows to a new file in the folder, and waits until it is on the disk."""
+    file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
+    pq.write_table(rows, file, compression="zstd", coerce_timestamps="us", store_schema=False)
+    sync(file, file.parent)
+    return file
+
+
+def _schema(table: Table) -> str:
+    """Returns the table's Spark schema with the columns' comments, as JSON."""
+    return StructType(
+        [
+            StructField(column.name, nullable(column.type), column.nullable, {"comment": column.comment})
+            for column in table
+        ]
+    ).json()
+
+
+def _require_valid(table: Table, rows: pa.Table) -> None:
+    """Holds the rows to the table's NOT NULL and CHECK constraints: delta-rs checks only rows that it writes itself."""
+    for column in table:
+        values = rows[column.name]
+        if values.null_count and not column.nullable:
+            raise JobError(f"A row of {table.name} has no {column.name}.")
+        if column.values is not None:
+            known = pc.is_in(values.drop_null(), value_set=pa.array(list(map(str, column.values)), values.type))
+            if not pc.all(known, min_count=0).as_py():
+                raise JobError(f"A row of {table.name} has a {column.name} that is not one of its values.")
+
+
+def _statistics(table: Table, rows: pa.Table) -> str:
+    """Returns the number of rows and, of the columns that Delta skips files by, least, greatest and missing values.
+
+    Texts are not escaped: delta-rs does not put together the two halves of an escaped character above U+FFFF.
+    """
+    least, greatest, missing = {}, {}, {}
+    for name in table.statistics_columns or table.names[:_INDEXED]:
+        column = rows[name]
+        if pa.types.is_nested(column.type):
+            continue
+        missing[name] = column.null_count
+        if not (pa.types.is_boolean(column.type) or pa.types.is_binary(column.type)):
+            ends = pc.min_max(column).as_py()
+            if ends["min"] is not None:
+                least[name], greatest[name] = _plain(ends["min"]), _plain(ends["max"])
+    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": missing}
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a statistic as the protocol writes it; a time is cut to milliseconds, as readers of Delta expect."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+    return int(value) if isinstance(value, Decimal) else value

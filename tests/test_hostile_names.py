@@ -1,0 +1,122 @@
+"""Names from captures that are lines, quotes or variables to some reader: all works, and hashed they are gone."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+import wiretap
+from deltalake import DeltaTable
+from oracle import summed
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from warehouses import config, rows
+
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.simulator import build
+from jobs.steps import maintain, nightly, repair, report, status, unchanged_run
+from schemas.messages import MESSAGES
+from schemas.tables import TABLES
+
+MARK = "Zebra7"
+NAMES = (
+    "plain",
+    "a\u2028b\u2029c\u0085d",
+    "\U00020bb7野家",
+    'it\'s `x` "y" \\',
+    "${env:HOME} ${spark.app.name}",
+    "\ue000\U0001f600",
+)
+KEY = "a secret of the operators"
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """A capture of one connection, with messages whose label and queues have each of the names."""
+    sender = UUID(int=7)
+    packets = [
+        build.user_message(
+            sender,
+            message_id=number,
+            sequence=(5, number, number - 1),
+            destination=build.direct(f"OS:{MARK}{name}\\private$\\q"),
+            admin_queue=build.direct(f"OS:{MARK}{name}\\private$\\admin"),
+            response_queue=build.direct(f"OS:{MARK}{name}\\private$\\response"),
+            label=f"{MARK}{name}",
+            body=b"body",
+        )
+        for number, name in enumerate(NAMES, 1)
+    ]
+    sent = wiretap.conversation(random.Random(1), b"".join(packets))
+    path = tmp_path / "names.pcap"
+    path.write_bytes(wiretap.pcap(wiretap.records([summed(one.frame()) for one in sent])))
+    return path
+
+
+def queue(name: str) -> str:
+    """Returns the destination queue as the tables name it."""
+    return f"DIRECT=OS:{MARK}{name}\\private$\\q"
+
+
+def texts(warehouse: Path) -> Iterator[tuple[str, str]]:
+    """Yields the path and the content of every file: of Parquet its rows and statistics, but no bytes of packets."""
+    for path in sorted(path for path in warehouse.rglob("*") if path.is_file()):
+        yield str(path), path.read_bytes().decode("utf-8", "replace")
+        if path.suffix == ".parquet":
+            file = pq.ParquetFile(path)
+            yield str(path), file.metadata.to_dict().__repr__()
+            yield str(path), str(file.read().to_pylist())
+
+
+def found(warehouse: Path) -> set[str]:
+    """Names the files in which a name is found."""
+    return {path.removeprefix(f"{warehouse}/") for path, text in texts(warehouse) if MARK in text}
+
+
+def test_names_of_any_kind_are_found_and_hashed_they_are_in_no_file(
+    spark: SparkSession, tmp_path: Path, capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = tmp_path / "tables"
+    night = config(warehouse, capture)
+    first = nightly.run(spark, night)
+    assert first["transactional_messages"] == len(NAMES)
+    assert nightly.run(spark, night) == first
+    maintain.run(spark, night)
+    assert nightly.run(spark, night) == first
+    assert repair.run(spark, night)["derived_again"] == []
+    assert status.run(spark, night)["pending"] == {"captures": 0}
+    report.run(spark, night)
+    for name in NAMES:
+        assert equal(spark, warehouse, name) == [1, 1, 1]
+    assert {row["label"] for row in rows(warehouse, "messages")} == {f"{MARK}{name}" for name in NAMES}
+    assert any(path.endswith(".json") for path in found(warehouse)), "statistics hold names, so this test finds them"
+
+    monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", KEY)
+    hashed = config(warehouse, capture, names="hash", vacuum_hours=0)
+    nightly.run(spark, hashed)
+    assert found(warehouse)
+    states = maintain.run(spark, hashed)["states_removed"]
+    assert (states, found(warehouse)) == (0, set())
+    for table in TABLES:
+        assert DeltaTable(str(warehouse / table.name)).version() >= 0
+    assert unchanged_run.recall(hashed, stamps(capture_files(hashed.captures)))
+    assert status.run(spark, hashed)["pending"] == {"captures": 0}
+    assert repair.run(spark, hashed)["derived_again"] == []
+    assert found(warehouse) == set()
+
+
+def equal(spark: SparkSession, warehouse: Path, name: str) -> list[Any]:
+    """Counts the messages to a queue, as Spark, delta-rs and DuckDB find them by its name."""
+    place = str(warehouse / MESSAGES.name)
+    table = DeltaTable(place)
+    messages = table.to_pyarrow_dataset()
+    counted = duckdb.from_arrow(messages).filter(duckdb.ColumnExpression("destination_queue") == queue(name))
+    return [
+        spark.read.format("delta").load(place).where(F.col("destination_queue") == queue(name)).count(),
+        table.to_pyarrow_table(filters=[("destination_queue", "=", queue(name))]).num_rows,
+        len(counted.fetchall()),
+    ]

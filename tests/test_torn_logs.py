@@ -1,0 +1,158 @@
+"""The power fails, and commits are lost, empty, zeros or cut: each is named with its cure, no row lost in silence."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from test_local_commits import any_rows
+from warehouses import CAPTURES, all_rows, config, rows
+
+from jobs.app.command import Summary
+from jobs.app.errors import JobError
+from jobs.steps import in_memory, maintain, nightly, repair, report, status
+from jobs.warehouse import local_commits, log, publish_lock
+from jobs.warehouse.log import DamagedError
+from jobs.warehouse.publish_lock import require_whole
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import CAPTURES as CAPTURES_TABLE
+from schemas.ingest import PACKETS, STREAM_GAPS
+from schemas.messages import DECODED_TABLES, MESSAGES
+from schemas.tables import REPLAYED, TABLES
+
+NIGHT = CAPTURES / "orders.pcapng"
+TEARS: dict[str, Callable[[Path], object]] = {
+    "lost": lambda entry: entry.unlink(),
+    "empty": lambda entry: entry.write_bytes(b""),
+    "zeros": lambda entry: entry.write_bytes(bytes(entry.stat().st_size)),
+    "cut": lambda entry: entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2]),
+    "cut behind a line": lambda entry: entry.write_bytes(entry.read_bytes().split(b"\n")[0] + b"\n"),
+}
+
+
+def newest(place: Path) -> Path:
+    """Returns the newest entry of the table's log."""
+    return log.entry(str(place), log.versions(str(place))[0])
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A warehouse that two runs wrote without Spark: each a row of four tables. Nothing is due for a checkpoint."""
+    monkeypatch.setattr(local_commits, "_CHECKPOINT_EVERY", 1000)
+    spark: Any = None
+    for seed in range(2):
+        with publish_lock.hold(Warehouse(spark, str(tmp_path)), 3600) as (held, lock):
+            for table in (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES):
+                held.create(table)
+                held._write_here(table, any_rows(Random(seed), table, 1))
+            lock.end_step()
+    return tmp_path
+
+
+def counts(warehouse: Path) -> dict[str, int]:
+    """Counts the rows of the four tables."""
+    tables = (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES)
+    return {table.name: len(rows(warehouse, table.name)) for table in tables}
+
+
+@pytest.mark.parametrize("tear", TEARS)
+@pytest.mark.parametrize("table", ["stream_gaps", "packets", "messages"])
+def test_a_damaged_commit_is_named_with_its_cure(small: Path, table: str, tear: str) -> None:
+    spark: Any = None
+    require_whole(str(small))
+    TEARS[tear](newest(small / table))
+    with pytest.raises(DamagedError, match=rf"Version 2 of the table \S+/{table} is damaged.* Run msmq-replay repair"):
+        require_whole(str(small))
+    with pytest.raises(DamagedError), publish_lock.hold(Warehouse(spark, str(small)), 3600):
+        pytest.fail("a run began to write")
+
+
+@pytest.mark.parametrize("tear", [tear for tear in TEARS if tear != "lost"])
+def test_so_is_one_of_the_lock_itself(small: Path, tear: str) -> None:
+    """One that is lost, or whose second line is, takes nothing with it but the end of the run."""
+    TEARS[tear](newest(small / "captures"))
+    if tear == "cut behind a line":
+        require_whole(str(small))
+        return
+    with pytest.raises(DamagedError, match=r"of the table \S+/captures is damaged"):
+        require_whole(str(small))
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_what_was_read_from_captures_is_rolled_back_to_where_the_run_began(small: Path, tear: str) -> None:
+    spark: Any = None
+    TEARS[tear](newest(small / "packets"))
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (_, lock):
+        assert lock.rolled_back[0].endswith("version 2 of packets was damaged")
+        assert counts(small) == {"stream_gaps": 1, "packets": 1, "captures": 1, "messages": 1}
+    require_whole(str(small))
+    assert all(log.is_whole(str(small / "packets"), version) for version in log.versions(str(small / "packets")))
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_what_can_be_derived_again_loses_its_damaged_commit_only(small: Path, tear: str) -> None:
+    spark: Any = None
+    TEARS[tear](newest(small / "messages"))
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (_, lock):
+        assert lock.rolled_back == []
+        assert counts(small) == {"stream_gaps": 2, "packets": 2, "captures": 2, "messages": 1}
+    require_whole(str(small))
+
+
+def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path) -> None:
+    spark: Any = None
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600) as (held, _):
+        held.create(REPLAYED[0])
+    newest(small / REPLAYED[0].name).write_bytes(b"")
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True):
+        assert not (small / REPLAYED[0].name).exists()
+    for version in log.versions(str(small / "packets")):
+        log.entry(str(small / "packets"), version).write_bytes(b"")
+    with pytest.raises(JobError, match=r"table .*/packets is damaged from its first entry on.* into a new warehouse"):
+        publish_lock._mend(Warehouse(spark, str(small)))
+
+
+def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: Path) -> None:
+    spark: Any = None
+    for version in (1, 2):
+        log.entry(str(small / "packets"), version).write_bytes(b"")
+    for version in log.versions(str(small / "captures"))[:-1]:
+        log.entry(str(small / "captures"), version).unlink()  # the states of the two runs
+    with pytest.raises(JobError, match=r"Rows of packets are lost, and nothing says which\. Ingest the captures into"):
+        publish_lock._mend(Warehouse(spark, str(small)))
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["without Spark", "by Spark"])
+def test_every_table_of_a_night_is_watched_and_repaired(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, *, is_large: bool
+) -> None:
+    """Whoever wrote it last: a night, `status` and `report` stop before a damaged commit."""
+    warehouse = tmp_path / "tables"
+    shutil.copytree(orders[0], warehouse)
+    night = config(warehouse, NIGHT, **({"in_memory_bytes": 0} if is_large else {}))
+    if is_large:
+        maintain.run(spark, night)
+    whole = all_rows(warehouse)
+    for table in TABLES:
+        entry = newest(warehouse / table.name)
+        kept = entry.read_bytes()
+        for name in ("empty", "zeros", "cut"):
+            TEARS[name](entry)
+            with pytest.raises(DamagedError, match=f"/{table.name} is damaged"):
+                require_whole(str(warehouse))
+        entry.write_bytes(kept)
+    for table in (*DECODED_TABLES, *REPLAYED):
+        TEARS["empty"](newest(warehouse / table.name))
+    for command in (nightly, status, report):
+        with pytest.raises(DamagedError, match="Run msmq-replay repair"):
+            command.run(spark, night)
+    assert set(repair.run(spark, night)["derived_again"]) >= {"decode", "replay"}
+    assert all_rows(warehouse) == whole
+    TEARS["cut"](newest(warehouse / "packets"))
+    assert len(repair.run(spark, config(warehouse))["undone"]) == (not is_large)
+    nightly.run(spark, night)
+    assert all_rows(warehouse) == whole
+    assert in_memory.has_outgrown(Warehouse.of(spark, night), night) is is_large
