@@ -56,7 +56,7 @@ from jobs.transforms.outcomes.slots import (
 )
 from jobs.transforms.outcomes.tallies import scope_states, tally
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
-from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.acknowledgments import crowded, pair_acks, select_order_acks, sequences_used
 from jobs.transforms.replay.clocks import disputed_messages
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
@@ -202,7 +202,9 @@ def read_inputs(
     flows, legs = every.where("not leg_unknown").drop("leg_unknown"), every.where("leg_unknown")
     chosen = materialize(choose_scopes(messages, peers, flows)) if scope is Scope.AUTO else None
     scoped = with_scope(flows, scope, chosen)
-    paired = materialize(pair_acks(acks, peers, flows))
+    many = materialize(crowded(flows))
+    used = None if many.isEmpty() else sequences_used(messages, many)
+    paired = materialize(pair_acks(acks, peers, flows, used))
     unread = unread_ranges(stream_gaps, quarantine)
     inputs = ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
     if once is None or once.skews is None or once.placed is None:
@@ -275,7 +277,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
-        paired = pair_acks(once.counted(acks), every_end, outcomes.tallies)
+        paired = pair_acks(once.counted(acks), every_end, outcomes.tallies, crowded(outcomes.tallies))
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
             TRANSACTIONS: lambda: with_kept(

@@ -6,7 +6,7 @@ Scopes, streams and pairs of queue managers have numbers here, because windows o
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, SO_FAR
+from jobs.transforms.expressions import ALL, BEFORE, SO_FAR
 from jobs.transforms.replay import chains
 from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
 from schemas.replay import Scope
@@ -97,7 +97,7 @@ def build_timeline(
     if disputed is not None:
         rows = rows.unionByName(_disputed_rows(messages, disputed, streams), allowMissingColumns=True)
     rows = (
-        rows.unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
+        rows.unionByName(_unread_rows(arrived, unread), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_initial_rows(initial), allowMissingColumns=True)
         .repartition("scope_no")  # once for all windows of a scope
@@ -161,11 +161,45 @@ def _cut_where_interrupted(rows: DataFrame) -> DataFrame:
     return chains.cut(marked, ends)
 
 
-def _unread_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
-    """Returns a row for each unread range and scope whose messages it may have held."""
-    with_messages = streams.where("has_messages").select(*STREAM, "stream_id").distinct()
-    return unread.join(with_messages, "stream_id").select(
-        *STREAM, "stream_offset", F.lit(1).cast("long").alias("missing")
+def _unread_rows(arrived: DataFrame, unread: DataFrame) -> DataFrame:
+    """Returns the unread ranges of each stream for each scope that has messages there; those between two are one row.
+
+    That row has the place of the last of them, and counts them. A stream may have thousands of ranges, and messages of
+    thousands of scopes, so a row for each range and scope would be too many.
+    """
+    ranges = unread.select("stream_id", "stream_offset", F.col("stream_offset").alias("range"))
+    on_stream = Window.partitionBy("stream_id").orderBy("stream_offset")
+    of_scope = Window.partitionBy(*STREAM).orderBy("stream_offset")
+    so_far, whole = on_stream.rowsBetween(*SO_FAR), on_stream.rowsBetween(*ALL)
+    before = F.col("count") - F.lag("count", 1, 0).over(of_scope)
+    behind = F.when(F.lead("count").over(of_scope).isNull(), F.col("all") - F.col("count"))
+    return (
+        arrived.select("stream_id", *STREAM, "stream_offset")
+        .join(ranges.select("stream_id").distinct(), "stream_id", "left_semi")
+        .unionByName(ranges, allowMissingColumns=True)
+        .select(
+            *(*STREAM, "stream_offset"),
+            *(
+                of("range").over(rows).alias(name)
+                for name, of, rows in (
+                    ("count", F.count, so_far),
+                    ("last", F.max, so_far),
+                    ("all", F.count, whole),
+                    ("very_last", F.max, whole),
+                )
+            ),
+        )
+        .where(F.col("scope_no").isNotNull())
+        .select(
+            *STREAM,
+            F.inline(
+                F.array(
+                    F.struct(F.col("last").alias("stream_offset"), before.alias("missing")),
+                    F.struct(F.col("very_last").alias("stream_offset"), behind.alias("missing")),
+                )
+            ),
+        )
+        .where("missing > 0")
     )
 
 
