@@ -4,6 +4,7 @@ All tricks are in one night, of n messages each. It is replayed with n and with 
 give more than twice the rows: an operator that pairs n things with n others would give four times as many.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_r
 from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from jobs.transforms.outcomes.rows import message_fates
+from jobs.transforms.replay import timeline
 from jobs.transforms.replay.acknowledgments import crowded, pair_acks
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.peers import with_peers
@@ -141,6 +143,30 @@ def queues_between_missing_bytes(tables: Tables, name: str, n: int) -> None:
     for i in range(n):
         miss(tables, stream, i)
         send(tables, stream, i, (S, 1, 0), destination_queue=f"queue {i}")
+
+
+@trick
+def connections_with_missing_bytes(tables: Tables, name: str, n: int) -> None:
+    """A queue on each; what is missing on any of them may be of each queue."""
+    for i in range(n):
+        stream = connect(tables, name, i, missing_bytes=1)
+        miss(tables, stream, 1)
+        send(tables, stream, 1, (S, 1, 0), destination_queue=f"queue {i}")
+
+
+@trick
+def legs_of_routers(tables: Tables, name: str, n: int) -> None:
+    """Messages that may have reached one receiver on any of many sessions, of which each has one state."""
+    server = str(guid(f"{name}.b"))
+    for i in range(0, n, 2):
+        stream = connect(tables, name, i, ends=(f"ip.{name}.a{i}", f"ip.{name}.b"))
+        tables.handshake(f"{name}.{i}", str(guid(f"{name}.{i}")), server)
+        for number in (1, 2):
+            to = {"queue_manager_address": server, "destination_queue": f"queue {number}"}
+            send(tables, stream, i + number, (S + i, number, number - 1), source_queue_manager=f"{name}.a", **to)
+    for i in range(n):
+        stream = connect(tables, f"{name}.leg", i, ends=(f"ip.{name}.c", f"ip.{name}.d"))
+        send(tables, stream, i, (S, 1, 0), source_queue_manager=f"{name}.a", queue_manager_address=server)
 
 
 @trick
@@ -260,8 +286,9 @@ class Queries:
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
         """Computes rows, and notes what that took."""
+        caller = inspect.stack()[1]
         found = checkpoint.materialize(rows, most)
-        self._note()
+        self._note(f"{Path(caller.filename).name}:{caller.lineno}")
         return found
 
     def _executions(self) -> Iterator[int]:
@@ -275,11 +302,11 @@ class Queries:
     def _last(self) -> int:
         return max(self._executions(), default=-1)
 
-    def _note(self) -> None:
+    def _note(self, what: str) -> None:
         store = self._store()
         for execution in sorted(one for one in self._executions() if one > self._noted):
             dot = store.planGraph(execution).makeDotFile(store.executionMetrics(execution))
-            self.operators += [(name, int(rows.replace(",", ""))) for name, rows in _ROWS.findall(dot)]
+            self.operators += [(f"{what} {name}", int(rows.replace(",", ""))) for name, rows in _ROWS.findall(dot)]
             self._noted = execution
 
 
@@ -326,7 +353,7 @@ def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
         several_receivers(inputs.flows, peers),
         acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
     ]
-    findings = keep(collect_findings(map(keep, found)))
+    findings = keep(collect_findings([keep(of) for of in found]))
     unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
     stories = keep(sequence_incidents(findings, unusual, sequences))
     sessions = summarize_sessions(once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
@@ -354,13 +381,15 @@ def night(n: int, *names: str) -> Tables:
 
 
 N = 100
-MOST_ROWS_OF_A_MESSAGE = 3
+MOST_ROWS_OF_A_MESSAGE, MOST_ON_THE_WAY = 3, 12
 
 
 @pytest.fixture(scope="module")
 def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Replayed, Replayed]:
     folder = tmp_path_factory.mktemp("nights")
-    one, two = (replay(spark, night(n, *TRICKS), folder / str(n)) for n in (N, 2 * N))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "_MOST_PAIRS", N // 2)
+        one, two = (replay(spark, night(n, *TRICKS), folder / str(n)) for n in (N, 2 * N))
     return one, two
 
 
@@ -368,6 +397,12 @@ def test_each_table_has_a_few_rows_for_a_message_at_most(nights: tuple[Replayed,
     for found in nights:
         most = MOST_ROWS_OF_A_MESSAGE * found.messages
         assert {name: rows for name, rows in found.tables.items() if rows > most} == {}
+
+
+def test_no_operator_of_a_query_has_more_than_a_few_rows_for_a_message(nights: tuple[Replayed, Replayed]) -> None:
+    for found in nights:
+        most = MOST_ON_THE_WAY * found.messages
+        assert [(name, rows) for name, rows in found.operators if rows > most] == []
 
 
 def test_no_operator_of_a_query_pairs_what_a_sender_can_multiply(nights: tuple[Replayed, Replayed]) -> None:
@@ -379,7 +414,61 @@ def test_no_operator_of_a_query_pairs_what_a_sender_can_multiply(nights: tuple[R
         for place, ((name, before), (_, after)) in enumerate(zip(one.operators, two.operators, strict=True))
         if after > 2.5 * before + N
     }
-    assert grew == {}
+    assert [f"{place}: {of}" for place, of in grew.items()] == []
+
+
+# --- what is done instead ---------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where_a_session_has_many_senders(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables, shared = Tables(), 16
+    for name, senders in (("few", 16), ("many", 34)):
+        stream = connect(tables, name)
+        for i in range(senders):
+            sequence = 1 if i < shared else 2 if i < shared + 17 else 3
+            send(tables, stream, i, (sequence, 1, 0), source_queue_manager=f"{name}.{i}")
+        for sequence in (1, 2, 3, 4):
+            tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
+    given = tables.on(spark, tmp_path)
+    inputs = read_inputs(*(given[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")))
+    found = {
+        (row["receiver"], row["sequence"] + (1 << 63)): row["senders"]
+        for row in inputs.acks.groupBy("receiver", "sequence")
+        .agg(F.sort_array(F.collect_set("source_queue_manager")).alias("senders"))
+        .collect()
+    }
+    first = {name: sorted(f"{name}.{i}" for i in range(shared)) for name in ("few", "many")}
+    assert found == {("ip.few.b", sequence): first["few"] for sequence in (1, 2, 3, 4)} | {
+        ("ip.many.b", 1): first["many"],
+        ("ip.many.b", 3): ["many.33"],
+    }
+
+
+def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing_bytes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables()
+    for name, broken in (("broken", True), ("whole", False)):
+        stream = connect(tables, name)
+        for i, tx in enumerate(((S, 1, 0), (S, 2, 1), (S, 4, 3), (S, 6, 1))):
+            send(tables, stream, i, tx)
+        if broken:
+            miss(tables, connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 1)
+    given = tables.on(spark, tmp_path)
+
+    def verdicts() -> dict[str, list[str]]:
+        inputs = read_inputs(*(given[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")))
+        rows = judge_messages(inputs).orderBy("source_queue_manager", "replay_order").collect()
+        return {
+            name: [row["verdict"] for row in rows if row["stream_id"] == f"{name}.0>"] for name in ("broken", "whole")
+        }
+
+    judged = ["new_sequence", "in_order", "out_of_order", "gap_expired"]
+    assert verdicts() == {"broken": judged, "whole": judged}  # the other connection is a later one
+    monkeypatch.setattr(timeline, "_MOST_PAIRS", 0)
+    assert verdicts() == {"broken": ["new_sequence", "in_order", "unknown", "unknown"], "whole": judged}
 
 
 # --- one capture through a whole night --------------------------------------------------------------------------------

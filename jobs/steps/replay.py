@@ -226,7 +226,7 @@ def judge_messages(
     Scopes with a row in `previous`, which are STATES, resume there. `chained`: the windows see chains of messages; that
     takes a pass in Python, which few messages do not repay. The literal reading has none.
     """
-    streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
+    streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers, inputs.legs))
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
     literal = reading is Reading.LITERAL
     chained = chained and not literal

@@ -12,26 +12,36 @@ from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
 from schemas.replay import Scope
 
 STREAM = ["scope_no", "stream_no"]
+_ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _STREAM_END = (1 << 63) - 1
+_MOST_PAIRS = 1 << 18
+"""Pairs of what may hold messages of a scope, and scopes, that get a row each."""
 
 
-def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> DataFrame:
+def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame, legs: DataFrame | None) -> DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
     A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
-    it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or pairs have the same hash.
+    it has a row that is not in `flows`, with `has_messages` false; unless too many streams would count for too many
+    scopes: these are `doubtful`, as if a range lay before each of their messages. Fails if two scopes or pairs have the
+    same hash.
     """
     scopes = flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
-    silent = (
-        peers.join(unread.select("stream_id").distinct(), "stream_id", "left_semi")
-        .select("stream_id", "session_id", "first_ns")
-        .join(scopes, "session_id")
+    broken = peers.join(unread.select("stream_id").distinct(), "stream_id", "left_semi").select(
+        "stream_id", "session_id", "first_ns"
     )
+    doubtful = _of_too_many(broken.withColumn("rows", F.lit(1)), scopes, "session_id")
+    if legs is not None:
+        of_session = flows.where(F.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED)
+        of_legs = legs.withColumn("rows", F.col("arrived"))
+        doubtful = doubtful.unionByName(_of_too_many(of_legs, of_session.distinct(), *_ADDRESSED)).distinct()
+    silent = broken.join(scopes.join(doubtful, "scope_key", "left_anti"), "session_id")
     by_scope, by_pair = Window.partitionBy("scope_no"), Window.partitionBy("pair_no")
     pair = F.struct("receiver", "source_queue_manager")
     collision = F.raise_error(F.concat(F.lit("Two scopes or pairs have the same hash; one is "), "scope_key"))
     return (
-        flows.withColumn("has_messages", F.lit(True))
+        flows.join(doubtful.withColumn("doubtful", F.lit(True)), "scope_key", "left")
+        .withColumn("has_messages", F.lit(True))
         .unionByName(silent.withColumn("has_messages", F.lit(False)), allowMissingColumns=True)
         .withColumn("scope_no", _scope_no())
         .withColumn("pair_no", F.xxhash64("receiver", "source_queue_manager"))
@@ -46,6 +56,17 @@ def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> Dat
     )
 
 
+def _of_too_many(pieces: DataFrame, scopes: DataFrame, *key: str) -> DataFrame:
+    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
+    pairs = (
+        pieces.groupBy(*key)
+        .agg(F.sum("rows").alias("rows"))
+        .join(scopes.groupBy(*key).agg(F.count(F.lit(1)).alias("scopes")), list(key))
+    )
+    too_many = pairs.where(F.col("rows") * F.col("scopes") > _MOST_PAIRS).select(*key)
+    return scopes.join(too_many, list(key), "left_semi").select("scope_key").distinct()
+
+
 def _scope_no() -> Column:
     return F.xxhash64("scope_key")
 
@@ -53,9 +74,9 @@ def _scope_no() -> Column:
 def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
     """Returns messages at their final destination with `scope_no`, `stream_no`, `pair_no`, and facts of their stream.
 
-    Those are `first_ns`, `mid_stream`, `session_id` and `scope_key`.
+    Those are `first_ns`, `mid_stream`, `session_id`, `scope_key` and `doubtful`.
     """
-    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key")
+    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key", "doubtful")
     return with_flow(messages, streams.where("has_messages"), *STREAM, *facts)
 
 
@@ -80,8 +101,8 @@ def build_timeline(
     stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message on its
     stream. Unread ranges count from the next message of their stream on. A stream that was captured from mid-stream
     counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that may have
-    reached the scope's receiver, and each of the `disputed` messages just before itself. Unless `chained`, each message
-    is a chain of its own.
+    reached the scope's receiver, and each of the `disputed` messages, and of `doubtful` scopes, just before itself.
+    Unless `chained`, each message is a chain of its own.
     """
     on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
@@ -97,7 +118,8 @@ def build_timeline(
     if disputed is not None:
         rows = rows.unionByName(_disputed_rows(messages, disputed, streams), allowMissingColumns=True)
     rows = (
-        rows.unionByName(_unread_rows(arrived, unread), allowMissingColumns=True)
+        rows.unionByName(_rows_before(arrived.where("doubtful")), allowMissingColumns=True)
+        .unionByName(_unread_rows(arrived, unread), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_initial_rows(initial), allowMissingColumns=True)
         .repartition("scope_no")  # once for all windows of a scope
@@ -190,12 +212,13 @@ def _unread_rows(arrived: DataFrame, unread: DataFrame) -> DataFrame:
             ),
         )
         .where(F.col("scope_no").isNotNull())
+        .withColumns({"before": before, "behind": behind})
         .select(
             *STREAM,
             F.inline(
                 F.array(
-                    F.struct(F.col("last").alias("stream_offset"), before.alias("missing")),
-                    F.struct(F.col("very_last").alias("stream_offset"), behind.alias("missing")),
+                    F.struct(F.col("last").alias("stream_offset"), F.col("before").alias("missing")),
+                    F.struct(F.col("very_last").alias("stream_offset"), F.col("behind").alias("missing")),
                 )
             ),
         )
@@ -229,12 +252,16 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
     message names. Each row is a stream of its own, with a negative number.
     """
-    names = ("source_queue_manager", "queue_manager_address", "destination_queue")
-    scopes = streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value)).select(
-        "scope_no", "replay_scope", *(F.col(name).alias(f"of_{name}") for name in names)
+    names, by_session = (*_ADDRESSED, "destination_queue"), F.col("replay_scope") == Scope.SESSION.value
+    named = {name: F.col(name) for name in _ADDRESSED} | {names[-1]: F.when(~by_session, F.col(names[-1]))}
+    scopes = (
+        streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value))
+        .where(F.col("doubtful").isNull())
+        .select("scope_no", "replay_scope", *(column.alias(f"of_{name}") for name, column in named.items()))
+        .distinct()
     )
     source, address, queue = (F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in names)
-    same = source & address & (queue | (F.col("replay_scope") == Scope.SESSION.value))
+    same = source & address & (queue | by_session)
     perhaps = legs.select(*FLOW_KEY).join(scopes, same).select(*FLOW_KEY, "scope_no").distinct().alias("f")
     of_flow = [F.col(f"m.{name}").eqNullSafe(F.col(f"f.{name}")) for name in FLOW_KEY]
     place = F.hash("m.stream_id", "m.stream_offset")
@@ -254,7 +281,11 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
 def _disputed_rows(messages: DataFrame, disputed: DataFrame, streams: DataFrame) -> DataFrame:
     """Returns a row just before each of the `disputed` messages: another message may have come before it."""
     there = messages.join(F.broadcast(disputed), disputed.columns, "left_semi")
-    return with_stream_number(there, streams).select(
+    return _rows_before(with_stream_number(there, streams))
+
+
+def _rows_before(arrived: DataFrame) -> DataFrame:
+    return arrived.select(
         *STREAM, (F.col("stream_offset") - 1).alias("stream_offset"), F.lit(1).cast("long").alias("missing")
     )
 
