@@ -65,7 +65,7 @@ from jobs.transforms.replay.initial_states import find_initial_states
 from jobs.transforms.replay.inputs import ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
-from jobs.transforms.replay.timeline import build_timeline, number_streams
+from jobs.transforms.replay.timeline import build_timeline, doubtful_scopes, number_streams
 from jobs.transforms.replay.verdicts import (
     blocks_of,
     cut_where_verdicts_differ,
@@ -206,6 +206,8 @@ def read_inputs(
     used = None if many.isEmpty() else sequences_used(messages, many)
     paired = materialize(pair_acks(acks, peers, flows, used))
     unread = unread_ranges(stream_gaps, quarantine)
+    doubtful = materialize(doubtful_scopes(scoped, unread, peers, legs)).withColumn("doubtful", F.lit(True))
+    scoped = scoped.join(doubtful, "scope_key", "left")
     inputs = ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
     if once is None or once.skews is None or once.placed is None:
         return inputs
@@ -226,7 +228,7 @@ def judge_messages(
     Scopes with a row in `previous`, which are STATES, resume there. `chained`: the windows see chains of messages; that
     takes a pass in Python, which few messages do not repay. The literal reading has none.
     """
-    streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers, inputs.legs))
+    streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
     literal = reading is Reading.LITERAL
     chained = chained and not literal

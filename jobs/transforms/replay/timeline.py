@@ -18,30 +18,51 @@ _MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
 
 
-def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame, legs: DataFrame | None) -> DataFrame:
+def doubtful_scopes(flows: DataFrame, unread: DataFrame, peers: DataFrame, legs: DataFrame) -> DataFrame:
+    """Returns `scope_key` of the scopes with which too much would be paired.
+
+    That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
+    sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
+    """
+    of_session = flows.where(F.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).distinct()
+    broken = _broken_streams(unread, peers).withColumn("rows", F.lit(1))
+    of_legs = legs.select(*_ADDRESSED, F.col("arrived").alias("rows"))
+    by_streams = _of_too_many(broken, _shared_scopes(flows), "session_id")
+    return by_streams.unionByName(_of_too_many(of_legs, of_session, *_ADDRESSED)).distinct()
+
+
+def _of_too_many(pieces: DataFrame, scopes: DataFrame, *key: str) -> DataFrame:
+    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
+    rows, count = F.sum("rows").alias("rows"), F.count(F.lit(1)).alias("scopes")
+    pairs = pieces.groupBy(*key).agg(rows).join(scopes.groupBy(*key).agg(count), list(key))
+    too_many = pairs.where(F.col("rows") * F.col("scopes") > _MOST_PAIRS).select(*key)
+    return scopes.join(too_many, list(key), "left_semi").select("scope_key")
+
+
+def _broken_streams(unread: DataFrame, peers: DataFrame) -> DataFrame:
+    there = unread.select("stream_id").distinct()
+    return peers.join(there, "stream_id", "left_semi").select("stream_id", "session_id", "first_ns")
+
+
+def _shared_scopes(flows: DataFrame) -> DataFrame:
+    """Returns the scopes of each session to which a stream without their messages matters."""
+    return flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
+
+
+def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
-    A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
-    it has a row that is not in `flows`, with `has_messages` false; unless too many streams would count for too many
-    scopes: these are `doubtful`, as if a range lay before each of their messages. Fails if two scopes or pairs have the
-    same hash.
+    A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
+    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or
+    pairs have the same hash.
     """
-    scopes = flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
-    broken = peers.join(unread.select("stream_id").distinct(), "stream_id", "left_semi").select(
-        "stream_id", "session_id", "first_ns"
-    )
-    doubtful = _of_too_many(broken.withColumn("rows", F.lit(1)), scopes, "session_id")
-    if legs is not None:
-        of_session = flows.where(F.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED)
-        of_legs = legs.withColumn("rows", F.col("arrived"))
-        doubtful = doubtful.unionByName(_of_too_many(of_legs, of_session.distinct(), *_ADDRESSED)).distinct()
-    silent = broken.join(scopes.join(doubtful, "scope_key", "left_anti"), "session_id")
+    scopes = _shared_scopes(flows.where("doubtful is null"))
+    silent = _broken_streams(unread, peers).join(scopes, "session_id")
     by_scope, by_pair = Window.partitionBy("scope_no"), Window.partitionBy("pair_no")
     pair = F.struct("receiver", "source_queue_manager")
     collision = F.raise_error(F.concat(F.lit("Two scopes or pairs have the same hash; one is "), "scope_key"))
     return (
-        flows.join(doubtful.withColumn("doubtful", F.lit(True)), "scope_key", "left")
-        .withColumn("has_messages", F.lit(True))
+        flows.withColumn("has_messages", F.lit(True))
         .unionByName(silent.withColumn("has_messages", F.lit(False)), allowMissingColumns=True)
         .withColumn("scope_no", _scope_no())
         .withColumn("pair_no", F.xxhash64("receiver", "source_queue_manager"))
@@ -54,17 +75,6 @@ def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame, legs: 
         )
         .drop("one_scope", "one_pair")
     )
-
-
-def _of_too_many(pieces: DataFrame, scopes: DataFrame, *key: str) -> DataFrame:
-    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
-    pairs = (
-        pieces.groupBy(*key)
-        .agg(F.sum("rows").alias("rows"))
-        .join(scopes.groupBy(*key).agg(F.count(F.lit(1)).alias("scopes")), list(key))
-    )
-    too_many = pairs.where(F.col("rows") * F.col("scopes") > _MOST_PAIRS).select(*key)
-    return scopes.join(too_many, list(key), "left_semi").select("scope_key").distinct()
 
 
 def _scope_no() -> Column:
