@@ -31,7 +31,7 @@ from jobs.transforms.findings.engine import collect_findings, other_findings, wa
 from jobs.transforms.findings.stalls import window_stalled
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.outcomes.tallies import tally
-from jobs.transforms.replay.acknowledgments import pair_acks
+from jobs.transforms.replay.acknowledgments import crowded, pair_acks
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
 from jobs.transforms.replay.peers import with_peers
@@ -221,7 +221,8 @@ class Derived:
 
     @cached_property
     def _acks(self) -> DataFrame:
-        return pair_acks(self._inputs["acks"], self._inputs["ends"], self.outcomes.tallies)
+        tallies = self.outcomes.tallies
+        return pair_acks(self._inputs["acks"], self._inputs["ends"], tallies, crowded(tallies))
 
     def findings_on_messages(self) -> DataFrame:
         """Returns the findings that are made of verdicts alone."""

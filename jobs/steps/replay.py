@@ -56,7 +56,7 @@ from jobs.transforms.outcomes.slots import (
 )
 from jobs.transforms.outcomes.tallies import scope_states, tally
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
-from jobs.transforms.replay.acknowledgments import pair_acks, select_order_acks
+from jobs.transforms.replay.acknowledgments import crowded, pair_acks, select_order_acks, sequences_used
 from jobs.transforms.replay.clocks import disputed_messages
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
@@ -65,7 +65,7 @@ from jobs.transforms.replay.initial_states import find_initial_states
 from jobs.transforms.replay.inputs import ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
-from jobs.transforms.replay.timeline import build_timeline, number_streams
+from jobs.transforms.replay.timeline import build_timeline, doubtful_scopes, number_streams
 from jobs.transforms.replay.verdicts import (
     blocks_of,
     cut_where_verdicts_differ,
@@ -164,7 +164,7 @@ def derive_transactions(
         return assemble_transactions(verdicts, fates)
     uses = materialize(find_uses(verdicts, outcomes.unusual))
     others = materialize(other_ids(uses))
-    nearby = materialize(slots_nearby(uses, outcomes.below_holes), _MOST_SLOTS)
+    nearby = materialize(slots_nearby(verdicts, others, outcomes.below_holes), _MOST_SLOTS)
     there = materialize(verdicts.withColumn("slot_no", slot_no()).join(nearby, "slot_no", "left_semi"))
     return whole_transactions(uses).unionByName(assemble_transactions(there, fates, others))
 
@@ -202,8 +202,12 @@ def read_inputs(
     flows, legs = every.where("not leg_unknown").drop("leg_unknown"), every.where("leg_unknown")
     chosen = materialize(choose_scopes(messages, peers, flows)) if scope is Scope.AUTO else None
     scoped = with_scope(flows, scope, chosen)
-    paired = materialize(pair_acks(acks, peers, flows))
+    many = materialize(crowded(flows))
+    used = None if many.isEmpty() else sequences_used(messages, many)
+    paired = materialize(pair_acks(acks, peers, flows, used))
     unread = unread_ranges(stream_gaps, quarantine)
+    doubtful = materialize(doubtful_scopes(scoped, unread, peers, legs)).withColumn("doubtful", F.lit(True))
+    scoped = scoped.join(doubtful, "scope_key", "left")
     inputs = ReplayInputs(messages, peers, scoped, unread, paired, None if legs.isEmpty() else legs)
     if once is None or once.skews is None or once.placed is None:
         return inputs
@@ -275,7 +279,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
-        paired = pair_acks(once.counted(acks), every_end, outcomes.tallies)
+        paired = pair_acks(once.counted(acks), every_end, outcomes.tallies, crowded(outcomes.tallies))
         sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
         of_messages: dict[Table, Callable[[], DataFrame]] = {
             TRANSACTIONS: lambda: with_kept(

@@ -103,8 +103,8 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
         & F.col("captured_ns").between(F.col("first_ns"), F.col("last_ns"))
     )
     scopes = (
-        verdicts.join(F.broadcast(times), ["source_queue_manager", "tx_sequence_id"])
-        .where(F.col("of") == F.substring_index("session_id", "->", -1))
+        verdicts.withColumn("of", F.substring_index("session_id", "->", -1))
+        .join(F.broadcast(times), ["of", "source_queue_manager", "tx_sequence_id"])
         .groupBy("of", "source_queue_manager", "tx_sequence_id", "scope_key", "session_id", "number", "messages")
         .agg(
             F.min("destination_queue").alias("destination_queue"),

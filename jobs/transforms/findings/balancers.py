@@ -1,12 +1,15 @@
 """The kinds of findings that tell of load balancers and address translation between senders and receivers."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import key_at, timestamp
 from jobs.transforms.findings.model import counted, one_or_many, sentence
 from jobs.transforms.replay.peers import with_other_direction
 from schemas.replay import FindingKind, Severity
+
+_ADDRESSES_SHOWN = 20
+"""Else each of n acknowledgments that went elsewhere would name n addresses."""
 
 
 def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
@@ -73,17 +76,24 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
     itself counts, not what a router passes on.
     """
     pair = ("receiver", "source_queue_manager")
-    came_from = flows.groupBy(*pair).agg(
-        F.sort_array(F.collect_set("address")).alias("addresses"), F.min("session_id").alias("session_id")
+    known = flows.select(*pair, F.col("address").alias("far")).distinct()
+    came_from = (
+        known.withColumn("place", F.row_number().over(Window.partitionBy(*pair).orderBy("far")))
+        .groupBy(*pair)
+        .agg(
+            F.sort_array(F.collect_list(F.when(F.col("place") <= _ADDRESSES_SHOWN, F.col("far")))).alias("addresses"),
+            F.greatest(F.count(F.lit(1)) - _ADDRESSES_SHOWN, F.lit(0)).alias("others"),
+        )
+        .join(flows.groupBy(*pair).agg(F.min("session_id").alias("session_id")), list(pair))
     )
     return (
         acks.groupBy(*pair, F.substring_index("key", "@", 1).alias("stream_id"))
         .agg(F.count_distinct("key").alias("acks"), F.min(F.struct("ns", "key")).alias("first"))
         .join(_far_addresses(ends), "stream_id")
         .where(F.col("receiver") == F.col("sender"))
+        .join(known, [*pair, "far"], "left_anti")
         .join(came_from, list(pair))
-        .where(~F.array_contains("addresses", F.col("far")))
-        .groupBy("session_id", "source_queue_manager", "addresses", "far")
+        .groupBy("session_id", "source_queue_manager", "addresses", "others", "far")
         .agg(F.sum("acks").alias("messages"), F.min("first").alias("first"))
         .select(
             F.lit(FindingKind.ACKNOWLEDGED_ELSEWHERE.value).alias("kind"),
@@ -97,7 +107,12 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
                 counted("messages", "acknowledgment went", "acknowledgments went"),
                 "far",
                 "source_queue_manager",
-                F.array_join("addresses", ", "),
+                F.concat(
+                    F.array_join("addresses", ", "),
+                    F.when(F.col("others") > 0, sentence(" and {}", counted("others", "other", "others"))).otherwise(
+                        ""
+                    ),
+                ),
                 one_or_many("messages", "it arrives", "they arrive"),
             ).alias("explanation"),
             F.array("first.key").alias("witness"),

@@ -247,7 +247,13 @@ def _conflicts(ends: DataFrame, verdicts: DataFrame, several: DataFrame) -> Data
         .select("sender_guid", conflict("one.key", "other.key"))
     )
     accepted = sent.where("accepted").groupBy("sender_guid", "scope_key", "address")
-    highest = accepted.agg(F.max(F.struct("sequence", "key")).alias("highest"))
+    of_scope = Window.partitionBy("sender_guid", "scope_key").orderBy(F.desc("highest"))
+    highest = (
+        accepted.agg(F.max(F.struct("sequence", "key")).alias("highest"))
+        .withColumn("place", F.row_number().over(of_scope))
+        .where("place <= 2")  # of two addresses one is another than that of a message, whichever this is
+        .drop("place")
+    )
     stale = sent.where(F.col("reason") == Reason.STALE_SEQUENCE.value)
     two_states = (
         stale.join(highest.withColumnRenamed("address", "elsewhere"), ["sender_guid", "scope_key"])

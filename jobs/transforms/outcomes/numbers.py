@@ -4,7 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.outcomes.slots import SPAN, is_reached
-from schemas.outcomes import LONGEST_RUN, Outcome
+from schemas.outcomes import Outcome
 
 
 def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
@@ -36,10 +36,11 @@ def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
 
 
 def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
-    """Returns one row per number that no message had and that was skipped or sent, with columns as `message_outcomes`.
+    """Returns a row per run of numbers that no message had and that were skipped or sent; columns: `message_outcomes`.
 
-    Numbers at or below the state that a scope began at were delivered or expired earlier, and have no row. A run of
-    more than LONGEST_RUN numbers with one outcome has one row. In doubt a number is `unknown`: the state passed it
+    `numbers` from `number` on lie next to each other and have one outcome and one cause. So there are at most three
+    rows between two numbers that were seen, however far apart these are. Numbers at or below the state that a scope
+    began at were delivered or expired earlier, and have no row. In doubt a number is `unknown`: the state passed it
     behind missing bytes or while it was assumed; it is above an assumed state; or it was neither skipped nor sent, but
     is between the first number due and the state.
     """
@@ -58,22 +59,21 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
     )
     of_state = reached & (F.col("sequence") == F.col("state_sequence"))
     first_sent = F.greatest("begins", "due")
+    # In doubt, numbers that were sent and the others up to the state have one outcome.
+    sent_until = F.when(of_state & in_doubt, unskipped_to).otherwise(F.least(unskipped_to, sent_to))
 
     def run(outcome: Column, since: Column, until: Column) -> Column:
         return F.struct(outcome.alias("outcome"), since.alias("since"), until.alias("until"))
 
     runs = F.array(
         run(F.lit(Outcome.EXPIRED_UNSEEN.value), F.when(F.col("skipped_by").isNotNull(), skipped_from), ends),
-        run(sent, F.when(F.col("due").isNotNull(), first_sent), F.least(unskipped_to, sent_to)),
+        run(sent, F.when(F.col("due").isNotNull(), first_sent), sent_until),
         run(
             F.lit(Outcome.UNKNOWN.value),
-            F.when(F.col("due").isNotNull() & of_state, F.greatest(first_sent, sent_to + 1)),
+            F.when(F.col("due").isNotNull() & of_state & ~in_doubt, F.greatest(first_sent, sent_to + 1)),
             unskipped_to,
         ),
     )
-    length = F.col("run.until") - F.col("run.since") + 1
-    long = length > LONGEST_RUN
-    each = F.sequence("run.since", F.when(long, F.col("run.since")).otherwise(F.col("run.until")))
     is_expired = F.col("run.outcome") == Outcome.EXPIRED_UNSEEN.value
     place = ("source_queue_manager", "session_id", "destination_queue", "key")
     shown = F.when(is_expired, F.struct(*(f"skipped_by.{name}" for name in place)))
@@ -89,11 +89,10 @@ def number_outcomes(spans: DataFrame, states: DataFrame, due: DataFrame) -> Data
         .where(F.col("run.since") <= F.col("run.until"))
         .withColumn("shown", F.coalesce(shown, first))
         .withColumn("decided", decided)
-        .withColumn("numbers", F.when(long, length).otherwise(F.lit(1).cast("long")))
         .select(
             *SPAN,
-            F.explode(each).alias("number"),
-            "numbers",
+            F.col("run.since").alias("number"),
+            (F.col("run.until") - F.col("run.since") + 1).alias("numbers"),
             "shown.source_queue_manager",
             "shown.session_id",
             "shown.destination_queue",

@@ -23,6 +23,11 @@ _PACKETS: dict[str, tuple[str, ...]] = {
 """What makes two packets the same. EstablishConnection is the same on all connections of two queue managers."""
 _WAYS = _FORTH, _BACK = "forth", "back"
 _AHEAD = tuple(f"ahead_{way}" for way in _WAYS)
+_MOST_ALIKE = 64
+"""So many connections may begin alike, streams hold one packet, and packets of a stream be the same, to be compared.
+
+Nobody captures at so many places. Who sends the same n times would have them compared n times n times.
+"""
 _BEGINNING = ("seq_forth", "seq_back", "client", "booted_ms")
 
 
@@ -104,8 +109,11 @@ def _join_both(pairs: DataFrame, connections: DataFrame) -> DataFrame:
 
 
 def same_beginning(connections: DataFrame) -> DataFrame:
-    """Returns pairs of connections with the same sequence numbers and EstablishConnection; their offsets are equal."""
-    several = F.count(F.lit(1)).over(Window.partitionBy(*_BEGINNING)) > 1
+    """Returns pairs of connections with the same sequence numbers and EstablishConnection; their offsets are equal.
+
+    More than _MOST_ALIKE are no copies of one another.
+    """
+    several = F.count(F.lit(1)).over(Window.partitionBy(*_BEGINNING)).between(2, _MOST_ALIKE)
     twice = connections.dropna(subset=list(_BEGINNING)).withColumn("several", several).where("several")
     same = reduce(Column.__and__, (F.col(f"x_{name}") == F.col(f"y_{name}") for name in _BEGINNING))
     zero = F.lit(0).cast("long")
@@ -131,8 +139,17 @@ def identify_packets(messages: DataFrame, acks: DataFrame) -> DataFrame:
 def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
     """Returns for each connection of `compared_ways` the one that shares most packets with it, if more than half.
 
-    Where both initial sequence numbers are the same, one packet suffices.
+    Where both initial sequence numbers are the same, one packet suffices. Of a stream's packets that are the same, the
+    first _MOST_ALIKE count.
     """
+    compared = ways.select(F.explode(F.array("x_stream", "y_stream")).alias("stream_id")).distinct()
+    alike = Window.partitionBy("stream_id", "packet").orderBy("stream_offset")
+    packets = (
+        packets.join(F.broadcast(compared), "stream_id", "left_semi")
+        .withColumn("nth", F.row_number().over(alike))
+        .where(F.col("nth") <= _MOST_ALIKE)
+        .drop("nth")
+    )
     x, y = (packets.toDF(f"{side}_stream", f"{side}_offset", "packet") for side in ("x", "y"))
     names = ("x_connection_id", "y_connection_id")
     ahead = F.col("x_offset") - F.col("y_offset")
@@ -144,12 +161,7 @@ def same_packets(ways: DataFrame, packets: DataFrame) -> DataFrame:
         .groupBy(*names, "way")
         .agg(F.max(F.struct("packets", -F.abs("ahead"), "ahead")).alias("most"))
     )
-    compared = ways.select(F.explode(F.array("x_stream", "y_stream")).alias("stream_id")).distinct()
-    counted = (
-        packets.join(F.broadcast(compared), "stream_id", "left_semi")
-        .groupBy("stream_id")
-        .agg(F.count(F.lit(1)).alias("packets"))
-    )
+    counted = packets.groupBy("stream_id").agg(F.count(F.lit(1)).alias("packets"))
     totals = ways
     for side in ("x", "y"):
         totals = totals.join(counted.toDF(f"{side}_stream", f"{side}_packets"), f"{side}_stream", "left")
@@ -177,7 +189,8 @@ def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
     """Returns the pairs that `same_packets` compares, a row per direction: they may be copies of each other.
 
     The beginning of the first connection was not captured. The other one has other addresses and its first or last
-    packet, and whatever is known of both is the same. `ahead` is 0 where both SYNs were captured.
+    packet, which no more than _MOST_ALIKE streams hold, and whatever is known of both is the same. `ahead` is 0 where
+    both SYNs were captured.
     """
     vague = connections.where(reduce(Column.__or__, (F.col(name).isNull() for name in _BEGINNING)))
     streams = vague.select(F.explode(F.array(*_WAYS)).alias("stream_id")).where("stream_id is not null")
@@ -188,8 +201,16 @@ def compared_ways(connections: DataFrame, packets: DataFrame) -> DataFrame:
         .agg(F.min(place)["packet"].alias("first"), F.max(place)["packet"].alias("last"))
         .select(F.col("stream_id").alias("x_stream"), F.explode(F.array("first", "last")).alias("packet"))
     )
+    streams_with_it = F.count(F.lit(1)).over(Window.partitionBy("packet"))
+    holders = (
+        packets.join(F.broadcast(probes.select("packet").distinct()), "packet", "left_semi")
+        .select("packet", "stream_id")
+        .distinct()
+        .withColumn("streams", streams_with_it)
+        .where(F.col("streams") <= _MOST_ALIKE)
+    )
     found = (
-        packets.join(F.broadcast(probes), "packet")
+        holders.join(F.broadcast(probes), "packet")
         .select("x_stream", F.col("stream_id").alias("y_stream"))
         .where("x_stream <> y_stream")
         .distinct()

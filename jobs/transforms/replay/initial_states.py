@@ -41,13 +41,16 @@ def find_initial_states(flows: DataFrame, order_acks: DataFrame, previous: DataF
     )
     if previous is None:
         return states.drop("known").withColumn("assumed_until", null("long"))
-    covering = states.where(~F.col("known")).join(firsts.drop("ns"), "scope_key").alias("s")
-    acks = order_acks.alias("a")
-    pair = [F.col(f"s.{name}") == F.col(f"a.{name}") for name in ("receiver", "source_queue_manager", "sequence")]
+    pair = ("receiver", "source_queue_manager", "sequence")
+    assumed = states.where(~F.col("known")).drop("ns").join(firsts.drop("ns"), "scope_key")
+    at_or_above = Window.partitionBy(*pair).orderBy(F.desc("number")).rangeBetween(*SO_FAR)
     covered = (
-        covering.join(acks, [*pair, F.col("a.number") >= F.col("s.number")])
+        assumed.select("scope_key", *pair, "number")
+        .unionByName(order_acks.select(*pair, "number", "ns"), allowMissingColumns=True)
+        .withColumn("covered_ns", F.min("ns").over(at_or_above))
+        .where(F.col("scope_key").isNotNull())
         .groupBy("scope_key")
-        .agg(F.min("a.ns").alias("covered_ns"))
+        .agg(F.min("covered_ns").alias("covered_ns"))
     )
     until = F.when(~F.col("known"), F.coalesce("covered_ns", F.lit(_NEVER)))
     return states.join(covered, "scope_key", "left").withColumn("assumed_until", until).drop("known", "covered_ns")

@@ -6,27 +6,58 @@ Scopes, streams and pairs of queue managers have numbers here, because windows o
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, SO_FAR
+from jobs.transforms.expressions import ALL, BEFORE, SO_FAR
 from jobs.transforms.replay import chains
 from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
 from schemas.replay import Scope
 
 STREAM = ["scope_no", "stream_no"]
+_ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _STREAM_END = (1 << 63) - 1
+_MOST_PAIRS = 1 << 18
+"""Pairs of what may hold messages of a scope, and scopes, that get a row each."""
+
+
+def doubtful_scopes(flows: DataFrame, unread: DataFrame, peers: DataFrame, legs: DataFrame) -> DataFrame:
+    """Returns `scope_key` of the scopes with which too much would be paired.
+
+    That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
+    sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
+    """
+    of_session = flows.where(F.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).distinct()
+    broken = _broken_streams(unread, peers).withColumn("rows", F.lit(1))
+    of_legs = legs.select(*_ADDRESSED, F.col("arrived").alias("rows"))
+    by_streams = _of_too_many(broken, _shared_scopes(flows), "session_id")
+    return by_streams.unionByName(_of_too_many(of_legs, of_session, *_ADDRESSED)).distinct()
+
+
+def _of_too_many(pieces: DataFrame, scopes: DataFrame, *key: str) -> DataFrame:
+    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
+    rows, count = F.sum("rows").alias("rows"), F.count(F.lit(1)).alias("scopes")
+    pairs = pieces.groupBy(*key).agg(rows).join(scopes.groupBy(*key).agg(count), list(key))
+    too_many = pairs.where(F.col("rows") * F.col("scopes") > _MOST_PAIRS).select(*key)
+    return scopes.join(too_many, list(key), "left_semi").select("scope_key")
+
+
+def _broken_streams(unread: DataFrame, peers: DataFrame) -> DataFrame:
+    there = unread.select("stream_id").distinct()
+    return peers.join(there, "stream_id", "left_semi").select("stream_id", "session_id", "first_ns")
+
+
+def _shared_scopes(flows: DataFrame) -> DataFrame:
+    """Returns the scopes of each session to which a stream without their messages matters."""
+    return flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
 
 
 def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
-    A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
-    it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or pairs have the same hash.
+    A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
+    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or
+    pairs have the same hash.
     """
-    scopes = flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
-    silent = (
-        peers.join(unread.select("stream_id").distinct(), "stream_id", "left_semi")
-        .select("stream_id", "session_id", "first_ns")
-        .join(scopes, "session_id")
-    )
+    scopes = _shared_scopes(flows.where("doubtful is null"))
+    silent = _broken_streams(unread, peers).join(scopes, "session_id")
     by_scope, by_pair = Window.partitionBy("scope_no"), Window.partitionBy("pair_no")
     pair = F.struct("receiver", "source_queue_manager")
     collision = F.raise_error(F.concat(F.lit("Two scopes or pairs have the same hash; one is "), "scope_key"))
@@ -53,9 +84,9 @@ def _scope_no() -> Column:
 def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
     """Returns messages at their final destination with `scope_no`, `stream_no`, `pair_no`, and facts of their stream.
 
-    Those are `first_ns`, `mid_stream`, `session_id` and `scope_key`.
+    Those are `first_ns`, `mid_stream`, `session_id`, `scope_key` and `doubtful`.
     """
-    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key")
+    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key", "doubtful")
     return with_flow(messages, streams.where("has_messages"), *STREAM, *facts)
 
 
@@ -80,8 +111,8 @@ def build_timeline(
     stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message on its
     stream. Unread ranges count from the next message of their stream on. A stream that was captured from mid-stream
     counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that may have
-    reached the scope's receiver, and each of the `disputed` messages just before itself. Unless `chained`, each message
-    is a chain of its own.
+    reached the scope's receiver, and each of the `disputed` messages, and of `doubtful` scopes, just before itself.
+    Unless `chained`, each message is a chain of its own.
     """
     on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
     so_far = in_scope().rowsBetween(*SO_FAR)
@@ -97,7 +128,8 @@ def build_timeline(
     if disputed is not None:
         rows = rows.unionByName(_disputed_rows(messages, disputed, streams), allowMissingColumns=True)
     rows = (
-        rows.unionByName(_unread_rows(unread, streams), allowMissingColumns=True)
+        rows.unionByName(_rows_before(arrived.where("doubtful")), allowMissingColumns=True)
+        .unionByName(_unread_rows(arrived, unread), allowMissingColumns=True)
         .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
         .unionByName(_initial_rows(initial), allowMissingColumns=True)
         .repartition("scope_no")  # once for all windows of a scope
@@ -161,11 +193,46 @@ def _cut_where_interrupted(rows: DataFrame) -> DataFrame:
     return chains.cut(marked, ends)
 
 
-def _unread_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
-    """Returns a row for each unread range and scope whose messages it may have held."""
-    with_messages = streams.where("has_messages").select(*STREAM, "stream_id").distinct()
-    return unread.join(with_messages, "stream_id").select(
-        *STREAM, "stream_offset", F.lit(1).cast("long").alias("missing")
+def _unread_rows(arrived: DataFrame, unread: DataFrame) -> DataFrame:
+    """Returns the unread ranges of each stream for each scope that has messages there; those between two are one row.
+
+    That row has the place of the last of them, and counts them. A stream may have thousands of ranges, and messages of
+    thousands of scopes, so a row for each range and scope would be too many.
+    """
+    ranges = unread.select("stream_id", "stream_offset", F.col("stream_offset").alias("range"))
+    on_stream = Window.partitionBy("stream_id").orderBy("stream_offset")
+    of_scope = Window.partitionBy(*STREAM).orderBy("stream_offset")
+    so_far, whole = on_stream.rowsBetween(*SO_FAR), on_stream.rowsBetween(*ALL)
+    before = F.col("count") - F.lag("count", 1, 0).over(of_scope)
+    behind = F.when(F.lead("count").over(of_scope).isNull(), F.col("all") - F.col("count"))
+    return (
+        arrived.select("stream_id", *STREAM, "stream_offset")
+        .join(ranges.select("stream_id").distinct(), "stream_id", "left_semi")
+        .unionByName(ranges, allowMissingColumns=True)
+        .select(
+            *(*STREAM, "stream_offset"),
+            *(
+                of("range").over(rows).alias(name)
+                for name, of, rows in (
+                    ("count", F.count, so_far),
+                    ("last", F.max, so_far),
+                    ("all", F.count, whole),
+                    ("very_last", F.max, whole),
+                )
+            ),
+        )
+        .where(F.col("scope_no").isNotNull())
+        .withColumns({"before": before, "behind": behind})
+        .select(
+            *STREAM,
+            F.inline(
+                F.array(
+                    F.struct(F.col("last").alias("stream_offset"), F.col("before").alias("missing")),
+                    F.struct(F.col("very_last").alias("stream_offset"), F.col("behind").alias("missing")),
+                )
+            ),
+        )
+        .where("missing > 0")
     )
 
 
@@ -195,12 +262,16 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
     message names. Each row is a stream of its own, with a negative number.
     """
-    names = ("source_queue_manager", "queue_manager_address", "destination_queue")
-    scopes = streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value)).select(
-        "scope_no", "replay_scope", *(F.col(name).alias(f"of_{name}") for name in names)
+    names, by_session = (*_ADDRESSED, "destination_queue"), F.col("replay_scope") == Scope.SESSION.value
+    named = {name: F.col(name) for name in _ADDRESSED} | {names[-1]: F.when(~by_session, F.col(names[-1]))}
+    scopes = (
+        streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value))
+        .where(F.col("doubtful").isNull())
+        .select("scope_no", "replay_scope", *(column.alias(f"of_{name}") for name, column in named.items()))
+        .distinct()
     )
     source, address, queue = (F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in names)
-    same = source & address & (queue | (F.col("replay_scope") == Scope.SESSION.value))
+    same = source & address & (queue | by_session)
     perhaps = legs.select(*FLOW_KEY).join(scopes, same).select(*FLOW_KEY, "scope_no").distinct().alias("f")
     of_flow = [F.col(f"m.{name}").eqNullSafe(F.col(f"f.{name}")) for name in FLOW_KEY]
     place = F.hash("m.stream_id", "m.stream_offset")
@@ -220,7 +291,11 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
 def _disputed_rows(messages: DataFrame, disputed: DataFrame, streams: DataFrame) -> DataFrame:
     """Returns a row just before each of the `disputed` messages: another message may have come before it."""
     there = messages.join(F.broadcast(disputed), disputed.columns, "left_semi")
-    return with_stream_number(there, streams).select(
+    return _rows_before(with_stream_number(there, streams))
+
+
+def _rows_before(arrived: DataFrame) -> DataFrame:
+    return arrived.select(
         *STREAM, (F.col("stream_offset") - 1).alias("stream_offset"), F.lit(1).cast("long").alias("missing")
     )
 
