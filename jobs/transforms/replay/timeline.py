@@ -21,7 +21,7 @@ def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> Dat
     A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
     it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or pairs have the same hash.
     """
-    scopes = flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
+    scopes = flows.select("session_id", "scope_key").distinct()
     silent = (
         peers.join(unread.select("stream_id").distinct(), "stream_id", "left_semi")
         .select("stream_id", "session_id", "first_ns")
@@ -196,7 +196,7 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
     message names. Each row is a stream of its own, with a negative number.
     """
     names = ("source_queue_manager", "queue_manager_address", "destination_queue")
-    scopes = streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value)).select(
+    scopes = streams.where("has_messages").select(
         "scope_no", "replay_scope", *(F.col(name).alias(f"of_{name}") for name in names)
     )
     source, address, queue = (F.col(name).eqNullSafe(F.col(f"of_{name}")) for name in names)
