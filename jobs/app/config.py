@@ -154,8 +154,15 @@ class Config:
         Reading.CONFORMANT.value,
         "whether a rejected message leaves the state alone (conformant) or not, [MS-MQQB] 3.1.5.8.6",
         choices=Reading,
+        reason="The literal reading judges arrivals only: outcomes, transactions, findings and incidents stay empty.",
     )
-    scope: str = _replay(Scope.AUTO.value, "what one replayed sequence state belongs to", choices=Scope)
+    scope: str = _replay(
+        Scope.AUTO.value,
+        "what one replayed sequence state belongs to",
+        choices=Scope,
+        reason="auto takes session or queue for each session and original sender: the one under which more messages "
+        "find their predecessor.",
+    )
     continue_from: str = _replay(
         "",
         "an earlier warehouse (CATALOG.SCHEMA with --catalog-schema) whose sessions this one continues",
@@ -237,6 +244,12 @@ class Config:
         values = _read(file, names) if file is not None else {}
         values |= {name: value for name, value in given.items() if name in names and value is not None}
         config = cls(**{name: _checked(name, value) for name, value in values.items()})
+        untold = [name for name in config.fail_on if name not in set(Verdict)]
+        if config.reading == Reading.LITERAL and untold:
+            raise UsageError(
+                f"With --reading literal, --fail-on cannot match {', '.join(untold)}: that reading judges arrivals, so "
+                f"only verdicts can match. Leave the others out, or use --reading {Reading.CONFORMANT}."
+            )
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
                 f"To hash names, set {_KEY_VARIABLE} in the environment (or names_key in a file that only the job can "
@@ -346,6 +359,11 @@ def _listed(value: str | Sequence[Any]) -> Sequence[Any]:
 
 
 def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    if (name, value) == ("scope", "connection"):
+        raise UsageError(
+            "The option scope can no longer be 'connection': no sender numbers its messages by connection. Choose from "
+            f"{', '.join(choices)}, or leave it out."
+        )
     if value not in choices:
         raise UsageError(f"The option {name} cannot be {value!r}: choose from {', '.join(choices)}.")
     return value
