@@ -16,12 +16,15 @@ class Reading(StrEnum):
 
 
 class Scope(StrEnum):
-    """Lists what one replayed sequence state may belong to; `auto` takes `session` or `queue` for each session."""
+    """Lists what one replayed sequence state may belong to; `auto` takes `session` or `queue` for each sender."""
 
     AUTO = "auto"
     SESSION = "session"
     QUEUE = "queue"
-    CONNECTION = "connection"
+
+
+BOTH_SCOPES = f"{Scope.SESSION} and {Scope.QUEUE}"
+"""What a session has of which some senders number by session, and others by queue."""
 
 
 class Verdict(StrEnum):
@@ -260,7 +263,11 @@ SEQUENCES = Table(
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *_COUNTS,
         *OUTCOME_COUNTS,
-        Column("delivered_arrivals", LONG, "Arrivals of its messages with the outcome delivered.", nullable=False),
+        Column(
+            "delivered_arrivals",
+            LONG,
+            "Arrivals of its messages with the outcome delivered; null under the literal reading.",
+        ),
         Column(
             "first_due",
             LONG,
@@ -318,7 +325,13 @@ SESSIONS = Table(
         _SESSION_ID,
         _SENDER,
         _RECEIVER,
-        Column("replay_scope", STRING, "What a state belonged to.", nullable=False, values=tuple(Scope)),
+        Column(
+            "replay_scope",
+            STRING,
+            "What a state belonged to; both where it depended on the original sender.",
+            nullable=False,
+            values=(Scope.SESSION, Scope.QUEUE, BOTH_SCOPES),
+        ),
         Column("connections", LONG, "TCP connections.", nullable=False),
         Column("encrypted", LONG, "Messages whose body is encrypted; it is not looked into.", nullable=False),
         Column("messages", LONG, "Messages.", nullable=False),

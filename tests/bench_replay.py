@@ -280,11 +280,11 @@ class Bench:
         lines += [
             write("verdicts", verdicts_of),
             write("outcomes", outcomes),
-            write("sequences", lambda: summarize_sequences(derived[0])),
+            write("sequences", lambda: summarize_sequences(derived[0].tallies, derived[0])),
             write("states", lambda: summarize_states(derived[0].tallies)),
             write(
                 "sessions",
-                lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, derived[0]),
+                lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, derived[0].tallies, derived[0]),
             ),
             write(
                 "transactions",

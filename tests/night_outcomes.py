@@ -48,7 +48,7 @@ def verdict_rows(night: Night) -> list[Row]:
         final = finals.get((source, message["tx_sequence_id"], message["tx_sequence_number"]))
         of_this = final if final and final[2] == message["message_id"] else None
         same = ("label", "sent_at", "body_size", "body_crc32", "tx_transaction_id", "correlation_id")
-        by_session = choice.get(end.session) == "session"
+        by_session = choice.get((end.session, source)) == "session"
         scope = f"{end.session} {source}" if by_session else f"{source} {queue}"
         rows.append(
             message

@@ -39,9 +39,8 @@ def assumed(rows: Iterable[Row]) -> Iterator[bool]:
 class Scope:
     """What the arrivals of a scope say, in replay order."""
 
-    def __init__(self, rows: list[Row], *, literal: bool) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         self.rows = sorted(rows, key=lambda row: row["replay_order"])
-        self.literal = literal
         first = self.rows[0]
         self.opening = self.before(first)
         self.state = self.after(self.rows[-1])
@@ -68,9 +67,10 @@ class Scope:
             return None
         return int(row["incoming_tx_sequence_id"]), row["incoming_tx_sequence_number"]
 
-    def moves(self, row: Row) -> bool:
+    @staticmethod
+    def moves(row: Row) -> bool:
         """Whether it sets the state."""
-        return self.literal or row["accepted"] is not False
+        return row["accepted"] is not False
 
     def after(self, row: Row) -> Slot | None:
         """The state after it."""
@@ -239,9 +239,7 @@ def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
     return scopes
 
 
-def outcomes(
-    verdicts: list[Row], not_arrived: Container[tuple[str, int]] = (), *, literal: bool = False
-) -> tuple[dict[Message, str], set[Run]]:
+def outcomes(verdicts: list[Row], not_arrived: Container[tuple[str, int]] = ()) -> tuple[dict[Message, str], set[Run]]:
     """The outcome of every message, `delivered` ones included, and the runs of numbers that have one.
 
     `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged.
@@ -253,7 +251,7 @@ def outcomes(
     found: dict[Message, str] = {}
     runs: list[Run] = []
     for key, rows in scopes_of(verdicts).items():
-        scope = Scope(rows, literal=literal)
+        scope = Scope(rows)
         slots: dict[Slot, dict[tuple[str, int], list[Row]]] = defaultdict(lambda: defaultdict(list))
         for row in scope.rows:
             slots[scope.slot(row)][row["message_id"], row["content_hash"]].append(row)

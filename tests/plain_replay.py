@@ -95,12 +95,13 @@ class Night:
         return {(row["source_queue_manager"], queue) for row in unknown for queue in (None, row["destination_queue"])}
 
     def by_queue(self) -> set[str]:
-        """Returns the sources with several queues whose sessions `auto` replays by queue."""
+        """Returns the sources with several queues that `auto` replays by queue."""
         choice = replayer.chosen(self.messages, self.ends)
         queues: dict[str, set[str]] = defaultdict(set)
         for row in self.messages:
-            if choice.get(self.ends[row["stream_id"]].session, "queue") == "queue":
-                queues[row["source_queue_manager"]].add(row["destination_queue"])
+            source = row["source_queue_manager"]
+            if choice.get((self.ends[row["stream_id"]].session, source), "queue") == "queue":
+                queues[source].add(row["destination_queue"])
         return {source for source, names in queues.items() if len(names) > 1}
 
     def verdicts(self) -> list[tuple[Row, Fate]]:

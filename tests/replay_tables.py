@@ -214,10 +214,14 @@ class Derived:
         fates = materialize(message_fates(self.outcomes.rows))
         return materialize(derive_transactions(self._verdicts, self.outcomes, fates))
 
-    def sessions(self, scope: Scope = Scope.AUTO) -> DataFrame:
-        """Returns SESSIONS."""
-        tables = [self._inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")]
-        return summarize_sessions(*tables, self.outcomes, scope=scope)  # type: ignore[arg-type, misc]
+    def sessions(self, *, told: bool = True) -> DataFrame:
+        """Returns SESSIONS; unless `told`, as under the literal reading, without counts of outcomes."""
+        outcomes = self.outcomes if told else None
+        tallies = outcomes.tallies if outcomes else tally(self._verdicts)
+        messages, ends, gaps, quarantine = (
+            self._inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")
+        )
+        return summarize_sessions(messages, ends, gaps, quarantine, tallies, outcomes)
 
     @cached_property
     def _acks(self) -> DataFrame:
@@ -234,7 +238,8 @@ class Derived:
     def findings(self) -> DataFrame:
         """Returns FINDINGS."""
         inputs, acks = self._inputs, self._acks
-        summaries = materialize(summarize_sequences(self.outcomes)), self.transactions
+        sequences = summarize_sequences(self.outcomes.tallies, self.outcomes)
+        summaries = materialize(sequences), self.transactions
         packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
         flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
         further = [

@@ -140,27 +140,26 @@ def ends(tables: Rows) -> dict[str, Peers]:
 def scope_of(kind: str, end: Peers, message: Row) -> Scope:
     """Returns the scope of a message."""
     source = message["source_queue_manager"]
-    if kind == "connection":
-        return (kind, message["stream_id"], source)
     return (kind, source, message["destination_queue"]) if kind == "queue" else (kind, end.session, source)
 
 
-def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[str, str]:
-    """Returns `session` or `queue` for each session: the scope under which more messages find their predecessor."""
+def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[tuple[str, str], str]:
+    """Returns `session` or `queue` for each session and original sender, whichever finds more predecessors."""
     seen: set[tuple[Scope, int, int]] = set()
-    asked: list[tuple[str, str, tuple[Scope, int, int]]] = []
+    asked: list[tuple[tuple[str, str], str, tuple[Scope, int, int]]] = []
     for message in messages:
         end, identity = at[message["stream_id"]], message["tx_sequence_id"]
+        who = end.session, message["source_queue_manager"]
         for kind in ("session", "queue"):
             scope = scope_of(kind, end, message)
             seen.add((scope, identity, message["tx_sequence_number"]))
             if message["previous_tx_sequence_number"]:
-                asked.append((end.session, kind, (scope, identity, message["previous_tx_sequence_number"])))
-    found: dict[str, int] = defaultdict(int)
-    for session, kind, predecessor in asked:
+                asked.append((who, kind, (scope, identity, message["previous_tx_sequence_number"])))
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for who, kind, predecessor in asked:
         if predecessor in seen:
-            found[session] += 1 if kind == "session" else -1
-    return {session: "session" if more > 0 else "queue" for session, more in found.items()}
+            found[who] += 1 if kind == "session" else -1
+    return {who: "session" if more > 0 else "queue" for who, more in found.items()}
 
 
 def merged(
@@ -264,10 +263,10 @@ def judged(
     in_scope: dict[Scope, list[Row]] = defaultdict(list)
     senders: dict[str, set[str]] = defaultdict(set)
     for message in messages:
-        end = at[message["stream_id"]]
-        kind = choice.get(end.session, "queue") if scope == "auto" else scope
+        end, source = at[message["stream_id"]], message["source_queue_manager"]
+        kind = choice.get((end.session, source), "queue") if scope == "auto" else scope
         in_scope[scope_of(kind, end, message)].append(message)
-        senders[end.session].add(message["source_queue_manager"])
+        senders[end.session].add(source)
     acks = order_acks(tables["acks"], at, senders)
     found: dict[Key, Fate] = {}
     after = {key: state._replace(taken=0) for key, state in before.items()}
@@ -281,12 +280,11 @@ def judged(
         sessions = {at[stream].session for stream in places}
         for session in sessions:
             for stream, offset in of_session[session]:
-                if key[0] != "connection" or stream in places:
-                    places[stream].append((offset, None))
+                places[stream].append((offset, None))
         named = {
             (row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None) for row in rows
         }
-        for row in perhaps[rows[0]["source_queue_manager"]] if key[0] != "connection" else ():
+        for row in perhaps[rows[0]["source_queue_manager"]]:
             name = row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None
             if name in named:
                 leg = f"leg {row['stream_id']}@{row['stream_offset']}"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -20,11 +21,15 @@ from wiretap import damaged
 from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.errors import UsageError
+from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, ingest, nightly
+from jobs.steps.headline import NOT_TOLD
+from jobs.warehouse.catalog import history
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS, Law
 from schemas.messages import DECODED_TABLES
+from schemas.outcomes import Outcome, count_column
 from schemas.tables import INGESTED, TABLES
 
 
@@ -75,6 +80,31 @@ def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
     assert summary["verdicts"]["in_order"] == 50
     assert summary["quarantine"] == {}
     assert summary["books"] == {"balanced": 1 + 12 + 12 + 2 * 6, "unbalanced": 0}  # two laws of each of six scopes
+
+
+def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
+) -> None:
+    summary = nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", reading="literal"))
+    verdicts = Counter(row["verdict"] for row in rows(tmp_path, "verdicts"))
+    assert verdicts.total() == len(rows(orders[0], "verdicts"))
+    assert summary["verdicts"] == verdicts != orders[1]["verdicts"]
+    assert [rows(tmp_path, name) for name in ("outcomes", "transactions", "findings", "incidents")] == [[]] * 4
+    for table in ("sequences", "sessions"):
+        sums = rows(tmp_path, table)
+        assert {name: sum(row[name] for row in sums) for name in verdicts} == verdicts
+        assert {row[count_column(outcome)] for row in sums for outcome in Outcome} == {None}
+    told = {name: summary[name] for name in ("headline", "outcomes", "lost", "lost_by", "stuck", "severities")}
+    assert told == {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
+    assert summary["books"] == orders[1]["books"] | {"balanced": orders[1]["books"]["balanced"] - 6}  # no slots
+    assert for_people(summary).startswith(NOT_TOLD)
+    page = (tmp_path / "report.html").read_text()
+    assert NOT_TOLD in page
+    assert "131 judged" in page
+    assert not [words for words in ("Nothing was lost", "There are none", "messages lost") if words in page]
+    history_of = history(lambda table: f"delta_scan('{tmp_path / table.name}')")
+    found = duckdb.sql(history_of).aggregate("outcome, count(*)").fetchall()
+    assert found == [(None, verdicts.total())]
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from jobs.transforms.findings.engine import with_neighbours
 from jobs.transforms.outcomes.rows import Outcomes
 from jobs.transforms.outcomes.slots import unarrived
 from schemas.outcomes import LOST, Outcome, count_column
-from schemas.replay import Reading
 from udfs.tcp.connections import Direction
 from udfs.tcp.overlap import acked_bytes
 
@@ -83,9 +82,9 @@ def cut_off(rows: list[Row]) -> list[tuple[str, int]]:
     return random.Random(9).sample([(row["stream_id"], row["stream_offset"]) for row in rows], len(rows) // 20)
 
 
-def disagreements(rows: list[Row], found: Found, *, literal: bool) -> Iterator[tuple[Any, ...]]:
+def disagreements(rows: list[Row], found: Found) -> Iterator[tuple[Any, ...]]:
     """Where the two computations differ; a message that only the second names must be plainly delivered."""
-    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut_off(rows)), literal=literal)
+    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut_off(rows)))
     messages, runs = found
     for key in expected.keys() | messages.keys():
         if messages.get(key, "delivered") != expected.get(key):
@@ -315,7 +314,7 @@ def outcomes(verdicts: DataFrame) -> Outcomes:
 def test_two_computations_agree(spark: SparkSession, verdicts: DataFrame) -> None:
     rows = rows_of(verdicts)
     found = derive_outcomes(verdicts, spark.createDataFrame(cut_off(rows), KEY))
-    assert list(disagreements(rows, on_spark(found), literal=False))[:3] == []
+    assert list(disagreements(rows, on_spark(found)))[:3] == []
     assert list(law_broken(rows, found))[:3] == []
     given = Counter(on_spark(found)[0].values()) + Counter(run[2] for run in on_spark(found)[1])
     assert set(given) == set(Outcome)
@@ -358,15 +357,6 @@ def test_verdicts_on_an_assumed_state_are_marked(verdicts: DataFrame) -> None:
             assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
 
 
-@pytest.mark.slow
-def test_two_computations_agree_on_the_literal_reading(spark: SparkSession, tmp_path: Path) -> None:
-    tables = eventful(random.Random(6), 3_000)
-    result = replay(tables.on(spark, tmp_path), reading=Reading.LITERAL)
-    rows = rows_of(result)
-    found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=Reading.LITERAL)
-    assert list(disagreements(rows, on_spark(found), literal=True))[:3] == []
-
-
 def test_bytes_that_were_never_acknowledged(spark: SparkSession) -> None:
     streams = spark.createDataFrame(
         [
@@ -392,15 +382,12 @@ def test_what_tcp_acknowledged() -> None:
 
 
 def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
-    """Yields each reading, and the outcomes and broken laws of a night that differ."""
-    inputs = tables.on(spark, folder)
-    for reading in Reading:
-        result = replay(inputs, reading=reading)
-        rows = rows_of(result)
-        found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY), reading=reading)
-        literal = reading is Reading.LITERAL
-        yield reading, [*disagreements(rows, on_spark(found), literal=literal), *law_broken(rows, found)]
-        spark.catalog.clearCache()
+    """Yields the outcomes and broken laws of a night that differ."""
+    result = replay(tables.on(spark, folder))
+    rows = rows_of(result)
+    found = derive_outcomes(result, spark.createDataFrame(cut_off(rows), KEY))
+    yield "outcomes", [*disagreements(rows, on_spark(found)), *law_broken(rows, found)]
+    spark.catalog.clearCache()
 
 
 if __name__ == "__main__":

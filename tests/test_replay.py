@@ -18,7 +18,6 @@ from replay_tables import NULL, T0, Derived, Tables, fates, replay, states_after
 from jobs.steps.replay import derive_outcomes
 from jobs.transforms.expressions import timestamp
 from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.replay.scopes import resumable_states
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.warehouse.checkpoint import materialize
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
@@ -168,16 +167,18 @@ def several_senders() -> Tables:
         tables.handshake(connection, client, server)
         key = (f"{connection}>", 1)
         tables.message(key, T0, (S1, 1, 0), source_queue_manager=ALICE, queue_manager_address=BOB)
-    for scope in ("queue", "session"):
-        tables.stream(f"by-{scope}>", f"by-{scope}", "b")
+    tables.stream("routed>", "router", "b")
+    for at, source in enumerate(("by-queue", "by-session", "routed-by-queue", "routed-by-session")):
+        stream, per_queue = "routed>" if at > 1 else f"{source}>", at % 2 == 0
+        if at < 2:
+            tables.stream(stream, source, "b")
         for i in range(8):
-            per_queue = scope == "queue"
             number = i // 2 + 1 if per_queue else i + 1
             tables.message(
-                (f"by-{scope}>", i),
+                (stream, 10 * i + at),
                 T0 + i,
                 (S1 + (i % 2) * per_queue, number, number - 1),
-                source_queue_manager=f"by-{scope}",
+                source_queue_manager=source,
                 destination_queue=f"queue{i % 2}",
             )
     tables.stream("stood>", "stood", "b", mid_stream=True)
@@ -216,15 +217,18 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Nigh
     assert [(f.name, f.dataType) for f in result.schema] == [(f.name, f.dataType) for f in VERDICTS.spark]
     derived = Derived(inputs, result)
     sessions = {row.session_id: row for row in derived.sessions().collect()}
-    return Night(fates(result), verdict_of(result), sessions, summarize_sequences(derived.outcomes).collect())
+    sequences = summarize_sequences(derived.outcomes.tallies, derived.outcomes).collect()
+    return Night(fates(result), verdict_of(result), sessions, sequences)
 
 
 def test_the_recommended_reading_of_the_trace(night: Night) -> None:
     assert [night.fates["0-0>", i][3] for i in range(len(TRACE))] == [row[1] for row in TRACE]
 
 
-def test_the_literal_reading_of_the_trace(apart: Fates) -> None:
-    assert [apart["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
+def test_the_literal_reading_of_the_trace(spark: SparkSession, tmp_path: Path) -> None:
+    tables = tables_of([History([Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])])])
+    found = fates(replay(tables.on(spark, tmp_path), reading=Reading.LITERAL))
+    assert [found["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
 
 
 @pytest.mark.parametrize("rows", [CAPTURED, RESENT, MID_STREAM])
@@ -271,23 +275,10 @@ def several_addresses(tables: Tables) -> None:
         tables.message((f"same-{i}>", 100), T0 + i, (S1, 1, 0), source_queue_manager=sender)
 
 
-@pytest.fixture(scope="module")
-def apart(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fates:
-    """Returns the fates of the trace and of these queue managers' messages by the letter, each connection by itself."""
-    tables = tables_of([History([Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])])])
-    several_addresses(tables)
-    inputs = tables.on(spark, tmp_path_factory.mktemp("apart"))
-    return fates(replay(inputs, reading=Reading.LITERAL, scope=Scope.CONNECTION))
-
-
 def test_scopes_of_sessions(by_session: Rows) -> None:
     assert by_session["1>", 100].verdict == "in_order"
     assert by_session["1>", 100].session_id == f"{ALICE}->{BOB}"
     assert {by_session[f"same-{i}>", 100].verdict for i in range(2)} == {"new_sequence"}
-
-
-def test_scopes_of_connections(apart: Fates) -> None:
-    assert apart["1>", 100][5] == "no_prior_state"
 
 
 def test_passing_through_has_no_verdict_and_is_counted(night: Night) -> None:
@@ -305,6 +296,15 @@ def test_auto_takes_the_scope_under_which_predecessors_are_found(night: Night, s
     assert verdicts == {"new_sequence", "in_order"}
     row = night.sessions[f"by-{scope}->b"]
     assert (row.replay_scope, row.in_order, row.transactional) == (scope, in_order, 8)
+
+
+@pytest.mark.parametrize("scope", ["queue", "session"])
+def test_auto_takes_a_scope_for_each_original_sender_behind_a_router(night: Night, scope: str) -> None:
+    own = [row for row in night.verdicts.values() if row.source_queue_manager == f"routed-by-{scope}"]
+    assert {row.scope_key.partition(" ")[0] for row in own} == {scope}
+    assert {row.verdict for row in own} == {"new_sequence", "in_order"}
+    row = night.sessions["router->b"]
+    assert (row.replay_scope, row.new_sequence, row.in_order) == ("session and queue", 3, 13)
 
 
 # --- OrderAcks ------------------------------------------------------------------------------------------------------
@@ -479,10 +479,3 @@ def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(
 
 def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Resumed) -> None:
     assert {row.outcome for row in resumed.outcomes if row.source_queue_manager == "assumed"} == {"unknown"}
-
-
-def test_scopes_of_connections_are_not_resumed(spark: SparkSession) -> None:
-    states = [stood(spark, key, 1) for key in (f"connection {WAY}#0 {SOURCE}", f"queue {SOURCE} connection ")]
-    assert [row.scope_key for row in resumable_states(states[0].union(states[1])).collect()] == [
-        f"queue {SOURCE} connection "
-    ]

@@ -171,8 +171,15 @@ class Config:
         Reading.CONFORMANT.value,
         "whether a rejected message leaves the state alone (conformant) or not, [MS-MQQB] 3.1.5.8.6",
         choices=Reading,
+        reason="The literal reading judges arrivals only: outcomes, transactions, findings and incidents stay empty.",
     )
-    scope: str = _replay(Scope.AUTO.value, "what one replayed sequence state belongs to", choices=Scope)
+    scope: str = _replay(
+        Scope.AUTO.value,
+        "what one replayed sequence state belongs to",
+        choices=Scope,
+        reason="auto takes session or queue for each session and original sender: the one under which more messages "
+        "find their predecessor.",
+    )
     continue_from: str = _replay(
         "",
         "an earlier warehouse (CATALOG.SCHEMA with --catalog-schema) whose sessions this one continues",
@@ -257,6 +264,12 @@ class Config:
         values = _read(file, names) if file is not None else {}
         values |= {name: value for name, value in given.items() if name in names and value is not None}
         config = cls(**{name: _checked(name, value) for name, value in values.items()})
+        untold = [name for name in config.fail_on if name not in set(Verdict)]
+        if config.reading == Reading.LITERAL and untold:
+            raise UsageError(
+                f"With --reading literal, --fail-on cannot match {', '.join(untold)}: that reading judges arrivals, so "
+                f"only verdicts can match. Leave the others out, or use --reading {Reading.CONFORMANT}."
+            )
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
                 f"To hash names, set {_KEY_VARIABLE} in the environment (or names_key in a file that only the job can "
@@ -399,7 +412,8 @@ def _text(name: str, value: Any) -> str:
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if choices and value not in choices:
-        raise _wrong(name, value, f"choose from {', '.join(choices)}")
+        gone = "no sender numbers its messages by connection; " if (name, value) == ("scope", "connection") else ""
+        raise _wrong(name, value, f"{gone}choose from {', '.join(choices)}")
     return value
 
 

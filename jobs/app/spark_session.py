@@ -254,10 +254,6 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     remote = os.environ.get("SPARK_REMOTE", "")
     if remote and not remote.startswith("local"):
         return builder.getOrCreate()
-    if not remote:
-        from jobs.app.java_names import remember_java_names  # noqa: PLC0415 - a Connect client need not have py4j
-
-        remember_java_names()
     starts_jvm = "PYSPARK_GATEWAY_PORT" not in os.environ  # else spark-submit has started it
     settings = spark_defaults()
     if starts_jvm:

@@ -115,6 +115,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         ],
         "caveats": _caveats(rows["caveats"]),
         "data": _data(rows, *steps(extent, rows["busy_hours"])),
+        "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
         "version": VERSION,
         "options": changed_options(config),
@@ -151,7 +152,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
         missing = sum(row["missing_bytes"] for row in rows["sessions"])
     else:
         missing = next(row["bytes"] or 0 for row in rows["caveats"] if row["what"] == "missing")
-    became = rows["outcome_counts"][0]
+    became = {name: count for name, count in rows["outcome_counts"][0].items() if name != "told"}
     return {
         **became,
         "messages": sum(became.values()),
@@ -287,6 +288,7 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
     points = _group(rows["points"], _PICTURE)
     for place, (session_id, scope_key, *_) in enumerate(pictures(rows)):
         drawn[session_id].append(points[session_id, scope_key][0] | {"number": place})
+    told = rows["outcome_counts"][0]["told"]
     nothing = {"recovered_bytes": 0, "unreadable_bytes": 0, "mid_stream": 0, "src_ip": "", "dst_ip": ""}
     return {
         row["session_id"]: row
@@ -299,6 +301,7 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
+        | ({} if told else {name: None for name in row if name.startswith("messages_")})
         for place, row in enumerate(rows["sessions"], 1)
     }
 

@@ -5,6 +5,11 @@ from typing import NamedTuple
 
 from schemas.outcomes import LOST, Outcome
 
+NOT_TOLD = (
+    "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
+    "became of the messages."
+)
+"""The headline under the literal reading."""
 _WORDS = {
     Outcome.DISPLACED: "displaced",
     Outcome.GIVEN_UP: "given up",

@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.transforms.replay.scopes import resumable_states
 from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.replay import ENDS, STATES
@@ -16,7 +15,7 @@ from schemas.replay import ENDS, STATES
 def tables(spark: SparkSession, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
     """Reads the receivers' STATES and the streams' ENDS of the previous warehouse; two None where there is none."""
     previous = _warehouse(spark, config)
-    return (resumable_states(previous.read(STATES)), previous.read(ENDS)) if previous else (None, None)
+    return (previous.read(STATES), previous.read(ENDS)) if previous else (None, None)
 
 
 def version(spark: SparkSession, config: Config) -> list[Any]:

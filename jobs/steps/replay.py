@@ -3,7 +3,7 @@
 Senders keep their verdicts and transactions if nothing that these depend on has changed (`jobs.steps.kept`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -101,12 +101,16 @@ from schemas.table import Table
 from schemas.tables import REPLAYED
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
+_FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
+"""Tables of what became of messages, which have no rows under the literal reading: that judges arrivals."""
 _MOST_CHAINS = 300_000
 """Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
 _MOST_CONCERNED = 300_000
 """Messages with findings to broadcast, of two hundred bytes each, to verdicts, which are wide as well."""
 _MOST_SLOTS = 1_000_000
 """Numbers of slots to broadcast, of eight bytes each."""
+
+Rows = Callable[[], DataFrame]
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -124,10 +128,9 @@ def derive_outcomes(
     verdicts: DataFrame,
     not_arrived: DataFrame | None = None,
     *,
-    reading: Reading = Reading.CONFORMANT,
     materialize: Materialize = materialize,
 ) -> Outcomes:
-    """Returns the outcomes of the messages in VERDICTS, and what they add up to.
+    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to.
 
     `not_arrived` are the keys of `unarrived` packets; none are assumed without them.
     """
@@ -135,17 +138,16 @@ def derive_outcomes(
         not_arrived = verdicts.where("false").select("stream_id", "stream_offset")
     twice = materialize(accepted_twice(verdicts, materialize(repeated_messages(verdicts))))
     slots = materialize(unusual_slots(verdicts, twice, not_arrived), _MOST_SLOTS)
-    arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived, reading=reading))
-    tallies = materialize(tally(verdicts, reading=reading))
+    arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived))
+    tallies = materialize(tally(verdicts))
     states = materialize(scope_states(tallies))
     seen = materialize(spans(arrivals, states))
     due = materialize(first_due(arrivals, states))
     messages = message_outcomes(arrivals, seen, states, twice)
     rows = materialize(all_outcomes(messages, number_outcomes(seen, states, due)))
     plain = materialize(plain_arrivals(tallies, arrivals))
-    counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due, reading=reading)
-    unusual = None if reading is Reading.LITERAL else slots
-    return Outcomes(tallies, rows, materialize(counts), materialize(due_slots), unusual, below_holes(seen))
+    counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due)
+    return Outcomes(tallies, rows, materialize(counts), materialize(due_slots), slots, below_holes(seen))
 
 
 def derive_transactions(
@@ -160,7 +162,7 @@ def derive_transactions(
 
     `aggregated`: windows see only those that one aggregate does not describe, which few messages do not repay.
     """
-    if outcomes.unusual is None or not aggregated:
+    if not aggregated:
         return assemble_transactions(verdicts, fates)
     uses = materialize(find_uses(verdicts, outcomes.unusual))
     others = materialize(other_ids(uses))
@@ -268,7 +270,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         every_end = once.every_end(peers)
         read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
-        not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
         chained = not warehouse.has_few_rows
         # Where conversations are united or clocks corrected, a message may move although its row has not changed.
         may_move = once.had_copies or once.copies is not None or once.steps is not None
@@ -278,21 +279,22 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         warehouse.replace(VERDICTS, with_kept(once.restore(judged), kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
-        outcomes = derive_outcomes(verdicts, not_arrived, reading=reading, materialize=keep)
+        summaries = partial(_summaries, once, peers, states, scope)
+        if reading is Reading.LITERAL:
+            _write_without_fates(warehouse, summaries(keep(tally(verdicts, reading=reading)), None))
+            name_copies(warehouse, once)
+            return
+        outcomes = derive_outcomes(verdicts, keep(unarrived(once.streams, warehouse.read(PACKETS))), materialize=keep)
         paired = pair_acks(once.counted(acks), every_end, outcomes.tallies, crowded(outcomes.tallies))
-        sessions_of = (once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
-        of_messages: dict[Table, Callable[[], DataFrame]] = {
+        of_messages: dict[Table, Rows] = {
             TRANSACTIONS: lambda: with_kept(
                 derive_transactions(
                     kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
                 ),
                 kept.transactions,
             ),
-            SEQUENCES: lambda: summarize_sequences(outcomes),
-            SESSIONS: lambda: summarize_sessions(*sessions_of, scope=scope),
-            STATES: lambda: summarize_states(outcomes.tallies, states),
+            **summaries(outcomes.tallies, outcomes),
             OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
-            ENDS: lambda: every_end,
         }
 
         def find_on_messages() -> DataFrame:
@@ -327,7 +329,32 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return derived
 
 
-def _write(warehouse: Warehouse, table: Table, rows: Callable[[], DataFrame]) -> DataFrame:
+def _summaries(
+    once: Conversations,
+    peers: DataFrame,
+    states: DataFrame | None,
+    scope: Scope,
+    tallies: DataFrame,
+    outcomes: Outcomes | None,
+) -> dict[Table, Rows]:
+    """Returns how to make the tables that hold sums of verdicts, and where scopes stand."""
+    of_sessions = (once.messages, peers, once.stream_gaps, once.quarantine)
+    return {
+        SEQUENCES: lambda: summarize_sequences(tallies, outcomes),
+        SESSIONS: lambda: summarize_sessions(*of_sessions, tallies, outcomes, scope=scope),
+        STATES: lambda: summarize_states(tallies, states),
+        ENDS: lambda: once.every_end(peers),
+    }
+
+
+def _write_without_fates(warehouse: Warehouse, tables: Mapping[Table, Rows]) -> None:
+    """Writes these tables, and none of what became of messages."""
+    nothing: dict[Table, Rows] = {table: partial(warehouse.spark.createDataFrame, [], table.spark) for table in _FATES}
+    run_in_parallel(partial(_write, warehouse, table, rows) for table, rows in {**tables, **nothing}.items())
+    progress("replay: wrote ends, sequences, states, sessions; nothing else under the literal reading")
+
+
+def _write(warehouse: Warehouse, table: Table, rows: Rows) -> DataFrame:
     """Replaces the table's rows, which are planned on this thread, and returns it."""
     warehouse.replace(table, rows())
     return warehouse.read(table)

@@ -22,7 +22,7 @@ from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
 from jobs.steps import in_memory
-from jobs.steps.headline import headline_figures
+from jobs.steps.headline import NOT_TOLD, headline_figures
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.health import health
@@ -185,6 +185,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     return arrange.page(rows, extent, config, warehouse.place, since) | {
         "muted": [one._asdict() for one in muted],
         "muted_findings": rows["muted"],
+        "not_told": NOT_TOLD,
         "numbers": numbers,
         "headline": headline_figures(
             {outcome: numbers[count_column(outcome)] for outcome in Outcome},

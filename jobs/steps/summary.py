@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.muted import Muted
 from jobs.app.names import Names
-from jobs.steps.headline import headline, headline_figures
+from jobs.steps.headline import NOT_TOLD, headline, headline_figures
 from jobs.transforms.expressions import each
 from jobs.transforms.report_lists import is_muted
 from jobs.warehouse.store import Warehouse
@@ -64,11 +64,13 @@ def summary(warehouse: Warehouse) -> dict[str, Any]:
 def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
-    `lost_by` names the senders and queues with most lost messages.
+    `lost_by` names the senders and queues with most lost messages. Under the literal reading, which tells none of this,
+    the headline says so, and `lost` and `stuck` are None.
     """
     sessions = warehouse.read(SESSIONS).agg(
         *each(F.sum, *_OUTCOMES, "transactional", "passing_through", "missing_bytes"),
         F.sum(sum((F.col(verdict.value) for verdict in Verdict), F.lit(0))).alias("judged"),
+        F.count_if(F.col(Outcome.DELIVERED.value).isNull()).alias("not_told"),
     )
     by_queue = warehouse.read(OUTCOMES).groupBy("source_queue_manager", "destination_queue")
     of_queue = by_queue.agg(
@@ -82,6 +84,8 @@ def outcome_summary(warehouse: Warehouse) -> dict[str, Any]:
         *(F.count_if(F.col("severity") == severity.value).alias(severity.value) for severity in Severity)
     )
     row = sessions.crossJoin(stuck).crossJoin(severities).collect()[0].asDict()
+    if row["not_told"]:
+        return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
     lost_by = row.pop("lost_by")
     row = {name: value or 0 for name, value in row.items()}
     outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}

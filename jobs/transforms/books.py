@@ -33,8 +33,11 @@ def balance_packets(packets: DataFrame, decoded: list[DataFrame], quarantine: Da
 
 
 def balance_arrivals(verdicts: DataFrame, outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
-    """Returns BOOKS rows: verdicts = arrivals of the messages in `outcomes` and of delivered messages, per scope."""
-    arrived = [(outcomes, "arrivals"), (sequences, "delivered_arrivals")]
+    """Returns BOOKS rows: verdicts = arrivals of the messages in `outcomes` and of delivered messages, per scope.
+
+    Under the literal reading, which has no outcomes: verdicts = messages of the sequences.
+    """
+    arrived = [(outcomes, "arrivals"), (sequences, "coalesce(delivered_arrivals, messages)")]
     return _compare(Law.ARRIVALS, "scope_key", [_count(verdicts)], arrived)
 
 

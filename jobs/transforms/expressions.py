@@ -40,6 +40,12 @@ def optional(rows: DataFrame, name: str, kind: str) -> Column:
     return F.col(name) if name in rows.columns else null(kind)
 
 
+def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:
+    """Returns the rows with the table's columns, in its order and types; those that they lack are null."""
+    types = {column.name: column.type.simpleString() for column in table}
+    return rows.select(*(optional(rows, name, kind).cast(kind).alias(name) for name, kind in types.items()))
+
+
 def nanoseconds(timestamp: Column | str) -> Column:
     """Returns a timestamp in ns since 1970; null for null."""
     return F.unix_micros(timestamp) * 1000

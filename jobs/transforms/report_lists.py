@@ -70,8 +70,11 @@ def outcomes_of(outcomes: DataFrame, sequences: DataFrame) -> DataFrame:
 
 
 def outcome_counts(sequences: DataFrame) -> DataFrame:
-    """Returns one row with the number of messages of each outcome."""
-    return sequences.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in map(count_column, Outcome)))
+    """Returns one row with the number of messages of each outcome, and `told`: not under the literal reading."""
+    return sequences.agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in map(count_column, Outcome)),
+        (F.count_if(F.col(Outcome.DELIVERED.value).isNull()) == 0).alias("told"),
+    )
 
 
 def stuck_messages(outcomes: DataFrame) -> DataFrame:

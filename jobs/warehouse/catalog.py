@@ -52,16 +52,21 @@ def describe(warehouse: Tables) -> None:
 
 
 def history(name: Callable[[Table], str]) -> str:
-    """Returns the query of `message_history`; a message of which `outcomes` has no row was delivered."""
+    """Returns the query of `message_history`; a message of which `outcomes` has no row was delivered.
+
+    Under the literal reading, where `sequences` counts no outcomes, `outcome` is null.
+    """
+    outcome = "CASE WHEN s.delivered IS NOT NULL THEN coalesce(o.outcome, 'delivered') END AS outcome"
     columns = (
         "v.captured_at, v.session_id, v.source_queue_manager, v.destination_queue, v.message_id, v.label, "
         "v.tx_sequence, v.tx_sequence_number, v.previous_tx_sequence_number, v.verdict, v.reason, v.accepted, "
-        "coalesce(o.outcome, 'delivered') AS outcome, o.explanation, c.uri AS capture, v.first_frame, v.last_frame, "
-        "v.stream_id, v.stream_offset"
+        f"{outcome}, o.explanation, c.uri AS capture, v.first_frame, v.last_frame, v.stream_id, v.stream_offset"
     )
     same = " AND ".join(f"o.{column} = v.{column}" for column in OUTCOMES.key)
+    of = " AND ".join(f"s.{column} = v.{column}" for column in SEQUENCES.key)
     outcomes, captures = f"LEFT JOIN {name(OUTCOMES)} o ON {same}", f"JOIN {name(CAPTURES)} c USING (capture_id)"
-    return f"SELECT {columns} FROM {name(VERDICTS)} v {outcomes} {captures}"  # noqa: S608 - our own names
+    sequences = f"JOIN {name(SEQUENCES)} s ON {of}"
+    return f"SELECT {columns} FROM {name(VERDICTS)} v {sequences} {outcomes} {captures}"  # noqa: S608 - our own names
 
 
 def has_key(table: Table) -> bool:

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import columns_of, each, has_outcome, null, tx_sequence, unsigned
 from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
-from schemas.replay import Reading
 
 _COUNTED = tuple(count_column(outcome) for outcome in Outcome)
 _SENTENCES: Mapping[Outcome, str] = {
@@ -51,8 +50,8 @@ class Outcomes:
     """`count_outcomes`."""
     slots: DataFrame
     """`count_slots`."""
-    unusual: DataFrame | None
-    """`unusual_slots`; None for the literal reading, where any slot may be."""
+    unusual: DataFrame
+    """`unusual_slots`."""
     below_holes: DataFrame
     """`slot_no` of the slots right below numbers that were not seen."""
 
@@ -155,17 +154,14 @@ def add_up(counts: DataFrame, *key: str) -> DataFrame:
     return counts.groupBy(*key).agg(*each(F.sum, *_COUNTED, "delivered_arrivals"))
 
 
-def count_slots(
-    plain: DataFrame, arrivals: DataFrame, states: DataFrame, due: DataFrame, *, reading: Reading
-) -> DataFrame:
+def count_slots(plain: DataFrame, arrivals: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
     """Returns `scope_key`, `tx_sequence_id`, `first_due`, `slots` and `slots_seen` of each scope's last sequence.
 
-    These are the slots from the first number due up to the state; each has a message or a number's outcome. Under the
-    literal reading, where the state falls, there is no row.
+    These are the slots from the first number due up to the state; each has a message or a number's outcome.
     """
-    of_state = states.select(
-        "scope_key", F.col("state_sequence").alias("sequence"), "state_number", F.lit(reading.value).alias("reading")
-    ).join(due, list(SPAN))
+    of_state = states.select("scope_key", F.col("state_sequence").alias("sequence"), "state_number").join(
+        due, list(SPAN)
+    )
     plain = plain.groupBy(*SPAN).agg(F.sum("plain").alias("seen"))
     unusual = (
         arrivals.select(*SPAN, "number")
@@ -176,14 +172,10 @@ def count_slots(
         .agg(F.count(F.lit(1)).alias("seen"))
     )
     seen = plain.unionByName(unusual).groupBy(*SPAN).agg(F.sum("seen").alias("slots_seen"))
-    return (
-        of_state.where(F.col("reading") == Reading.CONFORMANT.value)
-        .join(seen, list(SPAN), "left")
-        .select(
-            "scope_key",
-            unsigned(F.col("sequence")).alias("tx_sequence_id"),
-            F.col("due").alias("first_due"),
-            F.greatest(F.col("state_number") - F.col("due") + 1, F.lit(0)).alias("slots"),
-            F.coalesce("slots_seen", F.lit(0)).alias("slots_seen"),
-        )
+    return of_state.join(seen, list(SPAN), "left").select(
+        "scope_key",
+        unsigned(F.col("sequence")).alias("tx_sequence_id"),
+        F.col("due").alias("first_due"),
+        F.greatest(F.col("state_number") - F.col("due") + 1, F.lit(0)).alias("slots"),
+        F.coalesce("slots_seen", F.lit(0)).alias("slots_seen"),
     )

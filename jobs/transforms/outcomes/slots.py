@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import BEFORE, SO_FAR, row_key, signed, unsigned
-from schemas.replay import Evidence, Reading, Verdict
+from schemas.replay import Evidence, Verdict
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
 
 SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
@@ -102,12 +102,12 @@ def unusual_slots(verdicts: DataFrame, twice: DataFrame, not_arrived: DataFrame)
     return reduce(DataFrame.unionByName, chosen).distinct()
 
 
-def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFrame, *, reading: Reading) -> DataFrame:
+def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFrame) -> DataFrame:
     """Returns all arrivals in the `unusual_slots`, with their SPAN, `number`, `previous`, state before and after.
 
     `cut_off` marks those that are `unarrived` and that no OrderAck covers.
     """
-    moves = F.coalesce("accepted", F.lit(True)) | F.lit(reading is Reading.LITERAL)
+    moves = F.coalesce("accepted", F.lit(True))
     incoming = F.struct(
         signed(F.col("incoming_tx_sequence_id")).alias("sequence"),
         F.col("incoming_tx_sequence_number").alias("number"),

@@ -19,7 +19,7 @@ def first_and_last_time() -> list[Column]:
     return [F.min("captured_at").alias("first_captured_at"), F.max("captured_at").alias("last_captured_at")]
 
 
-def tally(verdicts: DataFrame, *, reading: Reading) -> DataFrame:
+def tally(verdicts: DataFrame, *, reading: Reading = Reading.CONFORMANT) -> DataFrame:
     """Returns a row per sequence and stream with `messages`, counts of verdicts and answers, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and

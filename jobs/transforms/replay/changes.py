@@ -1,5 +1,6 @@
 """Finds the senders whose verdicts may change, by the streams of which something is new."""
 
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
@@ -26,8 +27,7 @@ def changed_senders(streams: DataFrame, traffic: Traffic) -> DataFrame:
     """Returns the distinct `source_queue_manager` whose verdicts depend on rows of these streams (`stream_id`).
 
     A stream matters to everybody whose messages its session carries, or the session the other way, and to those whom
-    its acknowledgments name. Which scope a session has depends on the numbers that its senders use on other sessions,
-    too, so whoever shares a session with one of them may change as well.
+    its acknowledgments name. Which scope `auto` takes depends on the sender's own messages alone.
     """
     there = traffic.ends.join(streams, "stream_id", "left_semi")
     other_way = F.concat_ws("->", "receiver", "sender")
@@ -38,6 +38,4 @@ def changed_senders(streams: DataFrame, traffic: Traffic) -> DataFrame:
         traffic.messages.join(streams, "stream_id", "left_semi").select(SENDER),
         traffic.acks.join(streams, "stream_id", "left_semi").select(addressees).where(F.col(SENDER).isNotNull()),
     )
-    first = concerned[0].unionByName(concerned[1]).unionByName(concerned[2]).distinct()
-    shared = traffic.judged.join(first, SENDER, "left_semi").select("session_id")
-    return traffic.judged.join(shared, "session_id", "left_semi").select(SENDER).unionByName(first).distinct()
+    return reduce(DataFrame.unionByName, concerned).distinct()

@@ -8,6 +8,8 @@ from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
 from schemas.replay import Scope
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
+SENDER_THERE = ("session_id", "source_queue_manager")
+"""An original sender on a session: what one choice of `auto` is for."""
 
 
 def find_flows(messages: DataFrame, peers: DataFrame) -> DataFrame:
@@ -40,18 +42,19 @@ def with_flow(messages: DataFrame, flows: DataFrame, *columns: str) -> DataFrame
 
 
 def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> DataFrame:
-    """Returns `session_id` and the `replay_scope` that `auto` means, for sessions in which a sender has several queues.
+    """Returns the `replay_scope` that `auto` means for each SENDER_THERE that sent to several queues.
 
-    That is `session` or `queue`: the scope under which more messages find their predecessor. One is found where any
-    message of the scope has its number, at any time, on any session. In all other sessions both find as many.
+    That is `session` or `queue`: the scope under which more of the messages find their predecessor. One is found where
+    any message of the scope has its number, at any time, on any session. Where the sender sent to one queue, `queue`
+    finds whatever `session` does.
     """
     several = (
-        flows.groupBy("session_id", "source_queue_manager")
+        flows.groupBy(*SENDER_THERE)
         .agg(F.min("destination_queue").alias("least"), F.max("destination_queue").alias("most"))
         .where("least < most")
     )
-    senders = flows.join(several, "session_id", "left_semi").select("source_queue_manager").distinct()
-    session = ("session_id", "source_queue_manager", "tx_sequence_id", "number")
+    senders = several.select("source_queue_manager").distinct()
+    session = (*SENDER_THERE, "tx_sequence_id", "number")
     queue = ("source_queue_manager", "destination_queue", "tx_sequence_id", "number")
     numbers = (
         messages.join(senders, "source_queue_manager", "left_semi")
@@ -66,7 +69,7 @@ def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> Da
                 )
             ),
         )
-        .select("session_id", "source_queue_manager", "destination_queue", "tx_sequence_id", "asked.*")
+        .select(*SENDER_THERE, "destination_queue", "tx_sequence_id", "asked.*")
         .where("number > 0")
         .groupBy("session_id", *queue)
         .agg(F.sum("times").alias("times"), F.min("times").alias("unseen"))
@@ -75,14 +78,11 @@ def choose_scopes(messages: DataFrame, peers: DataFrame, flows: DataFrame) -> Da
     def found(scope: tuple[str, ...]) -> Column:
         return F.when(F.min("unseen").over(Window.partitionBy(*scope)) == 0, F.col("times")).otherwise(0)
 
+    more_in_session = F.sum("in_session") > F.sum("in_queue")
     return (
-        numbers.select("session_id", found(session).alias("in_session"), found(queue).alias("in_queue"))
-        .groupBy("session_id")
-        .agg((F.sum("in_session") > F.sum("in_queue")).alias("by_session"))
-        .select(
-            "session_id",
-            F.when(F.col("by_session"), Scope.SESSION.value).otherwise(Scope.QUEUE.value).alias("replay_scope"),
-        )
+        numbers.select(*SENDER_THERE, found(session).alias("in_session"), found(queue).alias("in_queue"))
+        .groupBy(*SENDER_THERE)
+        .agg(F.when(more_in_session, Scope.SESSION.value).otherwise(Scope.QUEUE.value).alias("replay_scope"))
     )
 
 
@@ -94,16 +94,11 @@ def with_scope(flows: DataFrame, scope: Scope, chosen: DataFrame | None) -> Data
     if chosen is None:
         scoped = flows.withColumn("replay_scope", F.lit(scope.value))
     else:
-        scoped = flows.join(chosen, "session_id", "left").fillna(Scope.QUEUE.value, ["replay_scope"])
+        scoped = flows.join(chosen, list(SENDER_THERE), "left").fillna(Scope.QUEUE.value, ["replay_scope"])
     kind, source = F.col("replay_scope"), F.col("source_queue_manager")
     return scoped.withColumn(
         "scope_key",
-        F.when(kind == Scope.SESSION.value, F.concat_ws(" ", kind, "session_id", source))
-        .when(kind == Scope.QUEUE.value, F.concat_ws(" ", kind, source, "destination_queue"))
-        .when(kind == Scope.CONNECTION.value, F.concat_ws(" ", kind, "stream_id", source)),
+        F.when(kind == Scope.SESSION.value, F.concat_ws(" ", kind, "session_id", source)).otherwise(
+            F.concat_ws(" ", kind, source, "destination_queue")
+        ),
     )
-
-
-def resumable_states(states: DataFrame) -> DataFrame:
-    """Returns the STATES that a later warehouse can resume: not those of connections, whose names are used again."""
-    return states.where(~F.col("scope_key").startswith(f"{Scope.CONNECTION.value} "))

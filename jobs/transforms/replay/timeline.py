@@ -46,7 +46,7 @@ def _broken_streams(unread: DataFrame, peers: DataFrame) -> DataFrame:
 
 def _shared_scopes(flows: DataFrame) -> DataFrame:
     """Returns the scopes of each session to which a stream without their messages matters."""
-    return flows.where(F.col("replay_scope") != Scope.CONNECTION.value).select("session_id", "scope_key").distinct()
+    return flows.select("session_id", "scope_key").distinct()
 
 
 def number_streams(flows: DataFrame, unread: DataFrame, peers: DataFrame) -> DataFrame:
@@ -265,8 +265,7 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
     names, by_session = (*_ADDRESSED, "destination_queue"), F.col("replay_scope") == Scope.SESSION.value
     named = {name: F.col(name) for name in _ADDRESSED} | {names[-1]: F.when(~by_session, F.col(names[-1]))}
     scopes = (
-        streams.where(F.col("has_messages") & (F.col("replay_scope") != Scope.CONNECTION.value))
-        .where(F.col("doubtful").isNull())
+        streams.where(F.col("has_messages") & F.col("doubtful").isNull())
         .select("scope_no", "replay_scope", *(column.alias(f"of_{name}") for name, column in named.items()))
         .distinct()
     )

@@ -3,27 +3,27 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, each, tx_sequence, unsigned
+from jobs.transforms.expressions import columns_of, each, tx_sequence, unsigned, with_columns_of
 from jobs.transforms.outcomes.rows import Outcomes, add_up
 from jobs.transforms.outcomes.tallies import VERDICT_COUNTS, scope_states
 from schemas.replay import SEQUENCES, STATES
 
 
-def summarize_sequences(outcomes: Outcomes) -> DataFrame:
-    """Returns one row of SEQUENCES per scope and TxSequenceID."""
+def summarize_sequences(tallies: DataFrame, outcomes: Outcomes | None) -> DataFrame:
+    """Returns one row of SEQUENCES per scope and TxSequenceID; without `outcomes`, what counts these is null."""
     key = ["scope_key", "tx_sequence_id"]
-    return (
-        outcomes.tallies.groupBy(*key, "source_queue_manager")
+    rows = (
+        tallies.groupBy(*key, "source_queue_manager")
         .agg(
             *each(F.sum, "messages", *VERDICT_COUNTS, "expired"),
             *each(F.min, "first_number", "first_captured_at"),
             *each(F.max, "last_number", "last_accepted_number", "last_captured_at"),
         )
         .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
-        .join(add_up(outcomes.counts, *key), key)
-        .join(outcomes.slots, key, "left")
-        .select(columns_of(SEQUENCES))
     )
+    if outcomes is not None:
+        rows = rows.join(add_up(outcomes.counts, *key), key).join(outcomes.slots, key, "left")
+    return with_columns_of(SEQUENCES, rows)
 
 
 def summarize_states(tallies: DataFrame, earlier: DataFrame | None = None) -> DataFrame:

@@ -3,12 +3,12 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, each
+from jobs.transforms.expressions import each, with_columns_of
 from jobs.transforms.outcomes.rows import Outcomes, add_up
 from jobs.transforms.outcomes.tallies import ANSWERS, VERDICT_COUNTS, first_and_last_time
 from jobs.transforms.replay.coverage import session_coverage
 from jobs.transforms.replay.peers import passes_through, receiver_is_unknown
-from schemas.replay import SESSIONS, UNKNOWN_READING, Explains, Scope
+from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope
 
 
 def summarize_sessions(
@@ -16,11 +16,15 @@ def summarize_sessions(
     ends: DataFrame,
     stream_gaps: DataFrame,
     quarantine: DataFrame,
-    outcomes: Outcomes,
+    tallies: DataFrame,
+    outcomes: Outcomes | None,
     *,
     scope: Scope = Scope.AUTO,
 ) -> DataFrame:
-    """Returns one row of SESSIONS per pair of queue managers and direction that carried messages."""
+    """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
+
+    Without `outcomes`, the counts of these are null.
+    """
     transactional = F.coalesce("transactional", F.lit(False))
     carried = (
         messages.groupBy("stream_id", "queue_manager_address")
@@ -41,21 +45,22 @@ def summarize_sessions(
             *each(F.max, "last_captured_at"),
         )
     )
-    judged = outcomes.tallies.groupBy("session_id", F.substring_index("scope_key", " ", 1).alias("replay_scope")).agg(
-        *each(F.sum, *VERDICT_COUNTS, *ANSWERS)
+    kind = F.substring_index("scope_key", " ", 1)
+    judged = tallies.groupBy("session_id").agg(
+        F.when(F.min(kind) == F.max(kind), F.min(kind)).otherwise(BOTH_SCOPES).alias("replay_scope"),
+        *each(F.sum, *VERDICT_COUNTS, *ANSWERS),
     )
-    outcome_counts = add_up(outcomes.counts, "session_id").drop("delivered_arrivals")
-    counts = (*outcome_counts.columns[1:], *VERDICT_COUNTS, *ANSWERS)
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
-    return (
-        carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id")
-        .join(judged, "session_id", "left")
-        .join(outcome_counts, "session_id", "left")
-        .fillna(unjudged.value, subset=["replay_scope"])
-        .fillna(0, subset=list(counts))
-        .withColumn("reading_explained", _reading_explained())
-        .select(columns_of(SESSIONS))
+    rows = carried.join(session_coverage(messages, ends, stream_gaps, quarantine), "session_id").join(
+        judged, "session_id", "left"
     )
+    counts = [*VERDICT_COUNTS, *ANSWERS]
+    if outcomes is not None:
+        outcome_counts = add_up(outcomes.counts, "session_id").drop("delivered_arrivals")
+        rows = rows.join(outcome_counts, "session_id", "left")
+        counts += outcome_counts.columns[1:]
+    rows = rows.fillna(unjudged.value, subset=["replay_scope"]).fillna(0, subset=counts)
+    return with_columns_of(SESSIONS, rows.withColumn("reading_explained", _reading_explained()))
 
 
 def _reading_explained() -> Column:
