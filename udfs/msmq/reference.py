@@ -14,7 +14,7 @@ from schemas.messages import HEADERS_OF
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
-from udfs.msmq.frame_size import is_frame_size
+from udfs.msmq.frame_size import frame_size, is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
 INTERNAL_PACKETS: dict[int, tuple[PacketType, Header]] = {
@@ -75,16 +75,34 @@ class ParsedPacket:
     columns: dict[str, Any] = field(default_factory=dict)  # values that are not in the fixed part of a header
     violations: set[Violation] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
+    ends_at_body: bool = False  # body and what follows it are not stored anywhere
+
+    @classmethod
+    def parse_alone(cls, raw: bytes) -> Self:
+        """Parses a packet of which nothing but `raw` is known: all of its bytes, or those before its body.
+
+        What lies behind a body that is not there is not looked at, and the size is the announced one.
+        """
+        size, announced = len(raw), 0
+        if size >= wire.BASE_HEADER.size:
+            base = CLASSES[wire.BASE_HEADER.name](raw[: wire.BASE_HEADER.size])
+            announced = frame_size(base.base_flags, base.packet_size)
+            announced = size if is_frame_size(size, base.base_flags, base.packet_size) else announced
+        return cls._parse(
+            cls(raw, None, max(size, announced), limit=max(size, announced), ends_at_body=announced > size)
+        )
 
     @classmethod
     def parse(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
         """Parses a packet; `error` is set if it cannot be decoded."""
-        packet = cls(raw, trailer, size, limit=size)
+        return cls._parse(cls(raw, trailer, size, limit=size))
+
+    def _parse(self) -> Self:
         try:
-            packet.packet_type = packet._packet()
+            self.packet_type = self._packet()
         except _Undecodable as stop:
-            packet.error = stop.error
-        return packet
+            self.error = stop.error
+        return self
 
     @property
     def raw_size(self) -> int:
@@ -98,6 +116,10 @@ class ParsedPacket:
         """Offset of trailer when bodies are dropped, -1 for null."""
         kept_whole = self.error is None and self.packet_type not in (PacketType.USER_MESSAGE, PacketType.ADMINISTRATION)
         return -1 if kept_whole or "body" not in self.offsets else self.offsets["body_end"]
+
+    @property
+    def _lacks_only_body(self) -> bool:
+        return self.ends_at_body and self.offsets.get("body") == len(self.raw)
 
     def _take(self, offset: int, size: int, fault: Fault, what: str) -> bytes:
         """Returns the bytes at an offset.
@@ -151,7 +173,7 @@ class ParsedPacket:
             found = f"PacketSize is {base.packet_size} and the frame has {self.size} bytes"
             raise _Undecodable(Fault.SIZE_MISMATCH, 8, found)
         packet_type = self._internal() if base.internal else self._user_shaped(base)
-        if self.trailer is None and len(self.raw) != self.size:
+        if self.trailer is None and len(self.raw) != self.size and not self._lacks_only_body:
             found = f"{len(self.raw)} of {self.size} bytes are stored"
             raise _Undecodable(Fault.BYTES_MISSING, len(self.raw), found)
         return packet_type
@@ -181,6 +203,8 @@ class ParsedPacket:
         if not user.has_message_properties:
             raise _Undecodable(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
         properties = self._properties(end)
+        if self._lacks_only_body:
+            return self._classify(properties, user.destination_queue_type, destination)
         self._after_properties(base, user, properties)
         if base.has_session_header:
             session, self.limit = self.limit, self.size

@@ -1,0 +1,151 @@
+"""The functions that decode packets in SQL say what the tables say, and fail on no bytes."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from random_packets import any_packet, damaged, stored, tables
+
+from jobs.app.command import Summary
+from schemas.ingest import PACKETS
+from schemas.messages import ACKS, MESSAGES
+from udfs import functions
+
+HEADERS = ("msmq_user_header", "msmq_transaction_header", "msmq_message_properties")
+Row = dict[str, Any]
+
+
+def decoded(name: str, raw: bytes) -> Row | None:
+    """What a function makes of a packet, without Spark."""
+    return functions.DECODERS[name][1](raw)
+
+
+def agrees(raw: bytes, size: int, expected: Row | tuple[str, str]) -> None:
+    """Holds what the functions say of a packet to what the tables hold of it: a row, or a reason and a sentence."""
+    packet = decoded("msmq_packet", raw)
+    assert packet is not None
+    if isinstance(expected, tuple):
+        assert (packet["decodes"], packet["reason"], packet["detail"]) == (False, *expected)
+        assert [decoded(name, raw) for name in HEADERS] == [None] * 3
+        return
+    assert (packet["decodes"], packet["size"], packet["packet_type"]) == (True, size, expected["packet_type"])
+    for name in HEADERS:
+        header = decoded(name, raw)
+        assert header is None or all(
+            expected[column] == value for column, value in header.items() if column in expected
+        )
+    assert (decoded("msmq_transaction_header", raw) is not None) == bool(expected.get("transactional"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_packets_say_what_the_tables_say(seed: int) -> None:
+    rng = random.Random(seed)
+    packets = [any_packet(rng) for _ in range(300)]
+    packets += [damaged(rng, packet) for packet in packets]
+    rows = tables([(packet, None, len(packet)) for packet in packets])
+    assert sum(isinstance(row, tuple) for row in rows) > 20
+    for packet, row in zip(packets, rows, strict=True):
+        agrees(packet, len(packet), row)
+
+
+def test_what_is_stored_of_a_packet_without_its_body_is_enough() -> None:
+    rng = random.Random(5)
+    packets = [any_packet(rng) for _ in range(500)]
+    without_bodies = [stored(packet) for packet in packets]
+    assert sum(len(raw) < size for raw, _, size in without_bodies) > 200
+    for (raw, _, _), row in zip(without_bodies, tables(without_bodies), strict=True):
+        packet = decoded("msmq_packet", raw)
+        assert packet is not None
+        assert (packet["decodes"], packet["packet_type"]) == (True, row["packet_type"])
+        for name in HEADERS:
+            header = decoded(name, raw)
+            assert header is None or all(row[column] == value for column, value in header.items() if column in row)
+
+
+def test_no_bytes_are_an_error() -> None:
+    rng = random.Random(6)
+    packet = any_packet(rng)
+    tries = [b"", b"\x10", b"LIOR" * 9, *(packet[:cut] for cut in range(len(packet)))]
+    tries += [rng.randbytes(rng.randrange(200)) for _ in range(500)]
+    tries += [damaged(rng, packet)[: rng.randrange(len(packet))] + rng.randbytes(3) for _ in range(500)]
+    for raw in tries:
+        for name in functions.DECODERS:
+            decoded(name, raw)
+
+
+def packets_with_rows(spark: SparkSession, warehouse: Path) -> DataFrame:
+    """Every packet of a warehouse beside its row of `messages` and of `acks`, where it has one."""
+    packets, messages, acks = (
+        spark.read.format("delta").load(str(warehouse / table.name)) for table in (PACKETS, MESSAGES, ACKS)
+    )
+    key = ["stream_id", "stream_offset"]
+    both = messages.select(*key, F.struct("*").alias("m")), acks.select(*key, F.struct("*").alias("a"))
+    return packets.join(both[0], key, "left").join(both[1], key, "left")
+
+
+def test_the_registered_functions_say_what_the_tables_say(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    functions.register(spark)
+    rows = packets_with_rows(spark, orders[0])
+    calls = {name.removeprefix("msmq_"): F.call_function(name, F.col("raw")) for name in functions.DECODERS}
+    found = rows.withColumns(calls).cache()
+    assert found.where("packet.packet_type <> packet_type OR packet.size <> size OR NOT packet.decodes").count() == 0
+    user_shaped = "m IS NOT NULL OR a IS NOT NULL"
+    assert found.where(f"(user_header IS NOT NULL) <> ({user_shaped})").count() == 0
+    assert found.where(f"(message_properties IS NOT NULL) <> ({user_shaped})").count() == 0
+    assert found.where("(transaction_header IS NOT NULL) <> coalesce(m.transactional, false)").count() == 0
+    for header in ("user_header", "transaction_header", "message_properties"):
+        for field in found.schema[header].dataType.names:  # type: ignore[attr-defined]
+            same = F.col(f"{header}.{field}").eqNullSafe(F.col(f"m.{field}"))
+            assert found.where(F.col("m").isNotNull() & F.col(header).isNotNull() & ~same).count() == 0, field
+    found.unpersist()
+
+
+def test_the_functions_for_dataframes_are_null_on_garbage_and_null(spark: SparkSession) -> None:
+    raw = spark.createDataFrame([(b"garbage",), (None,)], "raw binary")
+    found = raw.select(
+        functions.msmq_packet("raw").alias("packet"),
+        functions.msmq_user_header(F.col("raw")).alias("user"),
+        functions.msmq_transaction_header("raw").alias("transaction"),
+        functions.msmq_message_properties("raw").alias("properties"),
+    ).collect()
+    assert [list(row)[1:] for row in found] == [[None] * 3] * 2
+    assert (found[0]["packet"]["decodes"], found[1]["packet"]) == (False, None)
+
+
+OVER_CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from udfs import functions
+spark = SparkSession.builder.getOrCreate()
+functions.register(spark)
+packets = spark.read.format("delta").load(sys.argv[1])
+packets.createOrReplaceTempView("packets")
+print(spark.sql("SELECT count(msmq_user_header(raw).source_queue_manager) FROM packets").first()[0])
+print(packets.select(functions.msmq_user_header("raw").alias("h")).where("h IS NOT NULL").count())
+"""
+
+
+@pytest.mark.slow
+def test_the_functions_work_over_spark_connect(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    jvm: Any = spark._jvm
+    server = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
+    done = subprocess.run(
+        [sys.executable, "-c", OVER_CONNECT, str(orders[0] / PACKETS.name)],
+        env={name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+        | {
+            "SPARK_REMOTE": f"sc://localhost:{server.localPort()}",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected = packets_with_rows(spark, orders[0]).where("m IS NOT NULL OR a IS NOT NULL").count()
+    assert done.stdout.split() == [str(expected)] * 2
