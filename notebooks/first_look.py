@@ -39,8 +39,8 @@ since = parse_time(chosen["since"]) if chosen["since"] else None
 outcomes = of_period(warehouse.read(OUTCOMES), since, "last_seen_at")
 lost = outcomes.where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
 lost = lost.select(
-    *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "message_id", "label"),
-    *("first_seen_at", "last_seen_at", "explanation", "witness"),
+    *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "numbers"),
+    *("message_id", "label", "first_seen_at", "last_seen_at", "explanation", "witness"),
 )
 display(with_names(lost, chosen))
 

@@ -45,8 +45,8 @@ became = (
     report_lists.of_sessions(outcomes, [session])
     .orderBy(F.desc_nulls_last("lost"), F.desc("stuck"), "tx_sequence_id", "tx_sequence_number")
     .select(
-        *("outcome", "lost", "stuck", "destination_queue", "tx_sequence_number", "message_id", "label"),
-        *("explanation", "witness"),
+        *("outcome", "lost", "stuck", "destination_queue", "tx_sequence_number", "numbers"),
+        *("message_id", "label", "explanation", "witness"),
     )
 )
 display(with_names(became, chosen))

@@ -1,4 +1,4 @@
-"""The table `outcomes`: what became of each transactional message, and of each number that was never seen.
+"""The table `outcomes`: what became of each transactional message, and of each run of numbers never seen.
 
 The outcomes stand in the order of the rules: the first whose condition holds is a message's outcome.
 """
@@ -43,8 +43,6 @@ LOST = (Outcome.DISPLACED, Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SE
 """The outcomes that count as lost, in the order of the headline."""
 LOSS_UNKNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
 """The outcomes of which `lost` is null."""
-LONGEST_RUN = 1_000
-"""So many numbers never seen, one after the other and with one outcome, have a row each; more have one row."""
 
 MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
@@ -82,7 +80,7 @@ SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", 
 
 OUTCOMES = Table(
     "outcomes",
-    "One row per transactional message that was not plainly delivered, and per number that was never seen.",
+    "One row per transactional message that was not plainly delivered, and per run of numbers that were never seen.",
     ("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
     (
         SCOPE_KEY,
@@ -95,8 +93,8 @@ OUTCOMES = Table(
         Column(
             "numbers",
             LONG,
-            f"1; for a run of more than {LONGEST_RUN:,} numbers never seen, which have one row from tx_sequence_number "
-            "on, how many they are.",
+            "1; for numbers never seen, how many: those next to each other with one outcome and one cause are one row, "
+            "from tx_sequence_number on.",
             nullable=False,
         ),
         Column(

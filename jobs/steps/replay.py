@@ -156,7 +156,7 @@ def derive_transactions(
         return assemble_transactions(verdicts, fates)
     uses = materialize(find_uses(verdicts, outcomes.unusual))
     others = materialize(other_ids(uses))
-    nearby = materialize(slots_nearby(uses, outcomes.below_holes), _MOST_SLOTS)
+    nearby = materialize(slots_nearby(verdicts, others, outcomes.below_holes), _MOST_SLOTS)
     there = materialize(verdicts.withColumn("slot_no", slot_no()).join(nearby, "slot_no", "left_semi"))
     return whole_transactions(uses).unionByName(assemble_transactions(there, fates, others))
 

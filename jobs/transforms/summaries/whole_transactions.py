@@ -4,13 +4,11 @@ Such a transaction is *whole*: it lies on one stream and in one sequence, its nu
 and all of its messages are plain (`jobs.transforms.outcomes.slots`), so that each has its number for itself.
 """
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import ALL, columns_of, key_at, tx_sequence
-from jobs.transforms.outcomes.slots import slot_no
+from jobs.transforms.outcomes.slots import SLOT, slot_no
 from schemas.replay import TRANSACTIONS
 
 ID = ("source_queue_manager", "tx_transaction_id")
@@ -83,24 +81,25 @@ def whole_transactions(uses: DataFrame) -> DataFrame:
     )
 
 
-def slots_nearby(uses: DataFrame, below_holes: DataFrame) -> DataFrame:
-    """Returns `slot_no` of the SLOTs of all other uses and of their neighbours.
-
-    A neighbour has the number right before or behind, or is among `below_holes`: the slots right below numbers that
-    were not seen.
-    """
-    numbers = F.sequence(F.col("low") - 1, F.col("high") + 1)
-    others = (
-        uses.where("not all_whole")
-        .select("scope_key", "tx_sequence_id", F.explode(numbers).alias("tx_sequence_number"))
-        .select(slot_no().alias("slot_no"))
-    )
-    return reduce(DataFrame.unionByName, (others, below_holes)).distinct()
-
-
 def other_ids(uses: DataFrame) -> DataFrame:
     """Returns the IDs of which a use is not a whole transaction."""
     return uses.where("not all_whole").select(*ID).distinct()
+
+
+def slots_nearby(verdicts: DataFrame, others: DataFrame, below_holes: DataFrame) -> DataFrame:
+    """Returns `slot_no` of the SLOTs of the messages with one of the `other_ids`, and of their neighbours.
+
+    A neighbour has the number right before or behind, or is among `below_holes`: the slots right below numbers that
+    were not seen. So each message has three rows, whatever lies between the numbers of a transaction.
+    """
+    number = F.col("tx_sequence_number")
+    near = (
+        verdicts.select(*SLOT, *ID)
+        .join(others, list(ID), "left_semi")
+        .select("scope_key", "tx_sequence_id", F.explode(F.array(number - 1, number, number + 1)).alias(SLOT[-1]))
+        .select(slot_no().alias("slot_no"))
+    )
+    return near.unionByName(below_holes).distinct()
 
 
 def message_ordinal() -> Column:
