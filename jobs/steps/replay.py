@@ -34,22 +34,13 @@ from jobs.transforms.findings.engine import (
 )
 from jobs.transforms.findings.senders import fallen_ordinals, outlived_messages, sending_seconds
 from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
-from jobs.transforms.outcomes.messages import message_outcomes
-from jobs.transforms.outcomes.numbers import first_due, number_outcomes
-from jobs.transforms.outcomes.rows import (
-    Outcomes,
-    all_outcomes,
-    count_outcomes,
-    count_slots,
-    message_fates,
-    plain_arrivals,
-)
+from jobs.transforms.outcomes.rows import Outcomes, count_outcomes, count_slots, message_fates, plain_arrivals
 from jobs.transforms.outcomes.slots import (
     accepted_twice,
-    below_holes,
+    explained,
+    first_due,
     repeated_messages,
     slot_no,
-    spans,
     unarrived,
     unusual_arrivals,
     unusual_slots,
@@ -99,6 +90,7 @@ from schemas.replay import (
 )
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.on_spark import RunPass, run_in_order
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
 _FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
@@ -129,6 +121,7 @@ def derive_outcomes(
     not_arrived: DataFrame | None = None,
     *,
     materialize: Materialize = materialize,
+    run: RunPass = run_in_order,
 ) -> Outcomes:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to.
 
@@ -141,13 +134,13 @@ def derive_outcomes(
     arrivals = materialize(unusual_arrivals(verdicts, slots, not_arrived))
     tallies = materialize(tally(verdicts))
     states = materialize(scope_states(tallies))
-    seen = materialize(spans(arrivals, states))
     due = materialize(first_due(arrivals, states))
-    messages = message_outcomes(arrivals, seen, states, twice)
-    rows = materialize(all_outcomes(messages, number_outcomes(seen, states, due)))
+    found = materialize(explained(arrivals, states, due, twice, run))
+    rows = found.where("outcome is not null").select("outcome.*")
+    below_holes = found.where("slot_below is not null").select("slot_below.*").select(slot_no().alias("slot_no"))
     plain = materialize(plain_arrivals(tallies, arrivals))
-    counts, due_slots = count_outcomes(plain, rows), count_slots(plain, arrivals, states, due)
-    return Outcomes(tallies, rows, materialize(counts), materialize(due_slots), slots, below_holes(seen))
+    due_slots = materialize(count_slots(plain, arrivals, states, due))
+    return Outcomes(tallies, rows, materialize(count_outcomes(plain, rows)), due_slots, slots, below_holes)
 
 
 def derive_transactions(

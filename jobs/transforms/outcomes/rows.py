@@ -1,41 +1,16 @@
 """Puts the table `outcomes` together, and counts every outcome per sequence and session."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import columns_of, each, has_outcome, null, tx_sequence, unsigned
+from jobs.transforms.expressions import each, has_outcome, unsigned
 from jobs.transforms.outcomes.slots import MESSAGE, SLOT, SPAN
-from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, DeliveredBy, Outcome, count_column
+from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
 
 _COUNTED = tuple(count_column(outcome) for outcome in Outcome)
-_SENTENCES: Mapping[Outcome, str] = {
-    Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
-    "known.",
-    Outcome.REFUSED_FOR_CAUSE: "A FinalAck of class {class} says that the message never reached its queue.",
-    Outcome.DELIVERED_TWICE: "The message was accepted more than once.",
-    Outcome.NOT_READ: "The message reached its queue, and a FinalAck of class {class} says that it left it unread.",
-    Outcome.DELIVERED_AFTER_REFUSAL: "The message was refused as out of order, and accepted when it came again.",
-    Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "The captures do not tell whether this arrival was accepted, but {proof} says "
-    "that the receiver has the message.",
-    Outcome.DISPLACED: "The message was never accepted, because another message with its sequence number was.",
-    Outcome.DELIVERED_BEFORE_CAPTURE: "Only resends of the message were captured, and {proof} says that the receiver "
-    "has it.",
-    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender then skipped its number.",
-    Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
-    "accepted any more.",
-    Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.",
-    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
-    Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
-    "sent, or was withdrawn.",
-    Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
-    "went on beyond it.",
-    Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
-    "waits for it.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +29,6 @@ class Outcomes:
     """`unusual_slots`."""
     below_holes: DataFrame
     """`slot_no` of the slots right below numbers that were not seen."""
-
-
-def all_outcomes(messages: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Returns the rows of OUTCOMES, and those of `delivered` messages besides, with `lost` and `explanation`."""
-    rows = messages.unionByName(numbers, allowMissingColumns=True)
-    lost = F.when(~has_outcome(LOSS_UNKNOWN), has_outcome(LOST))
-    return (
-        rows.withColumn("tx_sequence_id", unsigned(F.col("sequence")))
-        .withColumn("tx_sequence", tx_sequence(F.col("tx_sequence_id")))
-        .withColumn("tx_sequence_number", F.col("number"))
-        .withColumn("lost", lost)
-        .withColumn("explanation", _explanation())
-        .select(columns_of(OUTCOMES))
-    )
 
 
 def message_no() -> Column:
@@ -92,26 +53,6 @@ def message_fates(outcomes: DataFrame) -> DataFrame:
 def with_fate(messages: DataFrame, fates: DataFrame) -> DataFrame:
     """Adds `fate` to rows with a `message_no`; `fates` is what `message_fates` returns, of materialized rows."""
     return messages.join(fates, "message_no", "left").fillna("delivered", ["fate"])
-
-
-def _explanation() -> Column:
-    """Returns the outcome in one sentence, of a run of numbers with its last number."""
-    named = F.concat(F.lit("0x"), F.lpad(F.hex("final_ack_class"), 4, "0"))
-    proof = F.when(F.col("delivered_by") == DeliveredBy.FINAL_ACK.value, "a FinalAck").otherwise("an OrderAck")
-    sentence: Column = null("string")
-    for outcome, words in _SENTENCES.items():
-        sentence = F.when(F.col("outcome") == outcome.value, words).otherwise(sentence)
-    sentence = F.replace(sentence, F.lit("{class}"), F.coalesce(named, F.lit("unknown")))
-    sentence = F.replace(sentence, F.lit("{proof}"), proof)
-    again = F.when(F.col("stuck"), F.lit(" It was refused each time that it was resent.")).otherwise("")
-    last = F.col("number") + F.col("numbers") - 1
-    run = F.when(
-        F.col("numbers") > 1,
-        F.concat(
-            F.lit(" This holds for "), "numbers", F.lit(" numbers, from "), "number", F.lit(" to "), last, F.lit(".")
-        ),
-    ).otherwise("")
-    return F.coalesce(F.concat(sentence, again, run), F.lit("The message was accepted."))
 
 
 def plain_arrivals(tallies: DataFrame, arrivals: DataFrame) -> DataFrame:

@@ -1,18 +1,21 @@
-"""Finds the arrivals that need a closer look, and the slots of each sequence that they leave open.
+"""Finds the arrivals that need a closer look, which `udfs.replay` explains; what that costs follows disorder.
 
 A *slot* is (scope, sequence, number). Most arrivals are *plain*: accepted in order, once, with the predecessor that the
-state names. Two plain arrivals in a row need no row of their own: the state before the next other arrival says how far
-they went. So windows run over the other arrivals, and their cost follows disorder.
+state names.
 """
 
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import BEFORE, SO_FAR, row_key, signed, unsigned
+from jobs.transforms.expressions import null, row_key, signed
 from schemas.replay import Evidence, Verdict
+from schemas.staging import ARRIVAL, EXPLAINED
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
+from udfs.on_spark import RunPass
+from udfs.replay.arrivals import find_plain_runs
+from udfs.replay.slots import explain_slots
 
 SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
@@ -103,125 +106,69 @@ def unusual_slots(verdicts: DataFrame, twice: DataFrame, not_arrived: DataFrame)
 
 
 def unusual_arrivals(verdicts: DataFrame, slots: DataFrame, not_arrived: DataFrame) -> DataFrame:
-    """Returns all arrivals in the `unusual_slots`, with their SPAN, `number`, `previous`, state before and after.
-
-    `cut_off` marks those that are `unarrived` and that no OrderAck covers.
-    """
-    moves = F.coalesce("accepted", F.lit(True))
-    incoming = F.struct(
-        signed(F.col("incoming_tx_sequence_id")).alias("sequence"),
-        F.col("incoming_tx_sequence_number").alias("number"),
-    )
-    own = F.struct(signed(F.col("tx_sequence_id")).alias("sequence"), F.col("tx_sequence_number").alias("number"))
+    """Returns all arrivals in the `unusual_slots`, with columns of ARRIVAL; those of the scope are still missing."""
     marked = (
         verdicts.withColumn("slot_no", slot_no())
         .join(slots, "slot_no", "left_semi")
-        .join(not_arrived.withColumn("cut", F.lit(True)), ["stream_id", "stream_offset"], "left")
+        .join(not_arrived.withColumn("cut_off", F.lit(True)), ["stream_id", "stream_offset"], "left")
     )
     return marked.select(
         "scope_key",
-        own["sequence"].alias("sequence"),
-        own["number"].alias("number"),
+        signed(F.col("tx_sequence_id")).alias("sequence"),
+        F.col("tx_sequence_number").alias("number"),
         F.col("previous_tx_sequence_number").alias("previous"),
         *MESSAGE,
-        *("session_id", "destination_queue", "label", "captured_at", "replay_order", "accepted", "verdict"),
-        _rests_on_assumption().alias("doubtful"),
-        *("gap_size", "evidence", "final_ack_class", "covered_at", "assumed", "missing_runs", "behind_gap"),
-        (F.col("cut").isNotNull() & F.col("covered_at").isNull()).alias("cut_off"),
-        F.when(F.col("incoming_tx_sequence_number").isNotNull(), incoming).alias("before"),
-        F.when(moves, own).otherwise(incoming).alias("after"),
-        moves.alias("moves"),
+        *("session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
+        *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
+        F.unix_micros("captured_at").alias("captured_us"),
+        F.col("covered_at").isNotNull().alias("covered"),
+        F.coalesce("cut_off", F.lit(False)).alias("cut_off"),
+        signed(F.col("incoming_tx_sequence_id")).alias("before_sequence"),
+        F.col("incoming_tx_sequence_number").alias("before_number"),
         row_key().alias("key"),
     )
 
 
-def is_reached(number: Column, by: str = "state_sequence", up_to: str = "state_number") -> Column:
-    """Returns whether a state is at or above a number of a `sequence`; by default a scope's last (`scope_states`)."""
-    return (F.col("sequence") < F.col(by)) | ((F.col("sequence") == F.col(by)) & (number <= F.col(up_to)))
+def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
+    """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
 
-
-def counted_gap_begins() -> Column:
-    """Returns the number below an arrival's counted gap, which ends at its own number; null where it has none.
-
-    A gap is counted only where the state before it is known, and not assumed.
+    If the scope began in the sequence, it is the number after the state. If the state was then unknown or assumed, it
+    is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence above the
+    state.
     """
-    known = F.col("before").isNotNull() & ~F.col("assumed")
-    same = F.col("before.sequence") == F.col("sequence")
-    return F.when(
-        known & (F.col("verdict") == Verdict.GAP_EXPIRED.value),
-        F.when(same, F.col("before.number")).otherwise(F.lit(0).cast("long")),
-    )
-
-
-def spans(arrivals: DataFrame, states: DataFrame) -> DataFrame:
-    """Returns the runs of numbers that were seen, `low` to `high`, per SPAN: each unusual slot, and plain runs.
-
-    Of each: `seen_to`, the highest number seen below it; `skipped_by`, with the number `low` above which its sender
-    skipped all of the numbers right below the run; `gap_begins`, the same of counted gaps that lie around the run;
-    `passed_by`, the first arrival after which the state had reached the run; `sent_to`, the highest previous number of
-    the sequence; and `first`, the first arrival in a slot. A previous number that is not below the number says nothing.
-    """
-    said = F.when((F.col("previous") != 0) & (F.col("previous") < F.col("number")), F.col("previous"))
-    place = ("source_queue_manager", "session_id", "destination_queue", "key")
-    below = F.least(said, F.col("gap_begins"))
-    rank = ("replay_order", "missing_runs", "behind_gap", "before_doubtful", "key")
-    slots = (
-        arrivals.withColumn("gap_begins", counted_gap_begins())
-        .withColumn("before_doubtful", F.col("assumed") | F.col("accepted").isNull())
-        .groupBy(*SPAN, F.col("number").alias("low"), F.col("number").alias("high"))
-        .agg(
-            F.min(F.when(F.col("moves"), F.struct(*rank))).alias("passing"),
-            F.min(F.when(below.isNotNull(), F.struct(below.alias("low"), "replay_order", *place))).alias("skipping"),
-            F.min("gap_begins").alias("gap_begins_here"),
-            F.max(said).alias("previous"),
-            F.min(F.struct("replay_order", *place)).alias("first"),
-        )
-    )
-    seen = slots.unionByName(_plain_runs(arrivals, states), allowMissingColumns=True)
-    upwards = Window.partitionBy(*SPAN).orderBy("low")
-    downwards = Window.partitionBy(*SPAN).orderBy(F.desc("low"))
-    down_scope = Window.partitionBy("scope_key").orderBy(F.desc("sequence"), F.desc("low"))
-    return seen.select(
-        *(*SPAN, "low", "high", "first"),
-        F.max("high").over(upwards.rowsBetween(*BEFORE)).alias("seen_to"),
-        F.min("skipping").over(downwards.rangeBetween(*SO_FAR)).alias("skipped_by"),
-        F.min("gap_begins_here").over(downwards.rangeBetween(*BEFORE)).alias("gap_begins"),
-        F.min("passing").over(down_scope.rangeBetween(*SO_FAR)).alias("passed_by"),
-        F.max("previous").over(Window.partitionBy(*SPAN)).alias("sent_to"),
-    )
-
-
-def below_holes(spans: DataFrame) -> DataFrame:
-    """Returns `slot_no` of the highest slot seen below each run of numbers that were not."""
-    hole = spans.where(F.col("seen_to") < F.col("low") - 1)
-    return hole.select(
-        "scope_key",
-        unsigned(F.col("sequence")).alias("tx_sequence_id"),
-        F.col("seen_to").alias("tx_sequence_number"),
-    ).select(slot_no().alias("slot_no"))
-
-
-def _plain_runs(arrivals: DataFrame, states: DataFrame) -> DataFrame:
-    """Returns SPAN, `low`, `high` and `previous` (the last one) of the plain arrivals between two unusual ones.
-
-    The state before an arrival, or the scope's last, says how far they went beyond the state that they began at.
-    """
-    in_scope = Window.partitionBy("scope_key").orderBy("replay_order")
-    following = F.lead("before").over(in_scope)
-    last = F.lead(F.lit(1)).over(in_scope).isNull()
-    stood = F.struct(F.col("state_sequence").alias("sequence"), F.col("state_number").alias("number"))
+    first = F.struct("number", "before_sequence", "before_number", "accepted", "assumed")
+    before = F.when(F.col("first.before_number").isNotNull(), F.col("first.before_sequence"))
+    later = before.isNull() | (F.col("sequence") > before)
+    in_doubt = before.isNull() | F.col("first.accepted").isNull() | F.col("first.assumed")
     return (
-        arrivals.select("scope_key", "after", following.alias("following"), last.alias("last"))
+        arrivals.groupBy(*SPAN)
+        .agg(
+            F.min_by(first, "replay_order").alias("first"),
+            F.min(F.when(F.coalesce("accepted", F.lit(True)), F.col("number"))).alias("first_reached"),
+        )
         .join(states, "scope_key")
-        .withColumn("reached", F.when(F.col("last"), stood).otherwise(F.col("following")))
-        .where(
-            (F.col("reached.sequence") == F.col("after.sequence")) & (F.col("reached.number") > F.col("after.number"))
+        .withColumn(
+            "due",
+            F.when(F.col("sequence") == F.col("opening_sequence"), F.col("opening_number") + 1)
+            .when(later & in_doubt, F.least("first.number", "first_reached"))
+            .when(later, F.lit(1).cast("long")),
         )
-        .select(
-            "scope_key",
-            F.col("after.sequence").alias("sequence"),
-            (F.col("after.number") + 1).alias("low"),
-            F.col("reached.number").alias("high"),
-            (F.col("reached.number") - 1).alias("previous"),
-        )
+        .where(F.col("due").isNotNull())
+        .select(*SPAN, "due")
     )
+
+
+def explained(arrivals: DataFrame, states: DataFrame, due: DataFrame, twice: DataFrame, run: RunPass) -> DataFrame:
+    """Returns what `udfs.replay.slots` makes of the `unusual_arrivals`: rows of EXPLAINED."""
+    of_scope = ("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed")
+    rows = (
+        arrivals.join(states.select("scope_key", *of_scope, "several_receivers"), "scope_key")
+        .join(due, list(SPAN), "left")
+        .join(twice.withColumn("accepted_twice", F.lit(True)), list(MESSAGE), "left")
+        .fillna(False, ["accepted_twice"])
+        .withColumn("plain_to", null("long"))
+        .select(ARRIVAL.names)
+    )
+    every = rows.unionByName(run(rows, find_plain_runs, ARRIVAL, ("scope_key", "replay_order")))
+    falling = every.withColumns({f"falling_{name}": F.bitwise_not(name) for name in ("sequence", "number")})
+    return run(falling, explain_slots, EXPLAINED, ("scope_key", "falling_sequence", "falling_number", "replay_order"))

@@ -1,0 +1,180 @@
+"""Reads the arrivals of a scope as objects, and finds the runs of plain arrivals between them.
+
+A *slot* is (scope, sequence, number). An arrival is *plain* if it was accepted in order, once, with the predecessor
+that the state names. Plain arrivals have no rows here: the states of the others say how far they went.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+
+from schemas.replay import Verdict
+from schemas.staging import ARRIVAL
+from schemas.table import arrow_schema
+from udfs.passes.options import Batches
+
+State = tuple[int, int]
+"""Sequence and number."""
+_ROWS = 5_000
+"""Rows of a batch."""
+
+
+class Arrival(NamedTuple):
+    """An arrival in an unusual slot, and what is known of its scope; or, with `plain_to`, a run of plain arrivals.
+
+    Sequences are TxSequenceIDs minus 2^63, which keeps their order. Times are in µs since 1970.
+    """
+
+    scope_key: str
+    sequence: int
+    number: int
+    plain_to: int | None
+    """The last number of a run of plain arrivals that begins at `number`; None for an arrival."""
+    opening_sequence: int | None
+    """The state before the first arrival of the scope, with `opening_number`; None where it is unknown."""
+    opening_number: int | None
+    state_sequence: int
+    """The state after the last arrival of the scope, with `state_number`."""
+    state_number: int
+    state_assumed: bool
+    """Whether that state rests on an arrival that nobody confirmed."""
+    several_receivers: bool
+    """Whether messages of the scope went to queue managers with different GUIDs."""
+    due: int | None
+    """The first number of the sequence that the scope had to see; None if the sequence came too late."""
+    replay_order: int
+    previous: int
+    source_queue_manager: str
+    message_id: str
+    content_hash: int
+    accepted_twice: bool
+    """Whether the same message was accepted more than once, over all scopes."""
+    session_id: str
+    destination_queue: str | None
+    label: str | None
+    captured_us: int | None
+    accepted: bool | None
+    verdict: str
+    evidence: str
+    final_ack_class: int | None
+    covered: bool
+    """Whether an OrderAck at or after it names its number or a higher one."""
+    assumed: bool
+    cut_off: bool
+    """Whether the receiver's TCP never acknowledged its bytes, on a closed connection."""
+    missing_runs: int
+    """Unread ranges of the scope before it."""
+    behind_gap: bool
+    before_sequence: int | None
+    """The state that it met, with `before_number`; None where it is unknown."""
+    before_number: int | None
+    key: str
+
+    @property
+    def message(self) -> tuple[str, str, int]:
+        """What tells messages of one slot apart."""
+        return self.source_queue_manager, self.message_id, self.content_hash
+
+    @property
+    def before(self) -> State | None:
+        """The state that it met; None where it is unknown."""
+        if self.before_sequence is None or self.before_number is None:
+            return None
+        return self.before_sequence, self.before_number
+
+    @property
+    def opening(self) -> State | None:
+        """The state before the first arrival of the scope; None where it is unknown."""
+        if self.opening_sequence is None or self.opening_number is None:
+            return None
+        return self.opening_sequence, self.opening_number
+
+    @property
+    def state(self) -> State:
+        """The state after the last arrival of the scope."""
+        return self.state_sequence, self.state_number
+
+    @property
+    def slot(self) -> State:
+        """The state that it sets if it is accepted."""
+        return self.sequence, self.number
+
+    @property
+    def moves(self) -> bool:
+        """Whether it sets the state: it is accepted, or nobody can tell."""
+        return self.accepted is not False
+
+    @property
+    def rests_on_assumption(self) -> bool:
+        """Whether its verdict is unknown or rests on an assumed state; from 0 on, every lower state accepts."""
+        return self.accepted is None or (self.assumed and not (self.accepted and self.previous == 0))
+
+    @property
+    def gap_begins(self) -> int | None:
+        """The number below its counted gap, which ends at its own number; None where it has none.
+
+        A gap is counted only where the state before it is known, and not assumed.
+        """
+        if self.before is None or self.assumed or self.verdict != Verdict.GAP_EXPIRED:
+            return None
+        return self.before[1] if self.before[0] == self.sequence else 0
+
+    @property
+    def names_before(self) -> int | None:
+        """The number that it says was sent before it; None if its previous number says nothing."""
+        return self.previous if 0 < self.previous < self.number else None
+
+    @classmethod
+    def read(cls, batches: Batches) -> Iterator[tuple[str, Iterator[Self]]]:
+        """Yields the rows of each scope, which lie next to each other."""
+        rows = (
+            cls._make(row)
+            for batch in batches
+            for row in zip(*map(_values, batch.select(cls._fields).columns), strict=True)
+        )
+        return groupby(rows, attrgetter("scope_key"))
+
+
+def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yields a row for each run of plain arrivals between two others of a scope; rows come in replay order.
+
+    After an arrival the state is known, and the next arrival names the state that it met: what lies between was plain.
+    """
+    schema = arrow_schema(ARRIVAL)
+    for _, arrivals in Arrival.read(batches):
+        yield from batches_of((run._asdict() for run in _plain_runs(arrivals)), schema)
+
+
+def _plain_runs(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
+    earlier = next(arrivals)
+    for arrival in arrivals:
+        yield from _plain_run(earlier, arrival.before)
+        earlier = arrival
+    yield from _plain_run(earlier, earlier.state)
+
+
+def _plain_run(arrival: Arrival, reached: State | None) -> Iterator[Arrival]:
+    """Yields the plain arrivals right after an arrival, up to the state that the next one met."""
+    left = arrival.slot if arrival.moves else arrival.before
+    if left is not None and reached is not None and left[0] == reached[0] and left[1] < reached[1]:
+        yield arrival._replace(sequence=left[0], number=left[1] + 1, plain_to=reached[1])
+
+
+def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields rows as batches; a column that a row lacks is null in it."""
+    batch: list[Mapping[str, object]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _ROWS:
+            yield pa.RecordBatch.from_pylist(batch, schema)
+            batch = []
+    if batch:
+        yield pa.RecordBatch.from_pylist(batch, schema)
+
+
+def _values(column: pa.Array) -> list[object]:
+    values: list[object] = column.to_pylist()
+    return values
