@@ -1,0 +1,74 @@
+"""Counts what shows load balancers and address translation between senders and receivers."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+
+from jobs.transforms.expressions import key_at
+from jobs.transforms.replay.peers import with_other_direction
+
+
+def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns rows of SeveralReceivers, which their GUIDs tell apart. `flows` are rows of `scopes.find_flows`."""
+    key = key_at("stream_id", "first.offset").alias("key")
+    served = (
+        flows.where("receiver_guid is not null")
+        .join(_far_addresses(ends).drop("sender"), "stream_id")
+        .select("far", "receiver_guid", "source_queue_manager", "session_id", "first", key)
+    )
+    receivers = (
+        served.groupBy("far", "receiver_guid")
+        .agg(F.min(F.struct("first.ns", "key", "session_id")).alias("began"))
+        .groupBy("far")
+        .agg(F.sort_array(F.collect_list(F.struct("began", "receiver_guid"))).alias("receivers"))
+        .where(F.size("receivers") > 1)
+    )
+    place = F.struct("first.ns", "key").alias("place")
+    split = (
+        served.groupBy("far", "source_queue_manager", "first.sequence")
+        .agg(
+            F.min(F.struct("receiver_guid", place)).alias("one"), F.max(F.struct("receiver_guid", place)).alias("other")
+        )
+        .where("one.receiver_guid < other.receiver_guid")
+        .groupBy("far")
+        .agg(F.count(F.lit(1)).alias("split"), F.min(F.sort_array(F.array("one.place", "other.place"))).alias("places"))
+    )
+    second = F.col("receivers")[1]["began"]
+    return receivers.join(split, "far", "left").select(
+        F.col("far").alias("address"),
+        F.col("receivers.receiver_guid").alias("receivers"),
+        F.col("receivers.began.key").alias("beginnings"),
+        second["ns"].alias("second_ns"),
+        second["session_id"].alias("session_id"),
+        "split",
+        F.col("places.key").alias("parts"),
+    )
+
+
+def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -> DataFrame:
+    """Returns rows of AcknowledgedElsewhere.
+
+    `flows` are rows of `scopes.find_flows`, `acks` those of `acknowledgments.pair_acks`. Only what the receiver sends
+    itself counts, not what a router passes on.
+    """
+    pair = ("receiver", "source_queue_manager")
+    came_from = flows.groupBy(*pair).agg(
+        F.sort_array(F.collect_set("address")).alias("addresses"), F.min("session_id").alias("session_id")
+    )
+    return (
+        acks.groupBy(*pair, F.substring_index("key", "@", 1).alias("stream_id"))
+        .agg(F.count_distinct("key").alias("acks"), F.min(F.struct("ns", "key")).alias("first"))
+        .join(_far_addresses(ends), "stream_id")
+        .where(F.col("receiver") == F.col("sender"))
+        .join(came_from, list(pair))
+        .where(~F.array_contains("addresses", F.col("far")))
+        .groupBy("session_id", "source_queue_manager", "addresses", "far")
+        .agg(F.sum("acks").alias("acks"), F.min("first").alias("first"))
+        .withColumnsRenamed({"addresses": "came_from", "far": "address"})
+        .select("*", F.col("first.ns").alias("first_ns"), F.col("first.key").alias("first_key"))
+    )
+
+
+def _far_addresses(ends: DataFrame) -> DataFrame:
+    """Returns the address that each stream goes to, `far`, and its `sender`, where the other direction was captured."""
+    counting = ends.where("copy_of is null")
+    return with_other_direction(counting, far=F.col("address")).select("stream_id", "sender", "far")
