@@ -28,12 +28,13 @@ def sent(row: Row) -> tuple[int, int] | None:
 def message(row: Row) -> Message:
     """What a sentence may name of a verdict."""
     names = {
+        "found_at": "captured_at",
         "number": "tx_sequence_number",
         "previous": "previous_tx_sequence_number",
         "state_id": "incoming_tx_sequence_id",
         "state_number": "incoming_tx_sequence_number",
     }
-    values = {name: row.get(names.get(name, name)) for name in Message._fields}
+    values: Row = {name: row.get(names.get(name, name)) for name in Message._fields}
     return Message(**values | {"key": f"{row['stream_id']}@{row['stream_offset']}"})
 
 
@@ -92,14 +93,14 @@ def arrivals_of_scope(
                 setter=setter,
                 is_below_accepted=highest > slot,
                 is_sent_later=own is not None and latest is not None and own >= latest,
-                original=original and original["replay_order"],
-                original_hash=original and original["content_hash"],
-                previous_arrival=previous and previous["replay_order"],
+                original=_of(original, "replay_order"),
+                original_hash=_of(original, "content_hash"),
+                previous_arrival=_of(previous, "replay_order"),
                 arrivals=len(same) + 1,
                 interval_s=_interval(previous, row),
-                gap_order=gap and gap["replay_order"],
-                gap_number=gap and gap["tx_sequence_number"],
-                gap_size=gap and gap["gap_size"],
+                gap_order=_of(gap, "replay_order"),
+                gap_number=_of(gap, "tx_sequence_number"),
+                gap_size=_of(gap, "gap_size"),
             )
         )
         same.append(row)
@@ -109,6 +110,10 @@ def arrivals_of_scope(
             highest = max(highest, slot)
             latest = max(filter(None, (latest, own)), default=None)
     return found
+
+
+def _of(row: Row | None, name: str) -> Any:
+    return None if row is None else row[name]
 
 
 def _interval(previous: Row | None, row: Row) -> float | None:

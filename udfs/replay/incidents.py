@@ -238,10 +238,11 @@ class Story:
 
 def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of Event into rows of EXPLAINED; the events of a scope come together, in the order of sequences."""
-    return write_rows(_explain(read_rows(batches, Event)), arrow_schema(EXPLAINED))
+    return write_rows(explain_events(read_rows(batches, Event)), arrow_schema(EXPLAINED))
 
 
-def _explain(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+    """Yields findings with their `incident_id`, and incidents; one of the two is None."""
     for _, of_scope in groupby(events, attrgetter("scope_key")):
         story: Story | None = None
         before: SequenceTroubles | None = None

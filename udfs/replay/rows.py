@@ -18,7 +18,7 @@ def read_rows(batches: Batches, kind: type[R]) -> Iterator[R]:
         yield from map(kind._make, zip(*columns, strict=True))
 
 
-def read_structs(batch: pa.RecordBatch, column: str, kind: type[R]) -> Iterator[R]:
+def read_structs(batch: pa.RecordBatch, column: str, kind: type[Any]) -> Iterator[Any]:
     """Yields the structs of a column as objects of a named tuple; a null is left out, and so are further fields."""
     for struct in batch.column(column).drop_null().to_pylist():
         yield kind._make(struct[name] for name in kind._fields)

@@ -48,11 +48,6 @@ def utc(time: datetime | None) -> str:
     return "unknown" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def at(ns: int | None) -> datetime | None:
-    """Returns nanoseconds since 1970 as a time, rounded down to whole microseconds; None for None."""
-    return None if ns is None else _EPOCH + timedelta(microseconds=ns // 1000)
-
-
 def whole(value: float) -> int:
     """Returns the nearest whole number; a half is rounded away from 0."""
     return int(_rounded(value, "1"))

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import row_key, unsigned
+from jobs.transforms.expressions import row_key, timestamp, unsigned
 from jobs.transforms.replay.acknowledgments import select_order_acks
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
@@ -15,12 +15,12 @@ _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend interval
 def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFrame) -> DataFrame:
     """Returns rows of RepeatedOrderAck. `acks` are those of `acknowledgments.pair_acks`."""
     pair = ("receiver", "source_queue_manager", "sequence")
-    figures = ("number", "times", "first_ns", "last_ns", "first_key", "last_key")
+    figures = ("number", "messages", "first_ns", "last_ns", "first_key", "last_key")
     repeated = (
         select_order_acks(acks)
         .groupBy(*pair, "number")
         .agg(
-            F.count(F.lit(1)).alias("times"),
+            F.count(F.lit(1)).alias("messages"),
             F.min("ns").alias("first_ns"),
             F.max("ns").alias("last_ns"),
             F.min_by("key", F.struct("ns", "key")).alias("first_key"),
@@ -29,7 +29,7 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
         .groupBy(*pair)
         .agg(F.max(F.struct(*figures)).alias("highest"))
         .select("*", "highest.*", unsigned(F.col("sequence")).alias("tx_sequence_id"))
-        .where((F.col("times") >= _REPEATED_TIMES) & (F.col("last_ns") - F.col("first_ns") >= _REPEATED_S * _NS))
+        .where((F.col("messages") >= _REPEATED_TIMES) & (F.col("last_ns") - F.col("first_ns") >= _REPEATED_S * _NS))
     )
     last = sequences.groupBy("scope_key").agg(F.max("tx_sequence_id").alias("last_sequence"))
     refused = (
@@ -44,6 +44,8 @@ def repeated_order_acks(acks: DataFrame, verdicts: DataFrame, sequences: DataFra
         .agg(F.min("destination_queue").alias("destination_queue"), F.count_if(refused).alias("refused"))
         .join(last, "scope_key")
         .where("tx_sequence_id = last_sequence")
+        .withColumn("found_at", timestamp(F.col("first_ns")))
+        .withColumn("seconds", (F.col("last_ns") - F.col("first_ns")) / _NS)
     )
 
 
@@ -95,11 +97,10 @@ def returned_messages(messages: DataFrame, negative: DataFrame, ends: DataFrame)
         )
         .select(
             "*",
-            F.col("first.captured_at").alias("captured_at"),
-            F.col("first.captured_ns").alias("first_ns"),
-            F.col("first.key").alias("first_key"),
+            F.col("first.captured_at").alias("found_at"),
+            "first.key",
             F.col("first.correlation_id").alias("message_id"),
-            F.col("first.about.captured_ns").alias("about_ns"),
+            ((F.col("first.captured_ns") - F.col("first.about.captured_ns")) / _NS).alias("seconds"),
             F.col("first.about.key").alias("about_key"),
             *(f"first.about.{name}" for name in limits),
         )

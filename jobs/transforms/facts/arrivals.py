@@ -180,6 +180,7 @@ def sent_later(verdicts: DataFrame) -> DataFrame:
 def shown_messages(verdicts: DataFrame, chosen: DataFrame) -> DataFrame:
     """Returns rows of CHOSEN with the columns of Message."""
     renamed = {
+        "found_at": "captured_at",
         "number": "tx_sequence_number",
         "previous": "previous_tx_sequence_number",
         "state_id": "incoming_tx_sequence_id",

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import key_at
+from jobs.transforms.expressions import key_at, timestamp
 from jobs.transforms.replay.peers import with_other_direction
 
 
@@ -37,7 +37,8 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
         F.col("far").alias("address"),
         F.col("receivers.receiver_guid").alias("receivers"),
         F.col("receivers.began.key").alias("beginnings"),
-        second["ns"].alias("second_ns"),
+        timestamp(second["ns"]).alias("found_at"),
+        F.size("receivers").alias("messages"),
         second["session_id"].alias("session_id"),
         "split",
         F.col("places.key").alias("parts"),
@@ -62,9 +63,9 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
         .join(came_from, list(pair))
         .where(~F.array_contains("addresses", F.col("far")))
         .groupBy("session_id", "source_queue_manager", "addresses", "far")
-        .agg(F.sum("acks").alias("acks"), F.min("first").alias("first"))
+        .agg(F.sum("acks").alias("messages"), F.min("first").alias("first"))
         .withColumnsRenamed({"addresses": "came_from", "far": "address"})
-        .select("*", F.col("first.ns").alias("first_ns"), F.col("first.key").alias("first_key"))
+        .select("*", timestamp(F.col("first.ns")).alias("found_at"), "first.key")
     )
 
 

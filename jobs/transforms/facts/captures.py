@@ -3,16 +3,16 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import row_key
+from jobs.transforms.expressions import row_key, timestamp
 
 
 def captured_twice(ends: DataFrame) -> DataFrame:
     """Returns rows of CapturedTwice."""
     copies = ends.where("copy_of is not null").withColumn("at", F.struct("first_ns", "stream_id", "copy_of"))
     counted = copies.groupBy("session_id").agg(
-        F.count_distinct("connection_id").alias("connections"), F.min("at").alias("first")
+        F.count_distinct("connection_id").alias("messages"), F.min("at").alias("first")
     )
-    return counted.select("session_id", "connections", "first.*")
+    return counted.select("session_id", "messages", "first.*", timestamp(F.col("first.first_ns")).alias("found_at"))
 
 
 def clock_steps(captures: DataFrame, messages: DataFrame) -> DataFrame:
@@ -26,6 +26,7 @@ def clock_steps(captures: DataFrame, messages: DataFrame) -> DataFrame:
         .agg(F.max_by(key, before).alias("key_before"), F.min_by(key, after).alias("key_after"))
     )
     return stepped.join(near, "capture_id", "left").select(
-        *("uri", "first_captured_at", "step.*", "key_before", "key_after"),
-        F.size("clock_steps").cast("long").alias("steps"),
+        *("uri", "step.*", "key_before", "key_after"),
+        F.col("first_captured_at").alias("found_at"),
+        F.size("clock_steps").cast("long").alias("messages"),
     )

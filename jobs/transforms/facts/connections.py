@@ -37,7 +37,7 @@ def cannot_connect(
         .where(~F.coalesce(too_late, F.lit(False)))
         .join(worked, list(pair), "left")
         .where((F.col("failure") != _NO_PONG) | since_it_worked)
-        .groupBy(*pair, "worked_at")
+        .groupBy(*pair, "worked_at", F.concat_ws("->", *pair).alias("session_id"))
         .agg(
             F.count(F.lit(1)).alias("messages"),
             F.count_if(since_it_worked).alias("lately"),

@@ -12,7 +12,7 @@ from jobs.transforms.facts.senders import expired_on_arrival, ordinal_regressed,
 from jobs.transforms.facts.transactions import broken_transactions
 from udfs.replay.findings.receivers import RepeatedOrderAck, Returned
 from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
-from udfs.replay.findings.transactions import BrokenTransactions
+from udfs.replay.findings.transactions import InterleavedTransactions, PartlyDelivered, TornTransactions
 
 Facts = Mapping[type[Any], DataFrame]
 """Facts by their kind, a named tuple whose fields are columns of the rows."""
@@ -48,7 +48,9 @@ def facts_of_messages(
         TwoAddresses: two_addresses(ends.where("copy_of is null"), verdicts),
         RepeatedOrderAck: repeated_order_acks(acks, verdicts, sequences),
         Returned: returned_messages(messages, suspects.negative, ends),
-        BrokenTransactions: broken_transactions(transactions),
+        TornTransactions: broken_transactions(transactions, "torn_by_sender"),
+        InterleavedTransactions: broken_transactions(transactions, "interleaved"),
+        PartlyDelivered: broken_transactions(transactions, "partly_delivered", F.col("lost") > 0),
     }
 
 

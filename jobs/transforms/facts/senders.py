@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import key_at, row_key, signed, unsigned
+from jobs.transforms.expressions import key_at, row_key, signed, timestamp, unsigned
 from schemas.replay import Reason
 from schemas.wire import UNLIMITED
 from udfs.replay.words import NS
@@ -61,7 +61,7 @@ def outlived_messages(messages: DataFrame, seconds: DataFrame) -> DataFrame:
 def expired_on_arrival(late: DataFrame, ends: DataFrame, verdicts: DataFrame) -> DataFrame:
     """Returns rows of ExpiredOnArrival: the `outlived_messages` that were not accepted."""
     accepted = verdicts.where("accepted").join(late.select("message_id").distinct(), "message_id", "left_semi")
-    first = F.struct("captured_at", "key", "age_s", *_LIMITS)
+    first = F.struct(F.col("captured_at").alias("found_at"), "key", "age_s", *_LIMITS)
     return (
         late.join(accepted.select("message_id").distinct(), "message_id", "left_anti")
         .join(ends, "stream_id")
@@ -140,13 +140,14 @@ def ordinal_regressed(messages: DataFrame, fallen: DataFrame, ends: DataFrame, s
     )
     return placed.select(
         "source_queue_manager",
-        F.col("messages").alias("times"),
+        "messages",
         before["n"].alias("ordinal_before"),
         before["row"]["key"].alias("key_before"),
         after["n"].alias("ordinal_after"),
         after["row"]["key"].alias("key_after"),
-        *(after["row"][name].alias(name) for name in ("captured_at", "session_id", "destination_queue")),
-        after["row"]["tx_sequence_id"].alias("tx_sequence_id"),
+        after["row"]["captured_at"].alias("found_at"),
+        *(after["row"][name].alias(name) for name in ("session_id", "destination_queue")),
+        F.when(F.col("scope_key").isNotNull(), after["row"]["tx_sequence_id"]).alias("tx_sequence_id"),
         "scope_key",
     )
 
@@ -173,7 +174,8 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
         "sender_guid",
         F.col("places.address").alias("addresses"),
         F.transform(places, lambda place: key_at(place["first"]["stream_id"], F.lit(0))).alias("beginnings"),
-        places[1]["first_ns"].alias("second_ns"),
+        timestamp(places[1]["first_ns"]).alias("found_at"),
+        F.size(places).alias("messages"),
         places[1]["first"]["session_id"].alias("session_id"),
         F.col("conflict.keys").alias("conflict"),
         F.col("conflict.scope_key").alias("scope_key"),

@@ -5,7 +5,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import key_at, nanoseconds, optional
+from jobs.transforms.expressions import key_at, nanoseconds, optional, timestamp
 from jobs.transforms.replay.peers import with_other_direction
 from udfs.replay.words import NS
 
@@ -38,12 +38,12 @@ def window_stalled(
     found = reduce(DataFrame.unionByName, (_unanswered(packets, headers, ways), _paused(headers, ways), _shut(ways)))
     lengths = (F.max(F.when(F.col("cause") == cause, F.col("length_ns"))).alias(f"{cause}_ns") for cause in _CAUSES)
     stalled = found.groupBy("session_id").agg(
-        F.count_distinct("connection_id").alias("connections"),
+        F.count_distinct("connection_id").alias("messages"),
         F.max("is_last").alias("is_last"),
         F.min(F.struct("since_ns", "key")).alias("first"),
         *lengths,
     )
-    return stalled.select("*", F.col("first.since_ns").alias("first_ns"), F.col("first.key").alias("first_key"))
+    return stalled.select("*", timestamp(F.col("first.since_ns")).alias("found_at"), "first.key")
 
 
 def _ways(streams: DataFrame, ends: DataFrame, handshakes: DataFrame) -> DataFrame:

@@ -5,75 +5,52 @@ from typing import NamedTuple
 
 from schemas.ingest import Attempt
 from schemas.replay import FindingKind, Severity
-from udfs.replay.findings.finding import Finding
-from udfs.replay.words import NS, all_counted, at, counted, known, one_or_many, tenths, utc
+from udfs.replay.findings.finding import Told
+from udfs.replay.words import NS, all_counted, counted, known, one_or_many, tenths, utc
 
 
 class CapturedTwice(NamedTuple):
-    """Holds the connections of a session that were captured at both ends of an address translation."""
+    """Connections of a session that were captured at both ends of an address translation."""
 
     session_id: str
-    connections: int
-    first_ns: int | None
+    found_at: datetime | None
+    messages: int
+    """Connections."""
     stream_id: str
+    """Of the first."""
     copy_of: str
 
-
-def captured_twice(fact: CapturedTwice) -> Finding:
-    """Says that of each conversation only one copy counts."""
-    return Finding(
-        FindingKind.CAPTURED_TWICE,
-        Severity.INFO,
-        at(fact.first_ns),
-        fact.connections,
-        f"{counted(fact.connections, 'connection was', 'connections were')} captured twice, at both ends of an address "
-        f"translation, and {one_or_many(fact.connections, 'counts', 'count')} once. The first is {fact.copy_of}; its "
-        f"copy is {fact.stream_id}.",
-        [f"{fact.copy_of}@0", f"{fact.stream_id}@0"],
-        session_id=fact.session_id,
-    )
+    def tell(self) -> Told:
+        """Says that of each conversation only one copy counts."""
+        sentence = (
+            f"{counted(self.messages, 'connection was', 'connections were')} captured twice, at both ends of an "
+            f"address translation, and {one_or_many(self.messages, 'counts', 'count')} once. The first is "
+            f"{self.copy_of}; its copy is {self.stream_id}."
+        )
+        return Told(FindingKind.CAPTURED_TWICE, Severity.INFO, sentence, [f"{self.copy_of}@0", f"{self.stream_id}@0"])
 
 
 class ClockStepped(NamedTuple):
-    """Holds how often a capture's clock stepped back, its first step, and the messages next to that."""
+    """A capture whose clock stepped back: the replay goes by another clock than the tables."""
 
+    found_at: datetime | None
+    messages: int
+    """Steps."""
     uri: str
-    first_captured_at: datetime | None
-    steps: int
     step_ns: int
-    frame: int
+    """Of the first step, as are the others."""
+    frame: int | None
     key_before: str | None
     key_after: str | None
 
-
-def clock_stepped(fact: ClockStepped) -> Finding:
-    """Says that the replay goes by another clock than the tables."""
-    return Finding(
-        FindingKind.CLOCK_STEPPED,
-        Severity.WARNING,
-        fact.first_captured_at,
-        fact.steps,
-        f"The clock of capture {fact.uri} stepped back {counted(fact.steps, 'time')}, first by "
-        f"{tenths(-fact.step_ns / NS)} s at record {known(fact.frame)}. The replay undoes this; the tables show the "
-        "times that were recorded.",
-        [fact.key_before, fact.key_after],
-    )
-
-
-class CannotConnect(NamedTuple):
-    """Holds the failed connections between two addresses, and how many of them failed in which way."""
-
-    client: str
-    server: str
-    messages: int
-    lately: int
-    """Those after the last connection that worked."""
-    found_at: datetime | None
-    last_at: datetime | None
-    worked_at: datetime | None
-    """When the last connection that worked ended."""
-    key: str | None
-    failures: dict[str, int]
+    def tell(self) -> Told:
+        """Says how far it stepped first."""
+        sentence = (
+            f"The clock of capture {self.uri} stepped back {counted(self.messages, 'time')}, first by "
+            f"{tenths(-self.step_ns / NS)} s at record {known(self.frame)}. The replay undoes this; the tables show "
+            "the times that were recorded."
+        )
+        return Told(FindingKind.CLOCK_STEPPED, Severity.WARNING, sentence, [self.key_before, self.key_after])
 
 
 FAILURES = {
@@ -89,23 +66,38 @@ FAILURES = {
 """How a sentence names each kind of failure: words for one connection, and for several."""
 
 
-def cannot_connect(fact: CannotConnect) -> Finding:
-    """Says who could not connect to whom; that is a warning where nothing worked afterwards."""
-    causes = ", ".join(all_counted((fact.failures[name], *words) for name, words in FAILURES.items()))
-    if fact.worked_at is None:
-        worked = "The captures show no connection that worked."
-    elif fact.lately:
-        worked = f"The last connection that worked ended at {utc(fact.worked_at)}."
-    else:
-        worked = f"Connections work again: the last one ended at {utc(fact.worked_at)}."
-    return Finding(
-        FindingKind.CANNOT_CONNECT,
-        Severity.WARNING if fact.lately else Severity.INFO,
-        fact.found_at,
-        fact.messages,
-        f"{fact.client} could not connect to {fact.server}: {causes}, from {utc(fact.found_at)} to "
-        f"{utc(fact.last_at)}. {worked} Look for a firewall between the two, and whether Message Queuing runs there "
-        "and listens.",
-        [fact.key],
-        session_id=f"{fact.client}->{fact.server}",
-    )
+class CannotConnect(NamedTuple):
+    """Connections between two addresses that failed; that is a warning where nothing worked afterwards."""
+
+    session_id: str
+    found_at: datetime | None
+    messages: int
+    """Connections that failed."""
+    client: str
+    server: str
+    failures: dict[str, int]
+    """How many of them failed in each way."""
+    lately: int
+    """Those after the last one that worked."""
+    last_at: datetime | None
+    worked_at: datetime | None
+    """When the last one that worked ended."""
+    key: str | None
+
+    def tell(self) -> Told:
+        """Says how they failed, and whether connections work again."""
+        causes = ", ".join(all_counted((self.failures[name], *words) for name, words in FAILURES.items()))
+        if self.worked_at is None:
+            worked = "The captures show no connection that worked."
+        elif self.lately:
+            worked = f"The last connection that worked ended at {utc(self.worked_at)}."
+        else:
+            worked = f"Connections work again: the last one ended at {utc(self.worked_at)}."
+        sentence = (
+            f"{self.client} could not connect to {self.server}: {causes}, from {utc(self.found_at)} to "
+            f"{utc(self.last_at)}. {worked} Look for a firewall between the two, and whether Message Queuing runs "
+            "there and listens."
+        )
+        return Told(
+            FindingKind.CANNOT_CONNECT, Severity.WARNING if self.lately else Severity.INFO, sentence, [self.key]
+        )

@@ -1,37 +1,36 @@
-"""Declares a row of FINDINGS, and how a rule on messages is written."""
+"""Declares what rules on messages read, how they are written, and what they say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from schemas.replay import Evidence, FindingKind, Severity, Verdict
+from schemas.replay import FINDINGS, Evidence, FindingKind, Severity, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.replay.words import counted, one_or_many, tx_sequence
 
 
-class Finding(NamedTuple):
-    """Holds what a row of FINDINGS says, but for its incident."""
+class Told(NamedTuple):
+    """Holds what a rule says of what it found."""
 
     kind: FindingKind
     severity: Severity
-    found_at: datetime | None
-    messages: int
-    explanation: str
-    witness: list[str | None]
-    session_id: str | None = None
-    scope_key: str | None = None
-    destination_queue: str | None = None
-    tx_sequence_id: int | None = None
+    sentence: str
+    witness: Sequence[str | None]
+    """The rows that prove it; None is left out."""
 
-    def as_row(self) -> tuple[object, ...]:
-        """Returns the values of the columns of FINDINGS, of which `incident_id` is null."""
-        sequence = self.tx_sequence_id
-        return (
-            *(self.kind.value, self.severity.value, self.found_at, self.session_id, self.scope_key),
-            *(self.destination_queue, sequence, None if sequence is None else tx_sequence(int(sequence))),
-            *(self.messages, self.explanation, [key for key in self.witness if key is not None], None),
-        )
+
+def finding_row(told: Told, about: NamedTuple, messages: int | None = None) -> tuple[object, ...]:
+    """Returns a row of FINDINGS without `incident_id`; other columns are the fields of `about`, or null."""
+    sequence = getattr(about, "tx_sequence_id", None)
+    row = {
+        "kind": told.kind.value,
+        "severity": told.severity.value,
+        "tx_sequence": None if sequence is None else tx_sequence(sequence),
+        "explanation": told.sentence,
+        "witness": [key for key in told.witness if key is not None],
+    } | ({} if messages is None else {"messages": messages})
+    return tuple(row.get(name, getattr(about, name, None)) for name in FINDINGS.names)
 
 
 class Arrival(NamedTuple):
@@ -119,7 +118,7 @@ class Message(NamedTuple):
     """Holds a message that a sentence or a witness names."""
 
     key: str
-    captured_at: datetime | None
+    found_at: datetime | None
     session_id: str
     scope_key: str
     destination_queue: str | None

@@ -16,7 +16,7 @@ from schemas.explained import CHOSEN
 from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
 from schemas.table import arrow_schema
 from udfs.replay.findings import answers, doubts, refusals, repeats
-from udfs.replay.findings.finding import Arrival, Finding, Found, Message, MessageRule, Role
+from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
 from udfs.replay.rows import Batches, read_rows, write_rows
 
 RULES = (
@@ -136,47 +136,31 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
 
 def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
-    findings = (finding.as_row() for finding in _tell(batches))
-    return write_rows(findings, FINDINGS.arrow)
-
-
-def _tell(batches: Batches) -> Iterator[Finding]:
     rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
-    for _, shown in groupby(rows, lambda row: attrgetter(*FINDING)(row[0])):
-        messages: dict[str, list[Message]] = defaultdict(list)
-        for chosen, message in shown:
-            messages[chosen.role].append(message)
-        yield tell_finding(chosen, messages)
+    findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
+    return write_rows((tell_finding(shown) for _, shown in findings), FINDINGS.arrow)
 
 
 def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:
     return zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
 
 
-def tell_finding(chosen: Chosen, messages: dict[str, list[Message]]) -> Finding:
-    """Returns the finding on messages, by their role."""
-    rule = _RULE_OF[chosen.kind]
-    (first,) = messages[Role.FIRST]
-    attempts = sorted(messages[Role.ATTEMPT], key=attrgetter("number", "message_id", "key"))
+def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
+    """Returns the row of FINDINGS that shows these messages."""
+    messages: dict[str, list[Message]] = defaultdict(list)
+    for chosen, message in shown:
+        messages[chosen.role].append(message)
+    rule, (first,) = _RULE_OF[chosen.kind], messages[Role.FIRST]
     found = Found(
         first=first,
         original=next(iter(messages[Role.ORIGINAL]), None),
-        attempts=attempts,
+        attempts=sorted(messages[Role.ATTEMPT], key=attrgetter("number", "message_id", "key")),
         **{name: getattr(chosen, name) for name in _FIGURES},
     )
     proof = [message.key for role in rule.witness for message in messages[role]]
-    return Finding(
-        kind=rule.kind,
-        severity=Severity(chosen.severity),
-        found_at=first.captured_at,
-        messages=chosen.messages,
-        explanation=rule.sentence(found),
-        witness=[*proof, *(attempt.key for attempt in attempts)],
-        session_id=first.session_id,
-        scope_key=first.scope_key,
-        destination_queue=first.destination_queue,
-        tx_sequence_id=first.tx_sequence_id,
-    )
+    witness = [*proof, *(attempt.key for attempt in found.attempts)]
+    told = Told(rule.kind, Severity(chosen.severity), rule.sentence(found), witness)
+    return finding_row(told, found.first, messages=chosen.messages)
 
 
 _FIGURES = ("messages", "delivered", "lost", "waited_ms", "is_sent_later", "intervals")

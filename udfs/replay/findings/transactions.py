@@ -4,60 +4,76 @@ from datetime import datetime
 from typing import NamedTuple
 
 from schemas.replay import FindingKind, Severity
-from udfs.replay.findings.finding import Finding
+from udfs.replay.findings.finding import Told
 from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
 
 
-class BrokenTransactions(NamedTuple):
-    """Holds the transactions of a sequence that one kind of finding concerns; the others are of the first."""
+class _Broken(NamedTuple):
+    """Transactions of a sequence that are broken."""
 
-    kind: str
-    scope_key: str
-    tx_sequence_id: int
-    has_lost: bool
-    """Each of them has messages that are lost, or none has."""
-    transactions: int
-    first_captured_at: datetime | None
     session_id: str
+    scope_key: str
     destination_queue: str | None
-    witness: list[str]
-    tx_transaction_id: int
+    tx_sequence_id: int
+    found_at: datetime | None
     messages: int
+    """Transactions."""
+    witness: list[str]
+    """Of the first, as are the others."""
+    tx_transaction_id: int
+    size: int
+    """Messages."""
     lost: int
     pending: int
+    has_lost: bool
+    """Each of the transactions has messages that are lost, or none has."""
+
+    @property
+    def head(self) -> str:
+        """Returns "2 transactions that begin in sequence 2026-03-02T07:59:41Z#3 are"."""
+        begin = counted(self.messages, "transaction that begins", "transactions that begin")
+        return f"{begin} in sequence {tx_sequence(self.tx_sequence_id)} {one_or_many(self.messages, 'is', 'are')}"
+
+    @property
+    def first(self) -> str:
+        """Returns which one is the first."""
+        return f"The first has the ID {self.tx_transaction_id} and {counted(self.size, 'message')}"
 
 
-def broken_transactions(fact: BrokenTransactions) -> Finding:
-    """Says that transactions are torn, interleaved, or delivered in part."""
-    kind, it, own = FindingKind(fact.kind), ("it", "them"), ("its own", "their own")
-    head = (
-        f"{counted(fact.transactions, 'transaction that begins', 'transactions that begin')} in sequence "
-        f"{tx_sequence(fact.tx_sequence_id)} {one_or_many(fact.transactions, 'is', 'are')}"
-    )
-    first = f"The first has the ID {fact.tx_transaction_id} and {counted(fact.messages, 'message')}"
-    if kind is FindingKind.TORN_TRANSACTION:
+class TornTransactions(_Broken):
+    """Transactions without a first or a last message, though the number next to them was seen."""
+
+    def tell(self) -> Told:
+        """Says so."""
         sentence = (
-            f"{head} torn: the number next to {one_or_many(fact.transactions, *it)} was seen, and no message is marked "
-            f"as the first or as the last. {first}."
+            f"{self.head} torn: the number next to {one_or_many(self.messages, 'it', 'them')} was seen, and no message "
+            f"is marked as the first or as the last. {self.first}."
         )
-    elif kind is FindingKind.INTERLEAVED_TRANSACTION:
+        return Told(FindingKind.TORN_TRANSACTION, Severity.ERROR, sentence, [*self.witness])
+
+
+class InterleavedTransactions(_Broken):
+    """Transactions with messages of another transaction between their own."""
+
+    def tell(self) -> Told:
+        """Says so."""
         sentence = (
-            f"{head} interleaved: messages of another transaction have numbers between "
-            f"{one_or_many(fact.transactions, *own)}. {first}."
+            f"{self.head} interleaved: messages of another transaction have numbers between "
+            f"{one_or_many(self.messages, 'its own', 'their own')}. {self.first}."
         )
-    else:
-        parts = all_counted([(fact.lost, "is lost", "are lost"), (fact.pending, "is pending", "are pending")])
-        sentence = f"{head} delivered only in part. {first}, of which {' and '.join(parts)}."
-    is_warning = kind is FindingKind.TRANSACTION_PARTLY_DELIVERED and not fact.has_lost
-    return Finding(
-        kind,
-        Severity.WARNING if is_warning else Severity.ERROR,
-        fact.first_captured_at,
-        fact.transactions,
-        sentence,
-        [*fact.witness],
-        session_id=fact.session_id,
-        scope_key=fact.scope_key,
-        destination_queue=fact.destination_queue,
-        tx_sequence_id=fact.tx_sequence_id,
-    )
+        return Told(FindingKind.INTERLEAVED_TRANSACTION, Severity.ERROR, sentence, [*self.witness])
+
+
+class PartlyDelivered(_Broken):
+    """Transactions of which some messages were delivered, and others are lost or pending."""
+
+    def tell(self) -> Told:
+        """Says how many are lost, and how many pending."""
+        parts = all_counted([(self.lost, "is lost", "are lost"), (self.pending, "is pending", "are pending")])
+        sentence = f"{self.head} delivered only in part. {self.first}, of which {' and '.join(parts)}."
+        return Told(
+            FindingKind.TRANSACTION_PARTLY_DELIVERED,
+            Severity.ERROR if self.has_lost else Severity.WARNING,
+            sentence,
+            [*self.witness],
+        )
