@@ -7,7 +7,7 @@ lies between them: a cloned sender spoils one sequence after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from schemas.explained import EXPLAINED
-from schemas.incidents import INCIDENTS, Cause, IncidentOutcome
+from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from schemas.replay import FindingKind, Severity
 from schemas.table import arrow_schema
@@ -32,7 +32,15 @@ _RANKED = (
 )
 """The outcomes that are part of a story, the worst first."""
 _BY_GRAVITY = list(reversed(Severity))
-_CAUSES = list(Cause)
+_COUNTED_AS: Mapping[Outcome, str] = {
+    **dict.fromkeys(LOST, "lost"),
+    **dict.fromkeys(_PENDING, "pending"),
+    **dict.fromkeys(LOSS_UNKNOWN, "unknown"),
+    Outcome.DELIVERED_AFTER_REFUSAL: "repaired",
+    Outcome.EXPIRED_UNSEEN: "expired",
+}
+_COUNTS = ("lost", "pending", "stuck", "unknown", "repaired", "expired", "findings")
+_SEVERITY_OF = {IncidentOutcome.LOST: Severity.ERROR, IncidentOutcome.REPAIRED: Severity.INFO}
 _SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
     Cause.REFUSED_FOR_CAUSE: (Outcome.REFUSED_FOR_CAUSE, FindingKind.REFUSED_FOR_CAUSE),
     Cause.NUMBER_REUSED: (Outcome.DISPLACED, FindingKind.DUPLICATES_DIFFER),
@@ -76,6 +84,19 @@ _SENTENCES: Mapping[Cause, str] = {
 }
 
 
+class Event(NamedTuple):
+    """Holds a row that the pass reads: what is known of a sequence, an outcome in it, or a finding about it."""
+
+    scope_key: str | None
+    tx_sequence_id: Decimal | None
+    span: dict[str, Any] | None
+    """The fields of SequenceSpan."""
+    outcome: dict[str, Any] | None
+    """The fields of OutcomeCount."""
+    finding: dict[str, Any] | None
+    """A row of FINDINGS."""
+
+
 class SequenceSpan(NamedTuple):
     """Holds what a row of SEQUENCES says of a sequence."""
 
@@ -102,138 +123,132 @@ class OutcomeCount(NamedTuple):
     destination_queue: str | None
 
 
-class Event(NamedTuple):
-    """Holds a row that the pass reads: what is known of a sequence, an outcome in it, or a finding about it."""
+class Trouble(NamedTuple):
+    """Holds what an outcome or a finding adds to the story of its sequence."""
 
-    scope_key: str | None
-    tx_sequence_id: Decimal | None
-    span: dict[str, Any] | None
-    outcome: dict[str, Any] | None
-    finding: dict[str, Any] | None
-    """A row of FINDINGS."""
+    rank: int
+    """The worst has the lowest."""
+    cause: Cause
+    began_at: datetime | None
+    ended_at: datetime | None
+    at: datetime | None
+    """The time of its witness."""
+    witness: list[str]
+    session_id: str
+    destination_queue: str | None
+    makes_story: bool
+    """Without one that does, a sequence has no story."""
+    counts: Mapping[str, int]
+    """Columns of INCIDENTS that it adds to."""
+    undelivered: int = 0
+    """The highest number of a message that is lost or pending."""
 
 
-_NO_TIME = (False, datetime(1970, 1, 1, tzinfo=UTC))
+def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
+    """Returns what an outcome adds; None where it is nobody's trouble."""
+    outcome = Outcome(count.outcome)
+    if outcome not in _RANKED:
+        return None
+    name = _COUNTED_AS.get(outcome)
+    return Trouble(
+        rank=_RANKED.index(outcome),
+        cause=_CAUSE_OF[outcome],
+        began_at=count.began_at,
+        ended_at=count.ended_at,
+        at=count.first_at,
+        witness=count.witness,
+        session_id=count.session_id,
+        destination_queue=count.destination_queue,
+        makes_story=True,
+        counts={"stuck": count.stuck} | ({} if name is None else {name: count.numbers}),
+        undelivered=count.last_number if name in {"lost", "pending"} else 0,
+    )
 
 
-def _time(time: datetime | None) -> tuple[bool, datetime]:
-    """Returns a key that sorts times, and what has none before them."""
-    return _NO_TIME if time is None else (True, time)
+def trouble_of_finding(finding: Mapping[str, Any]) -> Trouble:
+    """Returns what a row of FINDINGS adds."""
+    kind, at = FindingKind(finding["kind"]), finding["found_at"]
+    return Trouble(
+        rank=len(_RANKED) + _BY_GRAVITY.index(Severity(finding["severity"])),
+        cause=_CAUSE_OF.get(kind, Cause.OTHER),
+        began_at=at,
+        ended_at=at,
+        at=at,
+        witness=finding["witness"],
+        session_id=finding["session_id"],
+        destination_queue=finding["destination_queue"],
+        makes_story=kind not in _EXPLAINING,
+        counts={"findings": 1},
+    )
 
 
-def _earlier(*times: datetime | None) -> datetime | None:
+def _earliest(times: Iterable[datetime | None]) -> datetime | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def _later(*times: datetime | None) -> datetime | None:
+def _latest(times: Iterable[datetime | None]) -> datetime | None:
     return max((time for time in times if time is not None), default=None)
 
 
-@dataclass(slots=True)
-class Troubles:
-    """Adds up what happened to a sequence or, later, in a whole story."""
-
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    cause: Cause = Cause.OTHER
-    lost: int = 0
-    pending: int = 0
-    unknown: int = 0
-    repaired: int = 0
-    expired: int = 0
-    stuck: int = 0
-    findings: int = 0
-    worst: tuple[Any, ...] = (len(_RANKED) + len(Severity) + 1, _NO_TIME, [])
-    """Rank, time and witness of the worst that happened."""
-
-    def add(self, other: "Troubles") -> None:
-        """Adds what happened."""
-        self.began_at = _earlier(self.began_at, other.began_at)
-        self.ended_at = _later(self.ended_at, other.ended_at)
-        self.cause = min(self.cause, other.cause, key=_CAUSES.index)
-        for name in ("lost", "pending", "unknown", "repaired", "expired", "stuck", "findings"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.worst = min(self.worst, other.worst)
+def _in_order(time: datetime | None) -> tuple[bool, datetime]:
+    """Returns a key that sorts times; what has none comes first."""
+    return time is not None, time or datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class SequenceTroubles:
-    """Holds what happened to one sequence."""
+class Sequence:
+    """Holds a sequence, and its troubles."""
 
     scope_key: str
     tx_sequence_id: int
     span: SequenceSpan
-    troubles: Troubles = field(default_factory=Troubles)
-    is_story: bool = False
-    """Something happened that makes a story by itself."""
-    is_reused: bool = False
-    undelivered: int = 0
-    """The highest number of a message that is lost or pending."""
-    place: tuple[Any, ...] = ()
-    """Session and queue of the first message concerned, behind its time and rank."""
-
-    def _add(self, troubles: Troubles, session_id: str | None, queue: str | None) -> None:
-        self.troubles.add(troubles)
-        self.is_reused |= troubles.cause is Cause.NUMBER_REUSED
-        place = (_time(troubles.began_at), troubles.worst[0], session_id or "", queue or "")
-        self.place = min(self.place or place, place)
-
-    def add_outcome(self, count: OutcomeCount) -> None:
-        """Adds an outcome, unless it is nobody's trouble."""
-        outcome = Outcome(count.outcome)
-        if outcome not in _RANKED:
-            return
-        troubles = Troubles(
-            began_at=count.began_at,
-            ended_at=count.ended_at,
-            cause=_CAUSE_OF[outcome],
-            lost=count.numbers if outcome in LOST else 0,
-            pending=count.numbers if outcome in _PENDING else 0,
-            unknown=count.numbers if outcome in LOSS_UNKNOWN else 0,
-            repaired=count.numbers if outcome is Outcome.DELIVERED_AFTER_REFUSAL else 0,
-            expired=count.numbers if outcome is Outcome.EXPIRED_UNSEEN else 0,
-            stuck=count.stuck,
-            worst=(_RANKED.index(outcome), _time(count.first_at), count.witness),
-        )
-        self._add(troubles, count.session_id, count.destination_queue)
-        self.is_story = True
-        if troubles.lost or troubles.pending:
-            self.undelivered = max(self.undelivered, count.last_number)
-
-    def add_finding(self, finding: Mapping[str, Any]) -> None:
-        """Adds a row of FINDINGS."""
-        kind, at = FindingKind(finding["kind"]), finding["found_at"]
-        rank = len(_RANKED) + _BY_GRAVITY.index(Severity(finding["severity"]))
-        cause, worst = _CAUSE_OF.get(kind, Cause.OTHER), (rank, _time(at), finding["witness"])
-        troubles = Troubles(began_at=at, ended_at=at, cause=cause, findings=1, worst=worst)
-        self._add(troubles, finding["session_id"], finding["destination_queue"])
-        self.is_story |= kind not in _EXPLAINING
-
-    def goes_on_from(self, last: "SequenceTroubles", before: "SequenceTroubles | None") -> bool:
-        """Returns whether it is part of the story of `last`, the last eventful one; `before` is directly before it."""
-        if self.is_reused and last.is_reused:
-            return True
-        if before is None or not before.is_story:
-            return False
-        began, first = self.troubles.began_at, self.span.first_captured_at
-        ended = before.troubles.ended_at
-        reaches_in = ended is not None and first is not None and ended >= first
-        is_given_up = before.undelivered > (before.span.last_accepted_number or 0)
-        from_the_first = began is None or first is None or began <= first
-        return reaches_in or (is_given_up and from_the_first)
-
-
-@dataclass(slots=True)
-class Story:
-    """Holds the sequences of one incident."""
-
-    sequences: list[SequenceTroubles]
+    troubles: list[Trouble]
 
     @property
-    def incident_id(self) -> str:
-        """Hash of the scope and of the first sequence."""
-        first = self.sequences[0]
-        return sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16]
+    def has_story(self) -> bool:
+        """Whether something happened that makes a story by itself."""
+        return any(one.makes_story for one in self.troubles)
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether numbers were used again."""
+        return any(one.cause is Cause.NUMBER_REUSED for one in self.troubles)
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When its troubles began."""
+        return _earliest(one.began_at for one in self.troubles) or self.span.first_captured_at
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When its troubles ended."""
+        return _latest(one.ended_at for one in self.troubles) or self.span.last_captured_at
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its last messages were never accepted."""
+        return max(one.undelivered for one in self.troubles) > (self.span.last_accepted_number or 0)
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Session and queue of the first message concerned."""
+
+        def order(one: Trouble) -> tuple[Any, ...]:
+            return *_in_order(one.began_at), one.rank, one.session_id, one.destination_queue or ""
+
+        first = min(self.troubles, key=order)
+        return first.session_id, first.destination_queue
+
+    def goes_on_from(self, last: "Sequence", before: "Sequence | None") -> bool:
+        """Returns whether it is part of the story of `last`, the last that has one; `before` is directly before it."""
+        if self.is_reused and last.is_reused:
+            return True
+        if before is not last:
+            return False
+        began, ended, first = self.began_at, last.ended_at, self.span.first_captured_at
+        reaches_in = ended is not None and first is not None and ended >= first
+        from_the_first = began is None or first is None or began <= first
+        return reaches_in or (last.is_given_up and from_the_first)
 
 
 def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -244,99 +259,88 @@ def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
 def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
     """Yields findings with their `incident_id`, and incidents; one of the two is None."""
     for _, of_scope in groupby(events, attrgetter("scope_key")):
-        story: Story | None = None
-        before: SequenceTroubles | None = None
+        story: list[Sequence] = []
+        before: Sequence | None = None
         for _, of_sequence in groupby(of_scope, attrgetter("tx_sequence_id")):
             sequence, findings = read_sequence(of_sequence)
             incident_id = None
-            if sequence is not None and sequence.is_story:
-                if story is not None and sequence.goes_on_from(story.sequences[-1], before):
-                    story.sequences.append(sequence)
-                else:
-                    if story is not None:
-                        yield None, incident_row(story)
-                    story = Story([sequence])
-                incident_id = story.incident_id
+            if sequence is not None and sequence.has_story:
+                if story and not sequence.goes_on_from(story[-1], before):
+                    yield None, incident_row(story)
+                    story = []
+                story.append(sequence)
+                incident_id = incident_id_of(story)
             before = sequence
             yield from ((finding | {"incident_id": incident_id}, None) for finding in findings)
-        if story is not None:
+        if story:
             yield None, incident_row(story)
 
 
-def read_sequence(events: Iterable[Event]) -> tuple[SequenceTroubles | None, list[dict[str, Any]]]:
-    """Returns what happened to a sequence, and its findings; None where the events are of no sequence."""
-    outcomes, findings, span = [], [], None
+def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
+    """Returns a sequence with its troubles, and its findings; None where the findings are of no sequence."""
+    sequence: Sequence | None = None
+    troubles: list[Trouble] = []
+    findings: list[dict[str, Any]] = []
     for event in events:
-        if event.span is not None:
-            span = event
-        if event.outcome is not None:
-            outcomes.append(OutcomeCount(**event.outcome))
+        if event.span is not None and event.scope_key is not None and event.tx_sequence_id is not None:
+            sequence = Sequence(event.scope_key, int(event.tx_sequence_id), SequenceSpan(**event.span), troubles)
+        if event.outcome is not None and (trouble := trouble_of_outcome(OutcomeCount(**event.outcome))):
+            troubles.append(trouble)
         if event.finding is not None:
             findings.append(event.finding)
-    if span is None or span.span is None or span.scope_key is None or span.tx_sequence_id is None:
-        return None, findings
-    sequence = SequenceTroubles(span.scope_key, int(span.tx_sequence_id), SequenceSpan(**span.span))
-    for outcome in outcomes:
-        sequence.add_outcome(outcome)
-    for finding in findings:
-        sequence.add_finding(finding)
-    troubles = sequence.troubles
-    troubles.began_at = troubles.began_at or sequence.span.first_captured_at
-    troubles.ended_at = troubles.ended_at or sequence.span.last_captured_at
+            troubles.append(trouble_of_finding(event.finding))
     return sequence, findings
 
 
-def incident_row(story: Story) -> dict[str, Any]:
+def incident_id_of(story: list[Sequence]) -> str:
+    """Returns a hash of the scope and of the first sequence."""
+    return sha256(f"{story[0].scope_key} {story[0].tx_sequence_id}".encode()).hexdigest()[:16]
+
+
+def incident_row(story: list[Sequence]) -> dict[str, Any]:
     """Returns a row of INCIDENTS."""
-    first, whole = story.sequences[0], Troubles()
-    for sequence in story.sequences:
-        whole.add(sequence.troubles)
-    outcome = _outcome(whole)
-    placed = min(story.sequences, key=lambda one: (_time(one.troubles.began_at), one.tx_sequence_id))
-    *_, session_id, queue = placed.place
-    row = {
-        "incident_id": story.incident_id,
-        "cause": whole.cause.value,
+    first, troubles = story[0], [one for sequence in story for one in sequence.troubles]
+    counts = dict.fromkeys(_COUNTS, 0)
+    for trouble in troubles:
+        for name, count in trouble.counts.items():
+            counts[name] += count
+    cause = min((one.cause for one in troubles), key=list(Cause).index)
+    outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
+    worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), one.witness))
+    session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
+    return counts | {
+        "incident_id": incident_id_of(story),
+        "cause": cause.value,
         "outcome": outcome.value,
         "severity": _SEVERITY_OF.get(outcome, Severity.WARNING).value,
         "session_id": session_id,
         "scope_key": first.scope_key,
         "source_queue_manager": first.span.source_queue_manager,
-        "destination_queue": queue or None,
+        "destination_queue": queue,
         "tx_sequence_id": first.tx_sequence_id,
         "tx_sequence": tx_sequence(first.tx_sequence_id),
-        "sequences": len(story.sequences),
-        "last_captured_at": _later(*(one.span.last_captured_at for one in story.sequences)),
-        "explanation": _sentence(story, whole),
-        "witness": [key for key in whole.worst[2] if key is not None],
+        "sequences": len(story),
+        "began_at": _earliest(one.began_at for one in story),
+        "ended_at": _latest(one.ended_at for one in story),
+        "last_captured_at": _latest(one.span.last_captured_at for one in story),
+        "explanation": _sentence(first, len(story) - 1, cause, counts),
+        "witness": [key for key in worst.witness if key is not None],
     }
-    return row | {name: getattr(whole, name) for name in INCIDENTS.names if name not in row}
 
 
-_SEVERITY_OF = {IncidentOutcome.LOST: Severity.ERROR, IncidentOutcome.REPAIRED: Severity.INFO}
-
-
-def _outcome(whole: Troubles) -> IncidentOutcome:
-    if whole.lost:
-        return IncidentOutcome.LOST
-    if whole.pending:
-        return IncidentOutcome.PENDING
-    return IncidentOutcome.UNKNOWN if whole.unknown else IncidentOutcome.REPAIRED
-
-
-def _sentence(story: Story, whole: Troubles) -> str:
+def _sentence(first: Sequence, more: int, cause: Cause, counts: Mapping[str, int]) -> str:
     """Returns cause and outcome in one sentence."""
-    name, more = f"sequence {tx_sequence(story.sequences[0].tx_sequence_id)}", len(story.sequences) - 1
+    name = f"sequence {tx_sequence(first.tx_sequence_id)}"
     if more:
         name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
-    stuck = f" ({whole.stuck} resent and refused again)" if whole.stuck else ""
+    stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
     said = all_counted(
         [
-            (whole.lost, "message was lost", "messages were lost"),
-            (whole.pending, f"message is pending{stuck}", f"messages are pending{stuck}"),
-            (whole.unknown, "message has an unknown outcome", "messages have an unknown outcome"),
-            (whole.repaired, "message was delivered after a refusal", "messages were delivered after a refusal"),
-            (whole.expired, "number expired unseen", "numbers expired unseen"),
+            (counts["lost"], "message was lost", "messages were lost"),
+            (counts["pending"], f"message is pending{stuck}", f"messages are pending{stuck}"),
+            (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
+            (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
+            (counts["expired"], "number expired unseen", "numbers expired unseen"),
         ]
     )
-    return f"{_SENTENCES[whole.cause].format(name)}: {', '.join(said) or 'no message was lost'}."
+    return f"{_SENTENCES[cause].format(name)}: {', '.join(said) or 'no message was lost'}."
