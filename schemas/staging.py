@@ -17,9 +17,8 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
-from schemas.table import BINARY, BOOL, LONG, STRING, U16, U64, Column, Table, row
+from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table, row
 
 INDEX = Table(
     "index",
@@ -210,43 +209,3 @@ PLANNED = row(
 were read already, so that the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
 `read`: a capture to read again for it. `state`: the state from which it resumes. `stale`: rows of a stream that are
 replaced."""
-
-ARRIVAL = row(
-    scope_key=STRING,
-    sequence=LONG,
-    number=LONG,
-    plain_to=LONG,
-    **{f"{when}_{name}": LONG for when in ("opening", "state") for name in ("sequence", "number")},
-    state_assumed=BOOL,
-    several_receivers=BOOL,
-    due=LONG,
-    replay_order=LONG,
-    previous=LONG,
-    source_queue_manager=STRING,
-    message_id=STRING,
-    content_hash=LONG,
-    accepted_twice=BOOL,
-    session_id=STRING,
-    destination_queue=STRING,
-    label=STRING,
-    captured_us=LONG,
-    accepted=BOOL,
-    verdict=STRING,
-    evidence=STRING,
-    final_ack_class=U16,
-    covered=BOOL,
-    assumed=BOOL,
-    cut_off=BOOL,
-    missing_runs=LONG,
-    behind_gap=BOOL,
-    before_sequence=LONG,
-    before_number=LONG,
-    key=STRING,
-)
-"""An arrival in an unusual slot with what is known of its scope, or a run of plain ones (`udfs.replay.arrivals`)."""
-
-EXPLAINED = row(
-    outcome=row(**{f.name: f.dataType for f in OUTCOMES.spark}),
-    slot_below=row(scope_key=STRING, tx_sequence_id=U64, tx_sequence_number=LONG),
-)
-"""A row of `outcomes`, delivered messages among them; or the slot right below a hole of numbers that were not seen."""

@@ -21,7 +21,8 @@ from replay_tables import T0, TABLES
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import measured
 from jobs.steps import replay as step
-from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
+from jobs.transforms.facts.arrivals import watched_sessions
+from jobs.transforms.facts.kinds import facts_of_messages
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.replay.acknowledgments import pair_acks
 from jobs.transforms.replay.coverage import unread_ranges
@@ -263,11 +264,10 @@ class Bench:
             unread = unread_ranges(gaps, quarantine)
             verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
             watched = watched_sessions(ends, unread, acks, tallies)
-            on_messages = step.find_in_verdicts(verdicts, watched, derived[0], materialize=self.materialize)
+            on_messages = step.find_on_messages(verdicts, watched, derived[0])
             suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
-            summaries = (verdicts, sequences, transactions)
-            others = other_findings(tables["messages"], ends, acks, *summaries, suspects)
-            return collect_findings([on_messages, *others])
+            facts = facts_of_messages(tables["messages"], ends, acks, verdicts, sequences, transactions, suspects)
+            return on_messages.unionByName(step.find_by_facts(facts))
 
         lines = [
             f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",

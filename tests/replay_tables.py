@@ -21,14 +21,16 @@ from jobs.steps.conversations import unite
 from jobs.steps.replay import (
     derive_outcomes,
     derive_transactions,
-    find_in_verdicts,
+    find_by_facts,
+    find_on_messages,
     find_suspects,
     judge_messages,
     read_inputs,
 )
-from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
-from jobs.transforms.findings.stalls import window_stalled
+from jobs.transforms.facts.arrivals import watched_sessions
+from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
+from jobs.transforms.facts.kinds import facts_of_messages
+from jobs.transforms.facts.stalls import window_stalled
 from jobs.transforms.outcomes.rows import Outcomes, message_fates
 from jobs.transforms.outcomes.tallies import tally
 from jobs.transforms.replay.acknowledgments import crowded, pair_acks
@@ -43,6 +45,7 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.replay import Reading, Scope
 from schemas.table import Table, arrow_schema
 from schemas.wire import UNLIMITED
+from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers, WindowStalled
 
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
@@ -233,7 +236,7 @@ class Derived:
         inputs = self._inputs
         unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
         watched = watched_sessions(inputs["ends"], unread, self._acks, self.outcomes.tallies)
-        return find_in_verdicts(self._verdicts, watched, self.outcomes)
+        return find_on_messages(self._verdicts, watched, self.outcomes)
 
     def findings(self) -> DataFrame:
         """Returns FINDINGS."""
@@ -242,14 +245,14 @@ class Derived:
         summaries = materialize(sequences), self.transactions
         packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
         flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
-        further = [
-            window_stalled(inputs["streams"], inputs["ends"], *packets),
-            several_receivers(flows, inputs["ends"]),
-            acknowledged_elsewhere(flows, inputs["ends"], acks),
-        ]
         suspects = find_suspects(inputs["messages"], inputs["ends"])
-        others = other_findings(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects)
-        return collect_findings([self.findings_on_messages(), *others, *further])
+        facts = {
+            **facts_of_messages(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects),
+            WindowStalled: window_stalled(inputs["streams"], inputs["ends"], *packets),
+            SeveralReceivers: several_receivers(flows, inputs["ends"]),
+            AcknowledgedElsewhere: acknowledged_elsewhere(flows, inputs["ends"], acks),
+        }
+        return self.findings_on_messages().unionByName(find_by_facts(facts))
 
 
 FATE = (

@@ -40,13 +40,15 @@ from warehouses import all_rows, config, rows
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
-from jobs.transforms.findings.captures import captured_twice
+from jobs.steps.replay import find_by_facts
+from jobs.transforms.facts.captures import captured_twice
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
 from schemas.table import Table
+from udfs.replay.findings.captures import CapturedTwice
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
@@ -231,7 +233,8 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     derived = Derived(inputs, verdicts)
     sessions = derived.sessions().collect()
     judged = verdicts.orderBy("replay_order").collect()
-    twice = {row.session_id: row for row in captured_twice(inputs["every_end"]).collect()}
+    found = find_by_facts({CapturedTwice: captured_twice(inputs["every_end"])})
+    twice = {row.session_id: row for row in found.collect()}
     outcomes = on_spark(derived.outcomes)[0]
     expected = plain_outcomes.outcomes(rows_of(verdicts))[0]
     second = second_replay(tables, {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]})

@@ -14,7 +14,7 @@ from replay_tables import Derived, Tables, replay
 from scene import COVERED, READINGS, SCENES, Scene, guid
 from tiers import merge_needs
 
-from jobs.transforms.findings.engine import watched_sessions
+from jobs.transforms.facts.arrivals import watched_sessions
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass

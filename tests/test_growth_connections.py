@@ -28,7 +28,7 @@ from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
 
 MEMORY = 6000
-"""Bytes of memory that ingest may take more at its peak for each byte that a capture of the smallest frames is longer."""
+"""Bytes of memory that ingest may take more at its peak for each byte more of a capture of the smallest frames."""
 ROWS = 1 / 16
 """Rows of all tables for each byte: a record of pcap has a header of this many."""
 

@@ -25,14 +25,16 @@ from jobs.steps.conversations import unite
 from jobs.steps.replay import (
     derive_outcomes,
     derive_transactions,
-    find_in_verdicts,
+    find_by_facts,
+    find_on_messages,
     find_suspects,
     judge_messages,
     read_inputs,
 )
-from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import collect_findings, other_findings, watched_sessions
-from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
+from jobs.transforms.facts.arrivals import watched_sessions
+from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
+from jobs.transforms.facts.events import events
+from jobs.transforms.facts.kinds import facts_of_messages
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.replay import timeline
 from jobs.transforms.replay.acknowledgments import crowded, pair_acks
@@ -41,8 +43,12 @@ from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.warehouse import checkpoint
+from jobs.warehouse.passes import run_in_tasks
+from schemas.explained import EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.outcomes import Outcome
+from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
+from udfs.replay.incidents import explain_incidents
 
 S = 1 << 62
 MS = 1_000_000
@@ -339,24 +345,23 @@ def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
     sequences, transactions = (
         keep(rows)
         for rows in (
-            summarize_sequences(outcomes),
+            summarize_sequences(outcomes.tallies, outcomes),
             derive_transactions(verdicts, outcomes, fates, materialize=keep),
         )
     )
     counted = once.counted(messages)
     watched = watched_sessions(ends, inputs.unread, paired, outcomes.tallies)
-    found = [
-        find_in_verdicts(verdicts, watched, outcomes, materialize=keep),
-        *other_findings(
-            counted, ends, paired, verdicts, sequences, transactions, find_suspects(counted, ends, materialize=keep)
-        ),
-        several_receivers(inputs.flows, peers),
-        acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
-    ]
-    findings = keep(collect_findings([keep(of) for of in found]))
+    suspects = find_suspects(counted, ends, materialize=keep)
+    facts = {
+        **facts_of_messages(counted, ends, paired, verdicts, sequences, transactions, suspects),
+        SeveralReceivers: several_receivers(inputs.flows, peers),
+        AcknowledgedElsewhere: acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
+    }
+    findings = keep(find_on_messages(verdicts, watched, outcomes).unionByName(find_by_facts(facts)))
     unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
-    stories = keep(sequence_incidents(findings, unusual, sequences))
-    sessions = summarize_sessions(once.messages, peers, once.stream_gaps, once.quarantine, outcomes)
+    told = events(findings, unusual, sequences)
+    explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+    sessions = summarize_sessions(once.messages, peers, once.stream_gaps, once.quarantine, outcomes.tallies, outcomes)
     made = {
         "ends": ends,
         "verdicts": verdicts,
@@ -365,8 +370,8 @@ def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
         "sessions": sessions,
         "states": summarize_states(outcomes.tallies),
         "transactions": transactions,
-        "findings": with_incident(findings, stories),
-        "incidents": derive_incidents(stories),
+        "findings": explained.where("finding IS NOT NULL"),
+        "incidents": explained.where("incident IS NOT NULL"),
     }
     counts = {name: keep(of).count() for name, of in made.items()}
     return Replayed(len(tables.rows["messages"]), counts, queries.operators)

@@ -1,22 +1,25 @@
 """Incidents: one cause is one story, whatever the number of findings and sequences that tell of it."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import made_nights
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
+from jobs.transforms.facts.events import events
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
 from schemas.table import Table
+from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -206,25 +209,71 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
 FIGURES = ("sequences", "findings", "lost", "pending", "stuck", "unknown", "repaired", "expired")
 
 
-@pytest.fixture(scope="module")
-def derived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    """The incidents and findings of all scenes together, each of which is a scope of its own."""
-    folder = tmp_path_factory.mktemp("stories")
+def played() -> list[Story]:
+    """Returns all scenes, each of which is a scope of its own."""
     stories = [Story(play.__name__) for play in EXPECTED]
     for story, play in zip(stories, EXPECTED, strict=True):
         play(story)
+    return stories
 
+
+def filled(table: Table) -> list[Row]:
+    """Returns the rows of all scenes with all columns of the table."""
+    rows = chain.from_iterable(story.rows[table.name] for story in played())
+    return made_nights.fill(table, rows).to_pylist()  # type: ignore[no-any-return]
+
+
+def counted(rows: Iterable[Row]) -> Iterator[Event]:
+    """Counts rows of OUTCOMES by outcome, one after another."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["scope_key"], row["tx_sequence_id"], row["outcome"]].append(row)
+    for (scope, sequence, outcome), of in groups.items():
+        seen = [row["first_seen_at"] for row in of if row["first_seen_at"]]
+        ended = [row["accepted_at"] or row["last_seen_at"] for row in of if row["accepted_at"] or row["last_seen_at"]]
+        first = min(of, key=lambda row: (row["first_seen_at"] or BEGAN, row["tx_sequence_number"]))
+        count = OutcomeCount(
+            outcome=outcome,
+            numbers=sum(row["numbers"] for row in of),
+            stuck=sum(row["stuck"] for row in of),
+            last_number=max(row["tx_sequence_number"] + row["numbers"] - 1 for row in of),
+            began_at=min(seen, default=None),
+            ended_at=max(ended, default=None),
+            first_at=first["first_seen_at"],
+            witness=first["witness"],
+            session_id=first["session_id"],
+            destination_queue=first["destination_queue"],
+        )
+        yield Event(scope, sequence, None, count._asdict(), None)
+
+
+def all_events() -> list[Event]:
+    """Returns what the scenes' incidents are made of, in the order that the pass gets it."""
+    found = list(counted(filled(OUTCOMES)))
+    for row in filled(SEQUENCES):
+        span = {name: row[name] for name in SequenceSpan._fields}
+        found.append(Event(row["scope_key"], row["tx_sequence_id"], span, None, None))
+    found += [Event(row["scope_key"], row["tx_sequence_id"], None, None, row) for row in filled(FINDINGS)]
+    return sorted(found, key=lambda event: (event.scope_key or "", event.tx_sequence_id or 0))
+
+
+@pytest.fixture(scope="module")
+def derived() -> dict[str, list[Row]]:
+    """The incidents and findings of all scenes together."""
+    told = list(explain_events(all_events()))
+    return {
+        "findings": [finding for finding, _ in told if finding is not None],
+        "incidents": [incident for _, incident in told if incident is not None],
+    }
+
+
+def test_spark_counts_outcomes_as_one_after_another_does(spark: SparkSession, tmp_path: Path) -> None:
     def table(table: Table) -> DataFrame:
-        path = str(folder / table.name)
-        pq.write_table(made_nights.fill(table, chain.from_iterable(story.rows[table.name] for story in stories)), path)
-        return spark.read.parquet(path)
+        pq.write_table(pa.Table.from_pylist(filled(table), table.arrow), tmp_path / table.name)
+        return spark.read.parquet(str(tmp_path / table.name))
 
-    findings = table(FINDINGS)
-    sequences = sequence_incidents(findings, table(OUTCOMES), table(SEQUENCES)).cache()
-    rows = {"incidents": derive_incidents(sequences), "findings": with_incident(findings, sequences)}
-    found = {name: [row.asDict() for row in frame.collect()] for name, frame in rows.items()}
-    sequences.unpersist()
-    return found
+    rows = events(*map(table, (FINDINGS, OUTCOMES, SEQUENCES))).toArrow().to_pylist()
+    assert sorted(map(repr, (Event(**row) for row in rows))) == sorted(map(repr, all_events()))
 
 
 def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: str = "incidents") -> list[Row]:
@@ -235,11 +284,10 @@ def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: 
 
 @pytest.mark.parametrize("play", EXPECTED, ids=lambda play: play.__name__)
 def test_one_cause_is_one_story(derived: dict[str, list[Row]], play: Callable[[Story], None]) -> None:
-    begins = BEGAN.replace(tzinfo=None)
     given = [
         (
             *(row["cause"], row["outcome"], row["severity"], *(row[name] for name in FIGURES)),
-            *((row[name].astimezone(UTC).replace(tzinfo=None) - begins).seconds for name in ("began_at", "ended_at")),
+            *((row[name] - BEGAN).seconds for name in ("began_at", "ended_at")),
         )
         for row in told_of(derived, play)
     ]

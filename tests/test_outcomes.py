@@ -20,7 +20,7 @@ from scene import guid
 from test_agreement import night
 
 from jobs.steps.replay import derive_outcomes
-from jobs.transforms.findings.engine import with_neighbours
+from jobs.transforms.facts.arrivals import with_neighbours
 from jobs.transforms.outcomes.rows import Outcomes
 from jobs.transforms.outcomes.slots import unarrived
 from schemas.outcomes import LOST, Outcome, count_column
@@ -324,7 +324,7 @@ def test_unusual_arrivals_have_the_same_neighbours_as_among_all(
     spark: SparkSession, verdicts: DataFrame, outcomes: Outcomes
 ) -> None:
     watched = spark.createDataFrame(
-        [], "session_id string, source_queue_manager string, session_watched_ns bigint, answers_whole boolean"
+        [], "session_id string, source_queue_manager string, watched_ns bigint, answers_whole boolean"
     )
     few, every = (
         {(row["scope_no"], row["replay_order"]): row for row in with_neighbours(verdicts, watched, unusual).collect()}

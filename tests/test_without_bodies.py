@@ -120,7 +120,7 @@ def message(number: int, size: int) -> bytes:
     """A transactional message whose body is the marker, again and again; every other one has headers after it."""
     body = (MARKER * (size // len(MARKER) + 1))[:size]
     queue = build.direct("OS:orders\\private$\\in")
-    more = {"debug": True, "soap": ("head", "tail")} if number % 2 else {}
+    more: dict[str, Any] = {"debug": True, "soap": ("head", "tail")} if number % 2 else {}
     return build.user_message(
         GUIDS[0],
         message_id=number,

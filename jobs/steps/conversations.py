@@ -4,14 +4,16 @@ One query finds whether there is anything to do; in most warehouses there is not
 """
 
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.app.logs import progress
-from jobs.transforms.findings.captures import captured_twice, clock_stepped
-from jobs.transforms.findings.connections import began_with_another_version, cannot_connect
-from jobs.transforms.findings.stalls import window_stalled
+from jobs.transforms.facts.captures import captured_twice, clock_steps
+from jobs.transforms.facts.connections import began_with_another_version, cannot_connect
+from jobs.transforms.facts.kinds import Facts
+from jobs.transforms.facts.stalls import window_stalled
 from jobs.transforms.replay.clocks import find_steps, with_steps_undone
 from jobs.transforms.replay.conversations import Conversations, measure_skews, place_copies, unread_by_all
 from jobs.transforms.replay.copies import (
@@ -29,6 +31,8 @@ from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
+from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
+from udfs.replay.findings.receivers import WindowStalled
 
 
 def unite(tables: Conversations, captures: DataFrame, *, materialize: Materialize = materialize) -> Conversations:
@@ -74,20 +78,21 @@ def _any(column: str, rows: DataFrame) -> Column:
     return F.coalesce(has_value, F.lit(False)).alias(column)
 
 
-def findings_of_captures(tables: Conversations, ends: DataFrame, warehouse: Warehouse) -> list[DataFrame]:
-    """Returns the findings on captures, and on who could not connect or stopped taking packets."""
+def facts_of_captures(tables: Conversations, ends: DataFrame, warehouse: Warehouse) -> Facts:
+    """Returns the facts about captures, and about who could not connect or stopped taking packets."""
     read, captures = warehouse.read, warehouse.read(CAPTURES)
-    findings = [] if tables.copies is None else [captured_twice(ends)]
-    findings += [] if tables.steps is None else [clock_stepped(captures, read(MESSAGES))]
+    facts: dict[type[Any], DataFrame] = {} if tables.copies is None else {CapturedTwice: captured_twice(ends)}
+    if tables.steps is not None:
+        facts[ClockStepped] = clock_steps(captures, read(MESSAGES))
     pings = None if warehouse.is_new(PINGS) else read(PINGS)
     if tables.failing or pings is not None:
-        findings.append(cannot_connect(read(STREAMS), read(HANDSHAKES), read(QUARANTINE), captures, pings))
+        facts[CannotConnect] = cannot_connect(read(STREAMS), read(HANDSHAKES), read(QUARANTINE), captures, pings)
     messages, acks, session_acks = (
         rows if tables.steps is None else with_steps_undone(rows, tables.steps)
         for rows in map(read, (MESSAGES, ACKS, SESSION_ACKS))
     )
-    findings.append(window_stalled(read(STREAMS), ends, messages, acks, session_acks, read(HANDSHAKES)))
-    return findings
+    facts[WindowStalled] = window_stalled(read(STREAMS), ends, messages, acks, session_acks, read(HANDSHAKES))
+    return facts
 
 
 def _find_copies(

@@ -18,32 +18,27 @@ from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
-from jobs.steps.conversations import findings_of_captures, name_copies, unite
+from jobs.steps.conversations import facts_of_captures, name_copies, unite
 from jobs.steps.kept import Kept, with_kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
-from jobs.transforms.findings.acks import negative_acks
-from jobs.transforms.findings.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.findings.engine import (
-    Suspects,
-    collect_findings,
-    concerned_messages,
-    in_verdicts,
-    other_findings,
-    watched_sessions,
-    with_neighbours,
-)
-from jobs.transforms.findings.senders import fallen_ordinals, outlived_messages, sending_seconds
-from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
+from jobs.transforms.facts.acks import negative_acks
+from jobs.transforms.facts.arrivals import shown_messages, watched_sessions, with_fates, with_neighbours
+from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
+from jobs.transforms.facts.events import events
+from jobs.transforms.facts.kinds import Facts, Suspects, collect_facts, facts_of_messages
+from jobs.transforms.facts.senders import fallen_ordinals, outlived_messages, sending_seconds
 from jobs.transforms.outcomes.rows import Outcomes, count_outcomes, count_slots, message_fates, plain_arrivals
 from jobs.transforms.outcomes.slots import (
+    FALLING,
     accepted_twice,
-    explained,
     first_due,
     repeated_messages,
     slot_no,
     unarrived,
     unusual_arrivals,
     unusual_slots,
+    with_facts_of_scope,
+    with_falling_order,
 )
 from jobs.transforms.outcomes.tallies import scope_states, tally
 from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
@@ -70,8 +65,10 @@ from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
 from jobs.warehouse.checkpoint import Materialize, materialize
+from jobs.warehouse.passes import RunPass, run_in_tasks
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
+from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, OF_SLOT
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
@@ -90,15 +87,18 @@ from schemas.replay import (
 )
 from schemas.table import Table
 from schemas.tables import REPLAYED
-from udfs.on_spark import RunPass, run_in_order
+from udfs.replay.arrivals import find_plain_runs
+from udfs.replay.findings.on_facts import tell_facts
+from udfs.replay.findings.on_messages import FINDING, SEQUENCE, choose_messages, tell_messages
+from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
+from udfs.replay.incidents import explain_incidents
+from udfs.replay.slots import explain_slots
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
 _FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
 """Tables of what became of messages, which have no rows under the literal reading: that judges arrivals."""
 _MOST_CHAINS = 300_000
 """Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
-_MOST_CONCERNED = 300_000
-"""Messages with findings to broadcast, of two hundred bytes each, to verdicts, which are wide as well."""
 _MOST_SLOTS = 1_000_000
 """Numbers of slots to broadcast, of eight bytes each."""
 
@@ -121,7 +121,7 @@ def derive_outcomes(
     not_arrived: DataFrame | None = None,
     *,
     materialize: Materialize = materialize,
-    run: RunPass = run_in_order,
+    run: RunPass = run_in_tasks,
 ) -> Outcomes:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to.
 
@@ -135,7 +135,10 @@ def derive_outcomes(
     tallies = materialize(tally(verdicts))
     states = materialize(scope_states(tallies))
     due = materialize(first_due(arrivals, states))
-    found = materialize(explained(arrivals, states, due, twice, run))
+    rows = with_facts_of_scope(arrivals, states, due, twice)
+    plain_runs = run(rows, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
+    falling = with_falling_order(rows.unionByName(plain_runs))
+    found = run(falling, explain_slots, OF_SLOT, ("scope_key",), FALLING)
     rows = found.where("outcome is not null").select("outcome.*")
     below_holes = found.where("slot_below is not null").select("slot_below.*").select(slot_no().alias("slot_no"))
     plain = materialize(plain_arrivals(tallies, arrivals))
@@ -171,13 +174,19 @@ def find_suspects(messages: DataFrame, ends: DataFrame, *, materialize: Material
     return Suspects(materialize(late), materialize(fallen), materialize(negative_acks(messages, ends)))
 
 
-def find_in_verdicts(
-    verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, *, materialize: Materialize = materialize
+def find_on_messages(
+    verdicts: DataFrame, watched: DataFrame, outcomes: Outcomes, run: RunPass = run_in_tasks
 ) -> DataFrame:
-    """Returns the findings on messages; `watched` are those of `watched_sessions`."""
-    neighbours = materialize(with_neighbours(verdicts, materialize(watched), outcomes.unusual))
-    concerned = materialize(concerned_messages(verdicts, neighbours, message_fates(outcomes.rows)), _MOST_CONCERNED)
-    return in_verdicts(verdicts, concerned)
+    """Returns the FINDINGS on messages, without incidents; `watched` are those of `watched_sessions`."""
+    neighbours = with_neighbours(verdicts, watched, outcomes.unusual)
+    arrivals = with_fates(neighbours, verdicts, message_fates(outcomes.rows))
+    chosen = run(arrivals, choose_messages, CHOSEN, SEQUENCE, ("replay_order",))
+    return run(shown_messages(verdicts, chosen), tell_messages, FINDINGS.spark, FINDING)
+
+
+def find_by_facts(facts: Facts, run: RunPass = run_in_tasks) -> DataFrame:
+    """Returns the FINDINGS that facts show, without incidents."""
+    return run(collect_facts(facts), tell_facts, FINDINGS.spark)
 
 
 def read_inputs(
@@ -277,9 +286,10 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             _write_without_fates(warehouse, summaries(keep(tally(verdicts, reading=reading)), None))
             name_copies(warehouse, once)
             return
-        outcomes = derive_outcomes(verdicts, keep(unarrived(once.streams, warehouse.read(PACKETS))), materialize=keep)
+        not_arrived = keep(unarrived(once.streams, warehouse.read(PACKETS)))
+        outcomes = derive_outcomes(verdicts, not_arrived, materialize=keep, run=warehouse.run)
         paired = pair_acks(once.counted(acks), every_end, outcomes.tallies, crowded(outcomes.tallies))
-        of_messages: dict[Table, Rows] = {
+        tables: dict[Table, Rows] = {
             TRANSACTIONS: lambda: with_kept(
                 derive_transactions(
                     kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
@@ -290,29 +300,29 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
         }
 
-        def find_on_messages() -> DataFrame:
+        def of_messages() -> DataFrame:
             watched = watched_sessions(every_end, inputs.unread, paired, outcomes.tallies)
-            return keep(collect_findings([find_in_verdicts(verdicts, watched, outcomes, materialize=keep)]))
+            return find_on_messages(verdicts, watched, outcomes, warehouse.run)
 
         def write_and_find_others() -> DataFrame:
-            writes = (partial(_write, warehouse, table, rows) for table, rows in of_messages.items())
-            transactions, sequences, *_ = run_in_parallel(writes)
+            transactions, sequences, *_ = run_in_parallel(
+                partial(_write, warehouse, table, rows) for table, rows in tables.items()
+            )
             progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
             counted = once.counted(messages)
             suspects = find_suspects(counted, every_end, materialize=keep)
-            others = [
-                *other_findings(counted, every_end, paired, verdicts, sequences, transactions, suspects),
-                *findings_of_captures(once, every_end, warehouse),
-                several_receivers(inputs.flows, peers),
-                acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
-            ]
-            return keep(collect_findings(others))
+            facts = {
+                **facts_of_messages(counted, every_end, paired, verdicts, sequences, transactions, suspects),
+                **facts_of_captures(once, every_end, warehouse),
+                SeveralReceivers: several_receivers(inputs.flows, peers),
+                AcknowledgedElsewhere: acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
+            }
+            return find_by_facts(facts, warehouse.run)
 
-        some, others = run_in_parallel([find_on_messages, write_and_find_others])
-        findings = some.unionByName(others)
-        stories = keep(sequence_incidents(findings, warehouse.read(OUTCOMES), warehouse.read(SEQUENCES)))
-        warehouse.replace(FINDINGS, with_incident(findings, stories))
-        warehouse.replace(INCIDENTS, derive_incidents(stories))
+        some, others = run_in_parallel([of_messages, write_and_find_others])
+        told = events(some.unionByName(others), warehouse.read(OUTCOMES), warehouse.read(SEQUENCES))
+        parts = {"finding": FINDINGS, "incident": INCIDENTS}
+        warehouse.replace_by_pass(parts, told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
         name_copies(warehouse, once)
         progress("replay: wrote findings, incidents")
 

@@ -7,7 +7,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import has_outcome, optional
-from jobs.transforms.findings.model import choose
 from schemas.outcomes import Outcome
 from schemas.replay import Verdict
 
@@ -102,10 +101,8 @@ def _change() -> Column:
         | (F.col("at_once") < F.col("before_at_once") - _WORSE_SHARE)
         | (repeated > repeated_before + _WORSE_SHARE)
     )
-    return choose(
-        (
-            (F.col("before_messages").isNull(), F.lit(Change.NEW.value)),
-            (F.col("messages").isNull(), F.lit(Change.GONE.value)),
-            (F.coalesce(worse, F.lit(False)), F.lit(Change.WORSE.value)),
-        )
+    return (
+        F.when(F.col("before_messages").isNull(), Change.NEW.value)
+        .when(F.col("messages").isNull(), Change.GONE.value)
+        .when(worse, Change.WORSE.value)
     )

@@ -1,5 +1,5 @@
-"""Explains what a replay found, in plain Python: what became of each message, why, and which rows prove it.
+"""Explains what the replay found, in plain Python: few rows come in as objects, and sentences go out.
 
-Few rows come in here: arrivals that are not plain, and sums of all others. A pass reads them in an order that lets it
-hold one slot and some counters. No module knows Spark.
+Nothing here knows Spark. Each pass takes Arrow batches, of which all rows with one key come together, and yields Arrow
+batches; it holds no more than one key's counters.
 """

@@ -4,22 +4,20 @@ A *slot* is (scope, sequence, number). An arrival is *plain* if it was accepted 
 that the state names. Plain arrivals have no rows here: the states of the others say how far they went.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple, Self
 
 import pyarrow as pa
 
+from schemas.explained import ARRIVAL
 from schemas.replay import Verdict
-from schemas.staging import ARRIVAL
 from schemas.table import arrow_schema
-from udfs.passes.options import Batches
+from udfs.replay.rows import Batches, read_rows, write_rows
 
 State = tuple[int, int]
 """Sequence and number."""
-_ROWS = 5_000
-"""Rows of a batch."""
 
 
 class Arrival(NamedTuple):
@@ -130,12 +128,7 @@ class Arrival(NamedTuple):
     @classmethod
     def read(cls, batches: Batches) -> Iterator[tuple[str, Iterator[Self]]]:
         """Yields the rows of each scope, which lie next to each other."""
-        rows = (
-            cls._make(row)
-            for batch in batches
-            for row in zip(*map(_values, batch.select(cls._fields).columns), strict=True)
-        )
-        return groupby(rows, attrgetter("scope_key"))
+        return groupby(read_rows(batches, cls), attrgetter("scope_key"))
 
 
 def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -143,9 +136,8 @@ def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
 
     After an arrival the state is known, and the next arrival names the state that it met: what lies between was plain.
     """
-    schema = arrow_schema(ARRIVAL)
-    for _, arrivals in Arrival.read(batches):
-        yield from batches_of((run._asdict() for run in _plain_runs(arrivals)), schema)
+    runs = (run for _, arrivals in Arrival.read(batches) for run in _plain_runs(arrivals))
+    yield from write_rows(runs, arrow_schema(ARRIVAL))
 
 
 def _plain_runs(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
@@ -161,20 +153,3 @@ def _plain_run(arrival: Arrival, reached: State | None) -> Iterator[Arrival]:
     left = arrival.slot if arrival.moves else arrival.before
     if left is not None and reached is not None and left[0] == reached[0] and left[1] < reached[1]:
         yield arrival._replace(sequence=left[0], number=left[1] + 1, plain_to=reached[1])
-
-
-def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields rows as batches; a column that a row lacks is null in it."""
-    batch: list[Mapping[str, object]] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _ROWS:
-            yield pa.RecordBatch.from_pylist(batch, schema)
-            batch = []
-    if batch:
-        yield pa.RecordBatch.from_pylist(batch, schema)
-
-
-def _values(column: pa.Array) -> list[object]:
-    values: list[object] = column.to_pylist()
-    return values

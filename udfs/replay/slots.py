@@ -10,32 +10,33 @@ from operator import attrgetter
 
 import pyarrow as pa
 
+from schemas.explained import OF_SLOT
 from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
-from schemas.staging import EXPLAINED
 from schemas.table import arrow_schema
-from udfs.msmq.identifiers import sequence_text
-from udfs.passes.options import Batches
-from udfs.replay.arrivals import Arrival, batches_of
+from udfs.replay.arrivals import Arrival
 from udfs.replay.outcomes import Case, Message, Passing, Slot, delivered_by, distinct, outcome_of, witness
+from udfs.replay.rows import Batches, write_rows
 from udfs.replay.unseen import Hole, Run, Skip, unseen_runs
+from udfs.replay.words import tx_sequence
 
 Row = Mapping[str, object]
+Explained = tuple[Row | None, Row | None]
+"""An outcome, or the slot right below a hole."""
 _SIGN = 1 << 63
 """What a TxSequenceID has more than its `sequence`."""
 
 
 def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yields the outcomes of messages and of numbers never seen, and the slots right below holes (EXPLAINED).
+    """Yields the outcomes of messages and of numbers never seen, and the slots right below holes (OF_SLOT).
 
     Rows are `Arrival`s and runs of plain ones, by scope, falling sequence, falling number and replay order. Outcomes of
     delivered messages are among the rows.
     """
-    schema = arrow_schema(EXPLAINED)
-    for scope_key, arrivals in Arrival.read(batches):
-        yield from batches_of(_explain_scope(scope_key, arrivals), schema)
+    explained = (row for scope_key, arrivals in Arrival.read(batches) for row in _explain_scope(scope_key, arrivals))
+    yield from write_rows(explained, arrow_schema(OF_SLOT))
 
 
-def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Row]:
+def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Explained]:
     passed_by: Passing | None = None
     for sequence, of_sequence in groupby(arrivals, attrgetter("sequence")):
         skip: Skip | None = None
@@ -47,7 +48,7 @@ def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Row]
             first, is_run = slot[0], slot[0].plain_to is not None
             seen_to = number if first.plain_to is None else first.plain_to
             if above is not None and above.number > seen_to + 1:
-                yield {"slot_below": _slot(scope_key, sequence, seen_to)}
+                yield None, _slot(scope_key, sequence, seen_to)
                 yield from _of_hole(Hole(seen_to, above, skip, sent_to, passed_by))
             above = None if is_run else first
             if is_run:
@@ -73,14 +74,14 @@ def _passing(slot: list[Arrival]) -> Passing | None:
     return Passing(moving.replay_order, moving.missing_runs, moving.behind_gap, doubtful, moving.key)
 
 
-def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Row]:
+def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Explained]:
     by_message: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
     for arrival in slot:
         by_message[arrival.message].append(arrival)
     messages = [Message(arrivals, known) for arrivals in by_message.values()]
     for message in messages:
         case = Case(message, [other for other in messages if other is not message])
-        yield {"outcome": _message_row(case, outcome_of(case))}
+        yield _message_row(case, outcome_of(case)), None
 
 
 def _message_row(case: Case, outcome: Outcome) -> Row:
@@ -113,9 +114,9 @@ def _message_row(case: Case, outcome: Outcome) -> Row:
     }
 
 
-def _of_hole(hole: Hole) -> Iterator[Row]:
+def _of_hole(hole: Hole) -> Iterator[Explained]:
     for run in unseen_runs(hole):
-        yield {"outcome": _run_row(hole, run)}
+        yield _run_row(hole, run), None
 
 
 def _run_row(hole: Hole, run: Run) -> Row:
@@ -140,7 +141,7 @@ def _slot(scope_key: str, sequence: int, number: int) -> Row:
     return {
         "scope_key": scope_key,
         "tx_sequence_id": tx_sequence_id,
-        "tx_sequence": sequence_text(tx_sequence_id),
+        "tx_sequence": tx_sequence(tx_sequence_id),
         "tx_sequence_number": number,
     }
 

@@ -10,16 +10,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import null, row_key, signed
+from schemas.explained import ARRIVAL
 from schemas.replay import Evidence, Verdict
-from schemas.staging import ARRIVAL, EXPLAINED
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
-from udfs.on_spark import RunPass
-from udfs.replay.arrivals import find_plain_runs
-from udfs.replay.slots import explain_slots
 
 SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
 SPAN = ("scope_key", "sequence")
+FALLING = ("falling_sequence", "falling_number", "replay_order")
 
 
 def _rests_on_assumption() -> Column:
@@ -158,10 +156,10 @@ def first_due(arrivals: DataFrame, states: DataFrame) -> DataFrame:
     )
 
 
-def explained(arrivals: DataFrame, states: DataFrame, due: DataFrame, twice: DataFrame, run: RunPass) -> DataFrame:
-    """Returns what `udfs.replay.slots` makes of the `unusual_arrivals`: rows of EXPLAINED."""
+def with_facts_of_scope(arrivals: DataFrame, states: DataFrame, due: DataFrame, twice: DataFrame) -> DataFrame:
+    """Returns the `unusual_arrivals` with what is known of their scope, sequence and message: rows of ARRIVAL."""
     of_scope = ("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed")
-    rows = (
+    return (
         arrivals.join(states.select("scope_key", *of_scope, "several_receivers"), "scope_key")
         .join(due, list(SPAN), "left")
         .join(twice.withColumn("accepted_twice", F.lit(True)), list(MESSAGE), "left")
@@ -169,6 +167,8 @@ def explained(arrivals: DataFrame, states: DataFrame, due: DataFrame, twice: Dat
         .withColumn("plain_to", null("long"))
         .select(ARRIVAL.names)
     )
-    every = rows.unionByName(run(rows, find_plain_runs, ARRIVAL, ("scope_key", "replay_order")))
-    falling = every.withColumns({f"falling_{name}": F.bitwise_not(name) for name in ("sequence", "number")})
-    return run(falling, explain_slots, EXPLAINED, ("scope_key", "falling_sequence", "falling_number", "replay_order"))
+
+
+def with_falling_order(arrivals: DataFrame) -> DataFrame:
+    """Adds FALLING, by which the highest sequence and number of a scope come first."""
+    return arrivals.withColumns(dict(zip(FALLING, map(F.bitwise_not, ("sequence", "number")), strict=False)))

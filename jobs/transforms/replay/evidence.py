@@ -14,9 +14,8 @@ from jobs.transforms.expressions import ALL, BEFORE, SO_FAR, unsigned
 from jobs.transforms.replay import chains
 from schemas.messages import AckType
 from schemas.replay import Evidence, Explains, Reading, Verdict
-from schemas.wire import QUEUED_CLASS
+from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
 
-LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
 CONTENT = (
     "message_id",
     "sent_at",

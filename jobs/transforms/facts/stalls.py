@@ -1,4 +1,4 @@
-"""The kind of findings that tells where the way to a receiver was closed while packets waited."""
+"""Counts where the way to a receiver was closed while packets waited."""
 
 from functools import reduce
 
@@ -6,9 +6,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import key_at, nanoseconds, optional, timestamp
-from jobs.transforms.findings.model import NS, counted, sentence
 from jobs.transforms.replay.peers import with_other_direction
-from schemas.replay import FindingKind, Severity
+from udfs.replay.words import NS
 
 _SHUT_MS = 10_000
 """A TCP window of 0 that lasts less is ordinary flow control."""
@@ -20,12 +19,7 @@ _PATIENCE_NS = 750_000
 _STEP_NS = 15 * NS
 """Packets and SessionAcks are compared in steps of time, which are no longer than the shortest patience."""
 _UNANSWERED, _PAUSED, _SHUT = "unanswered", "paused", "shut"
-_CAUSES = {
-    _UNANSWERED: "for up to {} s no SessionAck came for packets that were sent",
-    _PAUSED: "for up to {} s it announced a window of one packet",
-    _SHUT: "for up to {} s its TCP announced a window of 0",
-}
-"""How a sentence names each reason why the receiver took no packets."""
+_CAUSES = (_UNANSWERED, _PAUSED, _SHUT)
 _WINDOWS = ("stream_id", "stream_offset", "captured_ns", "window_size")
 
 
@@ -37,42 +31,19 @@ def window_stalled(
     session_acks: DataFrame,
     handshakes: DataFrame,
 ) -> DataFrame:
-    """Returns the findings on sessions whose receiver stopped taking packets, one per session.
-
-    It is a warning where the way was still closed when the last packet of a connection was captured.
-    """
+    """Returns rows of WindowStalled."""
     ways = _ways(streams, ends, handshakes)
     packets = messages.select(*_WINDOWS).unionByName(acks.select(*_WINDOWS))
     headers = packets.unionByName(session_acks.select(*_WINDOWS)).where("window_size is not null")
     found = reduce(DataFrame.unionByName, (_unanswered(packets, headers, ways), _paused(headers, ways), _shut(ways)))
-    lengths = {
-        cause: F.round(F.max(F.when(F.col("cause") == cause, F.col("length_ns"))) / NS).cast("long")
-        for cause in _CAUSES
-    }
+    lengths = (F.max(F.when(F.col("cause") == cause, F.col("length_ns"))).alias(f"{cause}_ns") for cause in _CAUSES)
     stalled = found.groupBy("session_id").agg(
         F.count_distinct("connection_id").alias("messages"),
         F.max("is_last").alias("is_last"),
         F.min(F.struct("since_ns", "key")).alias("first"),
-        *(length.alias(cause) for cause, length in lengths.items()),
+        *lengths,
     )
-    causes = (F.when(F.col(cause).isNotNull(), sentence(words, cause)) for cause, words in _CAUSES.items())
-    return stalled.select(
-        F.lit(FindingKind.WINDOW_STALLED.value).alias("kind"),
-        F.when(F.col("is_last"), Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
-        timestamp(F.col("first.since_ns")).alias("found_at"),
-        "session_id",
-        "messages",
-        sentence(
-            "The receiver stopped taking packets on {}: {}. {} Look on the receiver for a full disk, a lack of memory, "
-            "and a Message Queuing service that is paused or hangs.",
-            counted("messages", "connection", "connections"),
-            F.concat_ws("; ", *causes),
-            F.when(F.col("is_last"), "It did not go on, so messages wait in the sender's outgoing queue.").otherwise(
-                "It went on later."
-            ),
-        ).alias("explanation"),
-        F.array("first.key").alias("witness"),
-    )
+    return stalled.select("*", timestamp(F.col("first.since_ns")).alias("found_at"), "first.key")
 
 
 def _ways(streams: DataFrame, ends: DataFrame, handshakes: DataFrame) -> DataFrame:

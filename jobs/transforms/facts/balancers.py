@@ -1,23 +1,17 @@
-"""The kinds of findings that tell of load balancers and address translation between senders and receivers."""
+"""Counts what shows load balancers and address translation between senders and receivers."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import key_at, timestamp
-from jobs.transforms.findings.model import counted, one_or_many, sentence
 from jobs.transforms.replay.peers import with_other_direction
-from schemas.replay import FindingKind, Severity
 
 _ADDRESSES_SHOWN = 20
 """Else each of n acknowledgments that went elsewhere would name n addresses."""
 
 
 def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
-    """Returns the findings on addresses at which several queue managers take messages, by their GUIDs.
-
-    `flows` are rows of `scopes.find_flows`. It is a warning where one sequence went to several of them: each keeps a
-    state of its own, so that the numbers of the others are missing to it.
-    """
+    """Returns rows of SeveralReceivers, which their GUIDs tell apart. `flows` are rows of `scopes.find_flows`."""
     key = key_at("stream_id", "first.offset").alias("key")
     served = (
         flows.where("receiver_guid is not null")
@@ -43,34 +37,19 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
     )
     second = F.col("receivers")[1]["began"]
     return receivers.join(split, "far", "left").select(
-        F.lit(FindingKind.SEVERAL_RECEIVERS.value).alias("kind"),
-        F.when(F.col("split") > 0, Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
+        F.col("far").alias("address"),
+        F.col("receivers.receiver_guid").alias("receivers"),
+        F.col("receivers.began.key").alias("beginnings"),
         timestamp(second["ns"]).alias("found_at"),
-        second["session_id"].alias("session_id"),
         F.size("receivers").alias("messages"),
-        sentence(
-            "{} queue managers take messages at the address {} ({}): a load balancer or a cluster is in front of them, "
-            "or Message Queuing was installed again.{} Let a sender reach the same one each time: transactional "
-            "messages need one receiver.",
-            F.size("receivers"),
-            "far",
-            F.array_join("receivers.receiver_guid", ", "),
-            F.when(
-                F.col("split") > 0,
-                sentence(
-                    " {} to several of them.",
-                    counted("split", "sequence of messages went", "sequences of messages went"),
-                ),
-            ).otherwise(""),
-        ).alias("explanation"),
-        F.coalesce("places.key", F.transform(F.slice("receivers", 1, 2), lambda one: one["began"]["key"])).alias(
-            "witness"
-        ),
+        second["session_id"].alias("session_id"),
+        "split",
+        F.col("places.key").alias("parts"),
     )
 
 
 def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -> DataFrame:
-    """Returns the findings on senders whose acknowledgments go to an address that no message of theirs came from.
+    """Returns rows of AcknowledgedElsewhere.
 
     `flows` are rows of `scopes.find_flows`, `acks` those of `acknowledgments.pair_acks`. Only what the receiver sends
     itself counts, not what a router passes on.
@@ -95,28 +74,8 @@ def acknowledged_elsewhere(flows: DataFrame, ends: DataFrame, acks: DataFrame) -
         .join(came_from, list(pair))
         .groupBy("session_id", "source_queue_manager", "addresses", "others", "far")
         .agg(F.sum("acks").alias("messages"), F.min("first").alias("first"))
-        .select(
-            F.lit(FindingKind.ACKNOWLEDGED_ELSEWHERE.value).alias("kind"),
-            F.lit(Severity.INFO.value).alias("severity"),
-            timestamp(F.col("first.ns")).alias("found_at"),
-            "session_id",
-            "messages",
-            sentence(
-                "{} to {}, although the messages of sender {} come from {}: it has several networks, or its address is "
-                "translated on the way. Look whether {} there: a sender repeats what is not acknowledged.",
-                counted("messages", "acknowledgment went", "acknowledgments went"),
-                "far",
-                "source_queue_manager",
-                F.concat(
-                    F.array_join("addresses", ", "),
-                    F.when(F.col("others") > 0, sentence(" and {}", counted("others", "other", "others"))).otherwise(
-                        ""
-                    ),
-                ),
-                one_or_many("messages", "it arrives", "they arrive"),
-            ).alias("explanation"),
-            F.array("first.key").alias("witness"),
-        )
+        .withColumnsRenamed({"addresses": "came_from", "others": "more_addresses", "far": "address"})
+        .select("*", timestamp(F.col("first.ns")).alias("found_at"), "first.key")
     )
 
 

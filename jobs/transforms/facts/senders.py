@@ -1,4 +1,4 @@
-"""The kinds of findings that a sender's messages show, whatever their verdicts: clocks, message IDs, addresses."""
+"""Counts what a sender's messages show, whatever their verdicts: clocks, message IDs, addresses."""
 
 from functools import reduce
 
@@ -6,12 +6,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import key_at, row_key, signed, timestamp, unsigned
-from jobs.transforms.findings.model import NS, choose, counted, one_or_many, sentence
-from schemas.replay import FindingKind, Reason, Severity
+from schemas.replay import Reason
 from schemas.wire import UNLIMITED
+from udfs.replay.words import NS
 
 _HALF = 1 << 31  # of the 32 bits of a MessageID
-_LIMITS = (("time_to_reach_queue", "TimeToReachQueue"), ("time_to_be_received", "TimeToBeReceived"))
+_LIMITS = ("time_to_reach_queue", "time_to_be_received")
 
 
 def sending_seconds(messages: DataFrame) -> DataFrame:
@@ -21,7 +21,7 @@ def sending_seconds(messages: DataFrame) -> DataFrame:
     message exceeds its limit at most.
     """
     ordinal, captured_s = F.col("message_id_ordinal"), F.expr(f"captured_ns div {NS}")
-    over = (F.max(F.when(F.col(name) != UNLIMITED, captured_s - F.col(name))) for name, _ in _LIMITS)
+    over = (F.max(F.when(F.col(name) != UNLIMITED, captured_s - F.col(name))) for name in _LIMITS)
     return (
         messages.groupBy("source_queue_manager", F.unix_seconds("sent_at").alias("sent_s"))
         .agg(
@@ -47,47 +47,27 @@ def outlived_messages(messages: DataFrame, seconds: DataFrame) -> DataFrame:
         .drop("over_s")
     )
     age = F.expr(f"captured_ns div {NS}") - F.unix_seconds("sent_at")
-    limit = choose((_outlived(name), sentence("{} ({} s)", F.lit(title), name)) for name, title in _LIMITS)
     return (
         messages.join(F.broadcast(least), "source_queue_manager")
         .withColumn("age_s", age - F.col("least_s"))
-        .where(reduce(Column.__or__, (_outlived(name) for name, _ in _LIMITS)))
+        .where(reduce(Column.__or__, (_outlived(name) for name in _LIMITS)))
         .select(
-            *("message_id", "stream_id", "destination_queue", "captured_ns", "captured_at", "age_s"),
+            *("message_id", "stream_id", "destination_queue", "captured_ns", "captured_at", "age_s", *_LIMITS),
             row_key().alias("key"),
-            limit.alias("limit"),
         )
     )
 
 
 def expired_on_arrival(late: DataFrame, ends: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """Returns the findings on `outlived_messages` that were not accepted.
-
-    [MS-MQMQ] 2.2.19.1: a receiver drops them.
-    """
+    """Returns rows of ExpiredOnArrival: the `outlived_messages` that were not accepted."""
     accepted = verdicts.where("accepted").join(late.select("message_id").distinct(), "message_id", "left_semi")
-    first = F.struct("captured_at", "key", "age_s", "limit")
+    first = F.struct(F.col("captured_at").alias("found_at"), "key", "age_s", *_LIMITS)
     return (
         late.join(accepted.select("message_id").distinct(), "message_id", "left_anti")
         .join(ends, "stream_id")
         .groupBy("session_id", "destination_queue")
         .agg(F.count(F.lit(1)).alias("messages"), F.min_by(first, F.struct("captured_ns", "key")).alias("first"))
-        .select(
-            F.lit(FindingKind.EXPIRED_ON_ARRIVAL.value).alias("kind"),
-            F.lit(Severity.WARNING.value).alias("severity"),
-            F.col("first.captured_at").alias("found_at"),
-            "session_id",
-            "destination_queue",
-            "messages",
-            sentence(
-                "{} expired, so the receiver drops {}. The first was at least {} s old, and its {} had run out.",
-                counted("messages", "message arrived after it had", "messages arrived after they had"),
-                one_or_many("messages", "it", "them"),
-                "first.age_s",
-                "first.limit",
-            ).alias("explanation"),
-            F.array("first.key").alias("witness"),
-        )
+        .select("*", "first.*")
     )
 
 
@@ -108,7 +88,7 @@ def fallen_ordinals(seconds: DataFrame) -> DataFrame:
 
 
 def ordinal_regressed(messages: DataFrame, fallen: DataFrame, ends: DataFrame, sequences: DataFrame) -> DataFrame:
-    """Returns the findings on senders whose MessageID falls while SentTime rises ([MS-MQQB] 3.1.1.3 MessageIdOrdinal).
+    """Returns rows of OrdinalRegressed: of senders whose MessageID falls while SentTime rises.
 
     Both are given when a message is sent, so resends and the order of commits have no influence. Scope and sequence are
     those of the first message after the fall, if it is transactional. `fallen` are those of `fallen_ordinals`.
@@ -159,31 +139,24 @@ def ordinal_regressed(messages: DataFrame, fallen: DataFrame, ends: DataFrame, s
         .agg(F.max_by("scope_key", F.struct(fits, "scope_key")).alias("scope_key"))
     )
     return placed.select(
-        F.lit(FindingKind.ORDINAL_REGRESSED.value).alias("kind"),
-        F.lit(Severity.WARNING.value).alias("severity"),
-        after["row"]["captured_at"].alias("found_at"),
-        after["row"]["session_id"].alias("session_id"),
-        "scope_key",
-        after["row"]["destination_queue"].alias("destination_queue"),
-        F.when(F.col("scope_key").isNotNull(), after["row"]["tx_sequence_id"]).alias("tx_sequence_id"),
+        "source_queue_manager",
         "messages",
-        sentence(
-            "The message IDs of sender {} fell {} while its clock went on, the first time from {} to {}: the sender "
-            "was restored from a backup, another machine uses its identity, or its clock was set back.",
-            "source_queue_manager",
-            counted("messages", "time", "times"),
-            before["n"],
-            after["n"],
-        ).alias("explanation"),
-        F.array(before["row"]["key"], after["row"]["key"]).alias("witness"),
+        before["n"].alias("ordinal_before"),
+        before["row"]["key"].alias("key_before"),
+        after["n"].alias("ordinal_after"),
+        after["row"]["key"].alias("key_after"),
+        after["row"]["captured_at"].alias("found_at"),
+        *(after["row"][name].alias(name) for name in ("session_id", "destination_queue")),
+        F.when(F.col("scope_key").isNotNull(), after["row"]["tx_sequence_id"]).alias("tx_sequence_id"),
+        "scope_key",
     )
 
 
 def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """Returns the findings on queue managers, by GUID, that have several addresses.
+    """Returns rows of TwoAddresses, of queue managers by their GUID.
 
-    A host may have several networks, so this is information; two machines with one identity are an error. They send
-    different messages under one number, or one machine's messages are refused because the other's sequence is greater.
+    A host may have several networks. Two machines with one identity send different messages under one number, or one
+    machine's messages are refused because the other's sequence is greater.
     """
     seen = (
         ends.where(F.col("sender_guid").isNotNull())
@@ -196,29 +169,17 @@ def two_addresses(ends: DataFrame, verdicts: DataFrame) -> DataFrame:
         .agg(F.sort_array(F.collect_list(F.struct("first_ns", "address", "first"))).alias("places"))
         .where(F.size("places") > 1)
     )
-    places, two_machines = F.col("places"), F.col("conflict").isNotNull()
+    places = F.col("places")
     return seen.join(_conflicts(ends, verdicts, seen), "sender_guid", "left").select(
-        F.lit(FindingKind.TWO_ADDRESSES.value).alias("kind"),
-        F.when(two_machines, Severity.ERROR.value).otherwise(Severity.INFO.value).alias("severity"),
-        timestamp(F.col("places")[1]["first_ns"]).alias("found_at"),
+        "sender_guid",
+        F.col("places.address").alias("addresses"),
+        F.transform(places, lambda place: key_at(place["first"]["stream_id"], F.lit(0))).alias("beginnings"),
+        timestamp(places[1]["first_ns"]).alias("found_at"),
+        F.size(places).alias("messages"),
         places[1]["first"]["session_id"].alias("session_id"),
+        F.col("conflict.keys").alias("conflict"),
         F.col("conflict.scope_key").alias("scope_key"),
         unsigned(F.col("conflict.sequence")).alias("tx_sequence_id"),
-        F.size(places).alias("messages"),
-        sentence(
-            "Queue manager {} has {} addresses ({}){}",
-            "sender_guid",
-            F.size(places),
-            F.array_join("places.address", ", "),
-            F.when(
-                two_machines,
-                F.lit(", and what they send conflicts: two machines use one identity."),
-            ).otherwise(F.lit(": it has several networks, or it moved.")),
-        ).alias("explanation"),
-        F.coalesce(
-            F.col("conflict.keys"),
-            F.transform(F.slice(places, 1, 2), lambda place: key_at(place["first"]["stream_id"], F.lit(0))),
-        ).alias("witness"),
     )
 
 

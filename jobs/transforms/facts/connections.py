@@ -1,36 +1,23 @@
-"""The kind of findings that tells who could not connect to whom."""
+"""Counts who could not connect to whom."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import key_at, null, optional
-from jobs.transforms.findings.model import counted, sentence
 from schemas.ingest import Attempt, FramingReason
-from schemas.replay import FindingKind, Severity
+from udfs.replay.findings.captures import FAILURES
 
 _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
-_REFUSED_SESSION, _CLOSED, _NO_PONG, _REFUSED_BY_PONG = "refused_session", "closed", "no_pong", "refused_by_pong"
-_OTHER_VERSION = "other_version"
-_FAILURES = {
-    Attempt.NO_ANSWER.value: ("connection had no answer", "connections had no answer"),
-    Attempt.REFUSED.value: ("was refused by a reset", "were refused by a reset"),
-    Attempt.SILENT.value: ("opened and carried nothing", "opened and carried nothing"),
-    _CLOSED: ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
-    _REFUSED_SESSION: ("was refused in the handshake", "were refused in the handshake"),
-    _OTHER_VERSION: ("began with another version of the protocol", "began with another version of the protocol"),
-    _NO_PONG: ("ping had no answer", "pings had no answer"),
-    _REFUSED_BY_PONG: ("ping was answered with a refusal", "pings were answered with a refusal"),
-}
-"""How a sentence names each kind of failure: words for one connection, and for several."""
+_CLOSED, _REFUSED_SESSION, _OTHER_VERSION, _NO_PONG, _REFUSED_BY_PONG = list(FAILURES)[3:]
 
 
 def cannot_connect(
     streams: DataFrame, handshakes: DataFrame, quarantine: DataFrame, captures: DataFrame, pings: DataFrame | None
 ) -> DataFrame:
-    """Returns the findings on addresses that could not connect to others, as STREAMS, QUARANTINE and PINGS show.
+    """Returns rows of CannotConnect, as STREAMS, QUARANTINE and PINGS show.
 
-    They are warnings where no later connection carried bytes in both directions. Attempts in the last seconds of the
+    A connection worked if it carried bytes in both directions. Attempts in the last seconds of the
     captures are left out, because they may still have been answered. A session may be refused in the handshake or by
     closing the connection ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an
     unanswered one counts only where nothing connected afterwards.
@@ -44,44 +31,21 @@ def cannot_connect(
     of_no_answer = F.col("failure").isin(Attempt.NO_ANSWER.value, Attempt.SILENT.value, _NO_PONG)
     too_late = of_no_answer & (F.col("last_at") > F.col("ended_at") - F.expr(f"INTERVAL {_PATIENCE_S} SECONDS"))
     since_it_worked = F.coalesce(F.col("last_at") > F.col("worked_at"), F.lit(True))
-    failed = (
+    return (
         tries.where(is_failure)
         .crossJoin(end)
         .where(~F.coalesce(too_late, F.lit(False)))
         .join(worked, list(pair), "left")
         .where((F.col("failure") != _NO_PONG) | since_it_worked)
-        .groupBy(*pair, "worked_at")
+        .groupBy(*pair, "worked_at", F.concat_ws("->", *pair).alias("session_id"))
         .agg(
             F.count(F.lit(1)).alias("messages"),
             F.count_if(since_it_worked).alias("lately"),
             F.min("first_at").alias("found_at"),
             F.max("last_at").alias("last_at"),
             F.min(F.struct("first_at", "key"))["key"].alias("key"),
-            *(F.count_if(F.col("failure") == failure).alias(failure) for failure in _FAILURES),
+            F.struct(*(F.count_if(F.col("failure") == name).alias(name) for name in FAILURES)).alias("failures"),
         )
-    )
-    causes = F.concat_ws(
-        ", ", *(F.when(F.col(name) > 0, counted(name, one, many)) for name, (one, many) in _FAILURES.items())
-    )
-    return failed.select(
-        F.lit(FindingKind.CANNOT_CONNECT.value).alias("kind"),
-        F.when(F.col("lately") > 0, Severity.WARNING.value).otherwise(Severity.INFO.value).alias("severity"),
-        "found_at",
-        F.concat_ws("->", "client", "server").alias("session_id"),
-        "messages",
-        sentence(
-            "{} could not connect to {}: {}, from {} to {}. {} Look for a firewall between the two, and whether "
-            "Message Queuing runs there and listens.",
-            "client",
-            "server",
-            causes,
-            _utc("found_at"),
-            _utc("last_at"),
-            F.when(F.col("worked_at").isNull(), F.lit("The captures show no connection that worked."))
-            .when(F.col("lately") > 0, sentence("The last connection that worked ended at {}.", _utc("worked_at")))
-            .otherwise(sentence("Connections work again: the last one ended at {}.", _utc("worked_at"))),
-        ).alias("explanation"),
-        F.array("key").alias("witness"),
     )
 
 
@@ -89,10 +53,6 @@ def began_with_another_version(quarantine: DataFrame) -> Column:
     """Returns whether a row of QUARANTINE is the beginning of a stream, and of another version of the protocol."""
     reason = optional(quarantine, "reason", "string")
     return F.coalesce((reason == FramingReason.BAD_VERSION.value) & (F.col("stream_offset") == 0), F.lit(False))
-
-
-def _utc(name: str) -> Column:
-    return F.concat(F.date_format(name, "yyyy-MM-dd HH:mm:ss"), F.lit(" UTC"))
 
 
 def _connections(streams: DataFrame, handshakes: DataFrame, of_other_version: DataFrame) -> DataFrame:

@@ -1,0 +1,167 @@
+"""Applies the rules on messages: a pass that chooses what is shown of each sequence, and one that says it.
+
+Between the two, Spark looks up the messages shown: arrivals hold numbers only, and there may be ten million of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from schemas.explained import CHOSEN
+from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
+from schemas.table import arrow_schema
+from udfs.replay.findings import answers, doubts, refusals, repeats
+from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
+from udfs.replay.rows import Batches, read_rows, write_rows
+
+RULES = (
+    *(repeats.duplicates, repeats.duplicates_differ, repeats.resend_schedule),
+    *(refusals.out_of_order, refusals.stuck_sequence, refusals.sequence_regressed, refusals.gap_expired),
+    *(doubts.capture_gap, doubts.missed_by_capture, doubts.clocks_differ),
+    *(answers.contradicted, answers.state_fell, answers.refused_for_cause, answers.not_received_by_application),
+    *(answers.unacknowledged, answers.slow_acknowledgment),
+)
+_RULE_OF = {rule.kind.value: rule for rule in RULES}
+_SEVERITIES = list(Severity)
+_ATTEMPTS_SHOWN = 20
+_INTERVALS_SHOWN = 12
+SEQUENCE = ("scope_no", "scope_check", "sequence")
+ARRIVAL_ORDER = (*SEQUENCE, "replay_order")
+FINDING = (*SEQUENCE, "kind", "cause")
+"""The columns that tell the findings on messages apart."""
+
+
+class Chosen(NamedTuple):
+    """Holds a row of CHOSEN: a message that a finding shows, beside the figures of the finding."""
+
+    scope_no: int
+    scope_check: int
+    sequence: int
+    kind: str
+    cause: int | None
+    severity: str
+    messages: int
+    delivered: int
+    lost: int
+    waited_ms: float
+    is_sent_later: bool
+    intervals: list[float]
+    role: str
+    replay_order: int
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts the arrivals of a sequence that one rule concerns."""
+
+    rule: MessageRule
+    first: Arrival
+    severity: Severity = Severity.INFO
+    messages: int = 0
+    delivered: int = 0
+    lost: int = 0
+    intervals: list[float] = field(default_factory=list)
+
+    def add(self, arrival: Arrival) -> None:
+        """Counts an arrival, unless the rule is of one message and this is another one."""
+        if self.rule.of_one_message:
+            first = self.first
+            if (arrival.number, arrival.content_hash) != (first.number, first.content_hash):
+                return
+            if arrival.interval_s is not None and arrival.arrivals <= _INTERVALS_SHOWN + 1:
+                self.intervals.append(arrival.interval_s)
+        self.severity = max(self.severity, self.rule.severity(arrival), key=_SEVERITIES.index)
+        self.messages += 1
+        self.delivered += arrival.fate == "delivered"
+        self.lost += arrival.fate == "lost"
+
+
+def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
+    sequences = groupby(read_rows(batches, Arrival), attrgetter(*SEQUENCE))
+    chosen = (row for _, arrivals in sequences for row in choose_of_sequence(arrivals))
+    return write_rows(chosen, arrow_schema(CHOSEN))
+
+
+def choose_of_sequence(arrivals: Iterable[Arrival]) -> Iterator[Chosen]:
+    """Applies the rules to the arrivals of one sequence; yields the messages that its findings show."""
+    tallies: dict[tuple[FindingKind, int | None], _Tally] = {}
+    attempts: list[int] = []
+    for arrival in arrivals:
+        for rule in RULES:
+            if rule.when(arrival):
+                of = rule.kind, arrival.cause if rule.by_cause else None
+                if of not in tallies:
+                    tallies[of] = _Tally(rule, arrival)
+                tallies[of].add(arrival)
+        if _was_given_up(arrival):
+            attempts.append(arrival.replay_order)
+    for (kind, cause), tally in tallies.items():
+        shown = [(role, _order_of(role, tally.first)) for role in tally.rule.witness]
+        if kind is FindingKind.GAP_EXPIRED:
+            shown += [(Role.ATTEMPT, order) for order in attempts]
+        for role, order in shown:
+            if order is not None:
+                yield _chosen(cause, tally, role, order)
+
+
+def _was_given_up(arrival: Arrival) -> bool:
+    """Returns whether its number is one of the last before the sequence's first gap, and it came before that."""
+    if arrival.verdict != Verdict.OUT_OF_ORDER or arrival.gap_order is None:
+        return False
+    assert arrival.gap_number is not None  # noqa: S101 - the gap has all three
+    assert arrival.gap_size is not None  # noqa: S101
+    shown_from = arrival.gap_number - min(arrival.gap_size, _ATTEMPTS_SHOWN)
+    return arrival.replay_order < arrival.gap_order and shown_from <= arrival.number < arrival.gap_number
+
+
+def _order_of(role: Role, first: Arrival) -> int | None:
+    order: int | None = first.replay_order if role == Role.FIRST else getattr(first, role)
+    return order
+
+
+def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
+    first = tally.first
+    return Chosen(
+        *(first.scope_no, first.scope_check, first.sequence, tally.rule.kind.value, cause, tally.severity.value),
+        *(tally.messages, tally.delivered, tally.lost, first.waited_ms, first.is_sent_later, tally.intervals),
+        *(role.value, order),
+    )
+
+
+def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
+    rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
+    findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
+    return write_rows((tell_finding(shown) for _, shown in findings), FINDINGS.arrow)
+
+
+def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:
+    return zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
+
+
+def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
+    """Returns the row of FINDINGS that shows these messages."""
+    messages: dict[str, list[Message]] = defaultdict(list)
+    for chosen, message in shown:
+        messages[chosen.role].append(message)
+    rule, (first,) = _RULE_OF[chosen.kind], messages[Role.FIRST]
+    found = Found(
+        first=first,
+        original=next(iter(messages[Role.ORIGINAL]), None),
+        attempts=sorted(messages[Role.ATTEMPT], key=attrgetter("number", "message_id", "key")),
+        **{name: getattr(chosen, name) for name in _FIGURES},
+    )
+    proof = [message.key for role in rule.witness for message in messages[role]]
+    witness = [*proof, *(attempt.key for attempt in found.attempts)]
+    told = Told(rule.kind, Severity(chosen.severity), rule.sentence(found), witness)
+    return finding_row(told, found.first, messages=chosen.messages)
+
+
+_FIGURES = ("messages", "delivered", "lost", "waited_ms", "is_sent_later", "intervals")
+"""What CHOSEN says of a finding and a sentence may name."""

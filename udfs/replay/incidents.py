@@ -1,0 +1,346 @@
+"""Puts outcomes and findings together as incidents: one row for one story.
+
+An incident is what happened to one sequence of a scope. Two sequences are one incident when the earlier one was not
+over: its troubles reach into the time of the later one, or its sender gave up its last messages and the later one is in
+trouble from its first message on. Sequences whose numbers were used again are one incident as well, if no other trouble
+lies between them: a cloned sender spoils one sequence after the other.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from schemas.explained import EXPLAINED
+from schemas.incidents import Cause, IncidentOutcome
+from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
+from schemas.replay import FindingKind, Severity
+from schemas.table import arrow_schema
+from udfs.replay.rows import Batches, read_rows, write_rows
+from udfs.replay.words import all_counted, counted, tx_sequence
+
+_PENDING = (Outcome.PENDING, Outcome.AWAITED)
+_RANKED = (
+    *(*LOST, *_PENDING, *LOSS_UNKNOWN, Outcome.DELIVERED_AFTER_REFUSAL),
+    *(Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.EXPIRED_UNSEEN),
+)
+"""The outcomes that are part of a story, the worst first."""
+_BY_GRAVITY = list(reversed(Severity))
+_COUNTED_AS: Mapping[Outcome, str] = {
+    **dict.fromkeys(LOST, "lost"),
+    **dict.fromkeys(_PENDING, "pending"),
+    **dict.fromkeys(LOSS_UNKNOWN, "unknown"),
+    Outcome.DELIVERED_AFTER_REFUSAL: "repaired",
+    Outcome.EXPIRED_UNSEEN: "expired",
+}
+_COUNTS = ("lost", "pending", "stuck", "unknown", "repaired", "expired", "findings")
+_SEVERITY_OF = {IncidentOutcome.LOST: Severity.ERROR, IncidentOutcome.REPAIRED: Severity.INFO}
+_SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
+    Cause.REFUSED_FOR_CAUSE: (Outcome.REFUSED_FOR_CAUSE, FindingKind.REFUSED_FOR_CAUSE),
+    Cause.NUMBER_REUSED: (Outcome.DISPLACED, FindingKind.DUPLICATES_DIFFER),
+    Cause.SEQUENCE_REGRESSED: (FindingKind.SEQUENCE_REGRESSED, FindingKind.ORDINAL_REGRESSED),
+    Cause.MESSAGE_MISSING: (
+        *(Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, *_PENDING, Outcome.DELIVERED_AFTER_REFUSAL),
+        *(FindingKind.OUT_OF_ORDER, FindingKind.STUCK_SEQUENCE),
+    ),
+    Cause.CONTRADICTED: (Outcome.CONTRADICTED, FindingKind.CONTRADICTED, FindingKind.STATE_FELL),
+    Cause.CAPTURE_INCOMPLETE: (
+        *(Outcome.UNKNOWN, FindingKind.CAPTURE_GAP, FindingKind.MISSED_BY_CAPTURE, FindingKind.CLOCKS_DIFFER),
+    ),
+    Cause.DELIVERED_TWICE: (Outcome.DELIVERED_TWICE,),
+    Cause.NOT_READ: (Outcome.NOT_READ,),
+    Cause.EXPIRED: (Outcome.EXPIRED_UNSEEN, FindingKind.GAP_EXPIRED, FindingKind.EXPIRED_ON_ARRIVAL),
+    Cause.TRANSACTION: (
+        *(FindingKind.TORN_TRANSACTION, FindingKind.INTERLEAVED_TRANSACTION, FindingKind.TRANSACTION_PARTLY_DELIVERED),
+    ),
+    Cause.ACKNOWLEDGMENT: (FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT, FindingKind.REPEATED_ORDER_ACK),
+    Cause.RESENT: (FindingKind.DUPLICATES, FindingKind.RESEND_SCHEDULE),
+}
+_CAUSE_OF = {shown: cause for cause, of in _SHOWN_BY.items() for shown in of}
+_EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
+"""Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
+_SENTENCES: Mapping[Cause, str] = {
+    Cause.REFUSED_FOR_CAUSE: "The receiver refused messages of {} for a cause that its FinalAck names",
+    Cause.NUMBER_REUSED: "Numbers of {} were used again for different messages, so that the receiver accepted only one "
+    "message of each number",
+    Cause.SEQUENCE_REGRESSED: "The sender of {} went back to numbers or to a sequence that the receiver had passed, as "
+    "after a restore from a backup",
+    Cause.MESSAGE_MISSING: "A message of {} did not arrive in its turn, so the receiver refused those after it",
+    Cause.CONTRADICTED: "The receiver's acknowledgments of {} contradict the replay",
+    Cause.CAPTURE_INCOMPLETE: "The captures do not hold all of {}, or not in a sure order",
+    Cause.DELIVERED_TWICE: "Messages of {} were accepted more than once",
+    Cause.NOT_READ: "Messages of {} left their queue unread",
+    Cause.EXPIRED: "The sender of {} skipped numbers, as it does when messages expire before they are sent",
+    Cause.TRANSACTION: "Transactions of {} are torn or mixed with others",
+    Cause.ACKNOWLEDGMENT: "Acknowledgments of {} were late, missing or repeated",
+    Cause.RESENT: "Messages of {} were sent again although the receiver had them",
+    Cause.OTHER: "Something unusual happened to {}",
+}
+
+
+class Event(NamedTuple):
+    """Holds a row that the pass reads: what is known of a sequence, an outcome in it, or a finding about it."""
+
+    scope_key: str | None
+    tx_sequence_id: Decimal | None
+    span: dict[str, Any] | None
+    """The fields of SequenceSpan."""
+    outcome: dict[str, Any] | None
+    """The fields of OutcomeCount."""
+    finding: dict[str, Any] | None
+    """A row of FINDINGS."""
+
+
+class SequenceSpan(NamedTuple):
+    """Holds what a row of SEQUENCES says of a sequence."""
+
+    source_queue_manager: str
+    first_captured_at: datetime | None
+    last_captured_at: datetime | None
+    last_accepted_number: int | None
+
+
+class OutcomeCount(NamedTuple):
+    """Holds the messages and numbers of a sequence that have one outcome."""
+
+    outcome: str
+    numbers: int
+    stuck: int
+    last_number: int
+    began_at: datetime | None
+    ended_at: datetime | None
+    first_at: datetime | None
+    """When the first of them was seen, as far as any was."""
+    witness: list[str]
+    """Of the first."""
+    session_id: str
+    destination_queue: str | None
+
+
+class Trouble(NamedTuple):
+    """Holds what an outcome or a finding adds to the story of its sequence."""
+
+    rank: int
+    """The worst has the lowest."""
+    cause: Cause
+    began_at: datetime | None
+    ended_at: datetime | None
+    at: datetime | None
+    """The time of its witness."""
+    witness: list[str]
+    session_id: str
+    destination_queue: str | None
+    makes_story: bool
+    """Without one that does, a sequence has no story."""
+    counts: Mapping[str, int]
+    """Columns of INCIDENTS that it adds to."""
+    undelivered: int = 0
+    """The highest number of a message that is lost or pending."""
+
+
+def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
+    """Returns what an outcome adds; None where it is nobody's trouble."""
+    outcome = Outcome(count.outcome)
+    if outcome not in _RANKED:
+        return None
+    name = _COUNTED_AS.get(outcome)
+    return Trouble(
+        rank=_RANKED.index(outcome),
+        cause=_CAUSE_OF[outcome],
+        began_at=count.began_at,
+        ended_at=count.ended_at,
+        at=count.first_at,
+        witness=count.witness,
+        session_id=count.session_id,
+        destination_queue=count.destination_queue,
+        makes_story=True,
+        counts={"stuck": count.stuck} | ({} if name is None else {name: count.numbers}),
+        undelivered=count.last_number if name in {"lost", "pending"} else 0,
+    )
+
+
+def trouble_of_finding(finding: Mapping[str, Any]) -> Trouble:
+    """Returns what a row of FINDINGS adds."""
+    kind, at = FindingKind(finding["kind"]), finding["found_at"]
+    return Trouble(
+        rank=len(_RANKED) + _BY_GRAVITY.index(Severity(finding["severity"])),
+        cause=_CAUSE_OF.get(kind, Cause.OTHER),
+        began_at=at,
+        ended_at=at,
+        at=at,
+        witness=finding["witness"],
+        session_id=finding["session_id"],
+        destination_queue=finding["destination_queue"],
+        makes_story=kind not in _EXPLAINING,
+        counts={"findings": 1},
+    )
+
+
+def _earliest(times: Iterable[datetime | None]) -> datetime | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _latest(times: Iterable[datetime | None]) -> datetime | None:
+    return max((time for time in times if time is not None), default=None)
+
+
+def _in_order(time: datetime | None) -> tuple[bool, datetime]:
+    """Returns a key that sorts times; what has none comes first."""
+    return time is not None, time or datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Holds a sequence, and its troubles."""
+
+    scope_key: str
+    tx_sequence_id: int
+    span: SequenceSpan
+    troubles: list[Trouble]
+
+    @property
+    def has_story(self) -> bool:
+        """Whether something happened that makes a story by itself."""
+        return any(one.makes_story for one in self.troubles)
+
+    @property
+    def is_reused(self) -> bool:
+        """Whether numbers were used again."""
+        return any(one.cause is Cause.NUMBER_REUSED for one in self.troubles)
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When its troubles began."""
+        return _earliest(one.began_at for one in self.troubles) or self.span.first_captured_at
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When its troubles ended."""
+        return _latest(one.ended_at for one in self.troubles) or self.span.last_captured_at
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether its last messages were never accepted."""
+        return max(one.undelivered for one in self.troubles) > (self.span.last_accepted_number or 0)
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Session and queue of the first message concerned."""
+
+        def order(one: Trouble) -> tuple[Any, ...]:
+            return *_in_order(one.began_at), one.rank, one.session_id, one.destination_queue or ""
+
+        first = min(self.troubles, key=order)
+        return first.session_id, first.destination_queue
+
+    def goes_on_from(self, last: "Sequence", before: "Sequence | None") -> bool:
+        """Returns whether it is part of the story of `last`, the last that has one; `before` is directly before it."""
+        if self.is_reused and last.is_reused:
+            return True
+        if before is not last:
+            return False
+        began, ended, first = self.began_at, last.ended_at, self.span.first_captured_at
+        reaches_in = ended is not None and first is not None and ended >= first
+        from_the_first = began is None or first is None or began <= first
+        return reaches_in or (last.is_given_up and from_the_first)
+
+
+def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Turns rows of Event into rows of EXPLAINED; the events of a scope come together, in the order of sequences."""
+    return write_rows(explain_events(read_rows(batches, Event)), arrow_schema(EXPLAINED))
+
+
+def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+    """Yields findings with their `incident_id`, and incidents; one of the two is None."""
+    for _, of_scope in groupby(events, attrgetter("scope_key")):
+        story: list[Sequence] = []
+        before: Sequence | None = None
+        for _, of_sequence in groupby(of_scope, attrgetter("tx_sequence_id")):
+            sequence, findings = read_sequence(of_sequence)
+            incident_id = None
+            if sequence is not None and sequence.has_story:
+                if story and not sequence.goes_on_from(story[-1], before):
+                    yield None, incident_row(story)
+                    story = []
+                story.append(sequence)
+                incident_id = incident_id_of(story)
+            before = sequence
+            yield from ((finding | {"incident_id": incident_id}, None) for finding in findings)
+        if story:
+            yield None, incident_row(story)
+
+
+def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
+    """Returns a sequence with its troubles, and its findings; None where the findings are of no sequence."""
+    sequence: Sequence | None = None
+    troubles: list[Trouble] = []
+    findings: list[dict[str, Any]] = []
+    for event in events:
+        if event.span is not None and event.scope_key is not None and event.tx_sequence_id is not None:
+            sequence = Sequence(event.scope_key, int(event.tx_sequence_id), SequenceSpan(**event.span), troubles)
+        if event.outcome is not None and (trouble := trouble_of_outcome(OutcomeCount(**event.outcome))):
+            troubles.append(trouble)
+        if event.finding is not None:
+            findings.append(event.finding)
+            troubles.append(trouble_of_finding(event.finding))
+    return sequence, findings
+
+
+def incident_id_of(story: list[Sequence]) -> str:
+    """Returns a hash of the scope and of the first sequence."""
+    return sha256(f"{story[0].scope_key} {story[0].tx_sequence_id}".encode()).hexdigest()[:16]
+
+
+def incident_row(story: list[Sequence]) -> dict[str, Any]:
+    """Returns a row of INCIDENTS."""
+    first, troubles = story[0], [one for sequence in story for one in sequence.troubles]
+    counts = dict.fromkeys(_COUNTS, 0)
+    for trouble in troubles:
+        for name, count in trouble.counts.items():
+            counts[name] += count
+    cause = min((one.cause for one in troubles), key=list(Cause).index)
+    outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
+    worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), one.witness))
+    session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
+    return counts | {
+        "incident_id": incident_id_of(story),
+        "cause": cause.value,
+        "outcome": outcome.value,
+        "severity": _SEVERITY_OF.get(outcome, Severity.WARNING).value,
+        "session_id": session_id,
+        "scope_key": first.scope_key,
+        "source_queue_manager": first.span.source_queue_manager,
+        "destination_queue": queue,
+        "tx_sequence_id": first.tx_sequence_id,
+        "tx_sequence": tx_sequence(first.tx_sequence_id),
+        "sequences": len(story),
+        "began_at": _earliest(one.began_at for one in story),
+        "ended_at": _latest(one.ended_at for one in story),
+        "last_captured_at": _latest(one.span.last_captured_at for one in story),
+        "explanation": _sentence(first, len(story) - 1, cause, counts),
+        "witness": [key for key in worst.witness if key is not None],
+    }
+
+
+def _sentence(first: Sequence, more: int, cause: Cause, counts: Mapping[str, int]) -> str:
+    """Returns cause and outcome in one sentence."""
+    name = f"sequence {tx_sequence(first.tx_sequence_id)}"
+    if more:
+        name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
+    stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
+    said = all_counted(
+        [
+            (counts["lost"], "message was lost", "messages were lost"),
+            (counts["pending"], f"message is pending{stuck}", f"messages are pending{stuck}"),
+            (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
+            (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
+            (counts["expired"], "number expired unseen", "numbers expired unseen"),
+        ]
+    )
+    return f"{_SENTENCES[cause].format(name)}: {', '.join(said) or 'no message was lost'}."

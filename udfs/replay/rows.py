@@ -1,0 +1,33 @@
+"""Turns Arrow batches into rows that are objects with names, and back."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+Batches = Iterable[pa.RecordBatch]
+R = TypeVar("R", bound=NamedTuple)
+_BATCH_ROWS = 10_000
+
+
+def read_rows(batches: Batches, kind: type[R]) -> Iterator[R]:
+    """Yields the rows as objects of a named tuple, whose fields are names of columns."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in kind._fields)
+        yield from map(kind._make, zip(*columns, strict=True))
+
+
+def read_structs(batch: pa.RecordBatch, column: str, kind: type[Any]) -> Iterator[Any]:
+    """Yields the structs of a column as objects of a named tuple; a null is left out, and so are further fields."""
+    for struct in batch.column(column).drop_null().to_pylist():
+        yield kind._make(struct[name] for name in kind._fields)
+
+
+def write_rows(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields rows as batches; a row has the values of all columns in their order."""
+    waiting = iter(rows)
+    while some := list(islice(waiting, _BATCH_ROWS)):
+        columns = zip(*some, strict=True)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
