@@ -297,9 +297,8 @@ def contradicted(of: Sequence) -> Iterator[Finding]:
 
 def state_fell(of: Sequence) -> Iterator[Finding]:
     def fell(a: Arrival) -> bool:
-        if a.explained_by != "literal" or a.incoming_tx_sequence_id is None:
-            return False
-        return a.slot < (int(a.incoming_tx_sequence_id), a.incoming_tx_sequence_number)
+        in_sequence = a.explained_by == "literal" and a.incoming_tx_sequence_id == a.tx_sequence_id
+        return bool(in_sequence and a.tx_sequence_number < a.incoming_tx_sequence_number)
 
     for first, found in of.those(fell):
         words = (
