@@ -65,7 +65,7 @@ class History:
         states: dict[Any, Receiver] = {}
         lossy, final, by_queue = rng.random() < 0.2, rng.random() < 0.4, rng.random() < 0.5
         for source, queue, (identity, number, previous) in queued:
-            self.ns += rng.choice(PAUSES)
+            self.ns += max(rng.choice(PAUSES) // 10 * 10, 10)  # packets of equal rank at one time have no order
             stream = f"{rng.choice(self.connections)}>"
             self.offsets[stream[:-1]] += 10
             key = stream, self.offsets[stream[:-1]]
@@ -104,6 +104,8 @@ class History:
         stream = f"{rng.choice(self.connections)}{rng.choice('<<<<>')}"
         by = rng.choice([self.receiver, self.receiver, self.address, "somebody"])
         at_ns = self.ns + sum(rng.choices(PAUSES, k=rng.choice([1, 1, 2, 3])))
+        if "message_class" in columns:
+            at_ns += 5 - at_ns % 10
         self.tables.ack(stream, at_ns, named, source_queue_manager=by, **columns)
 
 
@@ -222,6 +224,7 @@ OTHERS = [(9, MessageClass.MQMSG_CLASS_ACK_RECEIVE)]
 REFUSED = [(1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED), *OTHERS]
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="a FinalAck is taken as for whatever message has the number")
 def test_a_final_ack_for_another_message_acknowledges_nothing(spark: SparkSession, tmp_path: Path) -> None:
     tables = final_acks_of_one_number(*OTHERS)
@@ -229,6 +232,7 @@ def test_a_final_ack_for_another_message_acknowledges_nothing(spark: SparkSessio
     assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO, chained=False))
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="only the last FinalAck for a number is looked at")
 def test_a_final_ack_for_another_message_hides_none(spark: SparkSession, tmp_path: Path) -> None:
     tables = final_acks_of_one_number(*REFUSED)
