@@ -1,6 +1,7 @@
 """Rows of a warehouse's tables, or of DataFrames, as the second computation of findings takes them."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,14 @@ def plain(table: pa.Table) -> list[Row]:
 
 
 def complete(rows: Iterable[Row], table: Table) -> list[Row]:
-    """Returns rows with all columns of their table, null where they have none."""
-    return [dict.fromkeys(table.names) | row for row in rows]
+    """Returns rows with all columns of their table, null where they have none; times are whole numbers."""
+    return [dict.fromkeys(table.names) | {name: _micros(value) for name, value in row.items()} for row in rows]
+
+
+def _micros(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return (value.replace(tzinfo=value.tzinfo or UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 
 
 def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
