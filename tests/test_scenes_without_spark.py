@@ -9,8 +9,9 @@ import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
-from gold_rows import complete, with_conversations
+from gold_rows import complete, finding_of, with_conversations
 from plain_evidence import evidence
+from plain_incidents import incidents
 from plain_message_findings import message_findings
 from plain_outcomes import outcomes
 from plain_sender_findings import watched
@@ -18,8 +19,10 @@ from plain_words import Finding, Row, Rows, micros
 from replay_tables import TABLES, Tables
 from replayer import chosen, ends, scope_of, verdicts
 from scene import SCENES, Scene
+from test_incidents import BEGAN, EXPECTED, FIGURES, Story
 
-from schemas.replay import VERDICTS, Severity
+from schemas.outcomes import OUTCOMES
+from schemas.replay import FINDINGS, SEQUENCES, VERDICTS, Severity
 from schemas.replay import FindingKind as K
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
@@ -97,3 +100,19 @@ def test_words_and_witness(name: str) -> None:
     kind, explanation, witness = SENTENCES[name]
     (found,) = (one for one in told(SCENES[name][0], name) if one.kind == kind)
     assert (found.explanation, list(found.witness)) == (explanation, witness)
+
+
+@pytest.mark.parametrize("play", EXPECTED, ids=lambda play: play.__name__)
+def test_one_cause_is_one_story(play: Callable[[Story], None]) -> None:
+    story = Story(play.__name__)
+    play(story)
+    outcome_rows, sequences, findings = (complete(story.rows[of.name], of) for of in (OUTCOMES, SEQUENCES, FINDINGS))
+    found = (row for row, _ in incidents(outcome_rows, sequences, map(finding_of, findings)))
+    began = int(BEGAN.timestamp()) * 1_000_000
+    assert [
+        (
+            *(row["cause"], row["outcome"], row["severity"], *(row[name] for name in FIGURES)),
+            *((row[name] - began) / 1_000_000 for name in ("began_at", "ended_at")),
+        )
+        for row in sorted(found, key=lambda row: int(row["tx_sequence_id"]))
+    ] == EXPECTED[play]
