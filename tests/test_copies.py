@@ -15,7 +15,9 @@ import plain_copies
 import plain_outcomes
 import pytest
 import replayer
+from gold_rows import finding_of, plain
 from night_outcomes import is_known
+from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -42,11 +44,12 @@ from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
 from jobs.steps.replay import find_by_facts
 from jobs.transforms.facts.captures import captured_twice
+from jobs.warehouse.checkpoint import materialize
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.messages import MESSAGES
-from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS, FindingKind
 from schemas.table import Table
 from udfs.replay.findings.captures import CapturedTwice
 
@@ -238,12 +241,15 @@ def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     outcomes = on_spark(derived.outcomes)[0]
     expected = plain_outcomes.outcomes(rows_of(verdicts))[0]
     second = second_replay(tables, {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]})
+    findings = materialize(derived.findings_on_messages())
+    frames = {"verdicts": verdicts, "outcomes": derived.outcomes.rows, "findings": findings}
     return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()} | {
         "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
         "second_outcomes": expected,
         "fates": fates(verdicts),
         "second": second,
-        "findings": derived.findings_on_messages().collect(),
+        "findings": findings.collect(),
+        "rows": {name: plain(frame.toArrow()) for name, frame in frames.items()},
     }
 
 
@@ -276,6 +282,14 @@ def test_a_finding_says_that_clocks_differ(united: dict[str, Any]) -> None:
     assert (row.session_id, row.messages, row.severity) == (f"disputed->{B}", 1, "warning")
     assert row.witness == ["disputed a>@200", "disputed a>@400"]
     assert "The first is number 4, which needs number 3; the receiver stood at: number 2." in row.explanation
+
+
+def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: dict[str, Any]) -> None:
+    rows = united["rows"]
+    second = set(message_findings(rows["verdicts"], rows["outcomes"], {}))
+    acknowledged = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}  # these need all acknowledgments
+    assert second == {one for one in map(finding_of, rows["findings"]) if one.kind not in acknowledged}
+    assert FindingKind.CLOCKS_DIFFER in {one.kind for one in second}
 
 
 def test_what_rests_on_clocks_that_differ_is_unknown(united: dict[str, Any]) -> None:

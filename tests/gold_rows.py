@@ -1,0 +1,78 @@
+"""Rows of a warehouse's tables, or of DataFrames, as the second computation of findings takes them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import plain_clock
+import pyarrow as pa
+from deltalake import DeltaTable
+from plain_replay import Night
+from plain_words import Finding, Row, Rows
+
+from schemas.replay import FindingKind
+from schemas.table import Table
+from schemas.tables import TABLES
+
+ARRIVING = ("messages", "acks", "session_acks")
+
+
+def plain(table: pa.Table) -> list[Row]:
+    """Returns rows with whole numbers for timestamps (µs since 1970) and for TxSequenceIDs."""
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column
+        values = column.to_pylist()
+        is_decimal = pa.types.is_decimal(column.type)
+        columns[name] = [value if value is None else int(value) for value in values] if is_decimal else values
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def complete(rows: Iterable[Row], table: Table) -> list[Row]:
+    """Returns rows with all columns of their table, null where they have none; times are whole numbers."""
+    return [dict.fromkeys(table.names) | {name: _micros(value) for name, value in row.items()} for row in rows]
+
+
+def _micros(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return (value.replace(tzinfo=value.tzinfo or UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+
+
+def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
+    """Returns the rows of a warehouse of these captures; see `with_conversations`."""
+    tables: Rows = {}
+    for table in TABLES:
+        place = warehouse / table.name
+        there = place.exists() and DeltaTable(str(place)).to_pyarrow_table()
+        tables[table.name] = complete(plain(there), table) if there else []
+    has_copies = any(row["copy_of"] is not None for row in tables["ends"])
+    return with_conversations(tables, Night(captures) if has_copies else None)
+
+
+def with_conversations(tables: Rows, night: Night | None = None) -> Rows:
+    """Returns tables in which `messages`, `acks` and what is missing are those of each conversation once.
+
+    `once_…` have the place and the time that the replay saw, `timed_…` the time, and `every_message` is the table.
+    `night` is the second ingest of captures that hold conversations twice.
+    """
+    steps = {row["capture_id"]: row["clock_steps"] or [] for row in tables["captures"]}
+    timed = plain_clock.in_order(tables, steps)
+    once: Rows = night.tables if night else timed
+    new = tables | {f"timed_{name}": timed[name] for name in ARRIVING}
+    new |= {f"once_{name}": once[name] for name in ARRIVING[:2]} | {"every_message": tables["messages"]}
+    if night:
+        new |= {"stream_gaps": once["stream_gaps"], "unreadable": once["quarantine"]}
+        for name in ARRIVING[:2]:
+            keys = {(row["stream_id"], row["stream_offset"]) for row in once[name]}
+            own = {night.own_keys.get(key, key) for key in keys}
+            new[name] = [row for row in tables[name] if (row["stream_id"], row["stream_offset"]) in own]
+    return {"unreadable": tables["quarantine"]} | new
+
+
+def finding_of(row: Row) -> Finding:
+    """Returns a row of FINDINGS."""
+    values: dict[str, Any] = {name: row[name] for name in Finding._fields}
+    return Finding(**values | {"kind": FindingKind(row["kind"]), "witness": tuple(row["witness"])})

@@ -1,0 +1,195 @@
+"""A second computation of what acknowledgments say of verdicts: plain Python, one message at a time.
+
+From decisions 10, 19, 20 and 50 on the protocol and the comments of `verdicts`. It takes rows of `messages` with their
+fates and rows of `acks`, and shares only names of columns with the transforms. Times are ns since 1970.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+import plain_outcomes
+from replayer import NULL, Key, Peers
+
+Row = dict[str, Any]
+Conversation = tuple[str, str, int]
+"""A receiver, an original sender, and a TxSequenceID."""
+MS = 1_000_000
+LATEST_ORDER_ACK = 10_500 * MS
+IN_FLIGHT = 250 * MS
+
+
+class Ack(NamedTuple):
+    """An OrderAck, or a FinalAck, which has a class and names a message."""
+
+    ns: int
+    number: int
+    message_class: int | None = None
+    message_id: str | None = None
+
+
+class Said(NamedTuple):
+    """What acknowledgments say of one arrival."""
+
+    acknowledged_ns: int | None
+    covered_ns: int | None
+    evidence: str
+    explained_by: str | None
+    final_ack_class: int | None
+    final_ack_ns: int | None
+    assumed: bool
+
+
+def addressees(row: Row, sender: str, receiver: str, senders: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """Yields whom an acknowledgment from `sender` to `receiver` concerns: a receiver and an original sender.
+
+    One that names no sender is for all whose messages went the other way. The acknowledging queue manager is known by
+    its GUID and by the name that its stream has for it.
+    """
+    named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
+    sources = senders.get(f"{receiver}->{sender}", set()) if named in (None, NULL) else {named}
+    yield from product({sender, row["source_queue_manager"]}, sources)
+
+
+def addressed(
+    acks: Iterable[Row], at: Mapping[str, Peers], senders: Mapping[str, set[str]]
+) -> dict[Conversation, list[Ack]]:
+    """Returns the acknowledgments of each conversation in order of time; `senders` are those of each session."""
+    found: dict[Conversation, list[Ack]] = defaultdict(list)
+    for row in acks:
+        if row["captured_ns"] is None:
+            continue
+        end = at[row["stream_id"]]
+        ack = Ack(row["captured_ns"], row["tx_sequence_number"])
+        if row["ack_type"] == "final_ack":
+            ack = ack._replace(message_class=row["message_class"], message_id=row["acknowledged_message_id"])
+        for receiver, source in addressees(row, end.sender, end.receiver, senders):
+            found[receiver, source, row["tx_sequence_id"]].append(ack)
+    return {name: sorted(of, key=lambda ack: ack[:2]) for name, of in found.items()}
+
+
+class Exchange:
+    """The arrivals of one conversation and their acknowledgments, both in order of time."""
+
+    def __init__(self, arrivals: list[Row], acks: list[Ack], *, literal: bool) -> None:
+        self.literal = literal
+        self.order_acks = [ack for ack in acks if ack.message_class is None]
+        self.final_acks = [ack for ack in acks if ack.message_class is not None]
+        self.moving = [row for row in arrivals if row["accepted"] is not False]
+        packets: list[tuple[Any, ...]] = [
+            (row["captured_ns"], row["tx_sequence_number"], False, row) for row in arrivals
+        ]
+        packets += [(ack.ns, ack.number, ack.message_class is None, ack) for ack in acks]
+        packets = sorted((one for one in packets if one[0] is not None), key=lambda packet: packet[:3])
+        self.next = {id(packet[3]): after[3] for packet, after in pairwise(packets)}
+
+    def covering(self, number: int) -> int | None:
+        """Returns when an OrderAck first named the number or a higher one."""
+        return next((ack.ns for ack in self.order_acks if ack.number >= number), None)
+
+    def following(self, ns: int) -> Ack | None:
+        """Returns the first OrderAck from that time on."""
+        return next((ack for ack in self.order_acks if ack.ns >= ns), None)
+
+    def final(self, row: Row) -> Ack | None:
+        """Returns the last FinalAck for a message."""
+        named = row["tx_sequence_number"], row["message_id"]
+        own = [ack for ack in self.final_acks if (ack.number, ack.message_id) == named]
+        return max(own, default=None)
+
+    def reached(self, number: int) -> int | None:
+        """Returns when an arrival first moved the receiver's state to the number or beyond."""
+        times = [row["captured_ns"] for row in self.moving if row["tx_sequence_number"] >= number]
+        return min((ns for ns in times if ns is not None), default=None)
+
+    def said(self, row: Row) -> Said:
+        """Returns what the acknowledgments say of an arrival; whether its state is assumed is found out later."""
+        ns, number, final = row["captured_ns"], row["tx_sequence_number"], self.final(row)
+        by_order = self.covering(number)
+        by_final = final.ns if final and (final.message_class or 0) & 0x4000 else None
+        covered = min((one for one in (by_order, by_final) if one is not None), default=None)
+        following = None if ns is None else self.following(ns)
+        acknowledged = self._first_from(ns, covered, following)
+        later = following if following and following.number >= number else None
+        return Said(
+            acknowledged,
+            self._first_from(ns, by_order, later),
+            self._evidence(row, covered, acknowledged, following, final),
+            self._explained_by(row),
+            final and final.message_class,
+            final and final.ns,
+            assumed=False,
+        )
+
+    @staticmethod
+    def _first_from(ns: int | None, covered: int | None, following: Ack | None) -> int | None:
+        """Returns when a number was covered, if after its arrival; else the OrderAck that answers the resend."""
+        if ns is None or covered is None or covered >= ns:
+            return None if ns is None else covered
+        return following.ns if following else None
+
+    def _evidence(
+        self, row: Row, covered: int | None, acknowledged: int | None, following: Ack | None, final: Ack | None
+    ) -> str:
+        number = row["tx_sequence_number"]
+        if row["accepted"]:
+            overdue = None if row["captured_ns"] is None else self.following(row["captured_ns"] + LATEST_ORDER_ACK)
+            is_missing = final is None and (covered is None or (overdue is not None and covered >= overdue.ns))
+            if overdue and overdue.number < number and is_missing and not self.literal:
+                return "contradicted"
+            return "none" if acknowledged is None else "confirmed"
+        if row["verdict"] == "duplicate":
+            return "none" if covered is None else "confirmed"
+        if row["verdict"] == "out_of_order":
+            reached = self.reached(number)
+            if covered is not None and (reached is None or covered < reached) and not self.literal:
+                return "contradicted"
+            if following and following.number < number:
+                return "confirmed"
+        return "none"
+
+    def _explained_by(self, row: Row) -> str | None:
+        """Returns the reading that foretold the OrderAck after an arrival, if that is the next packet."""
+        number, answer, conforming = row["tx_sequence_number"], self.next.get(id(row)), row["conforming"]
+        if row["accepted"] is None or not isinstance(answer, Ack) or answer.message_class is not None:
+            return None
+        refused = conforming.accepted is False and conforming.incoming_tx_sequence_id == row["tx_sequence_id"]
+        conformant = number if conforming.accepted else conforming.incoming_tx_sequence_number if refused else None
+        if answer.ns - row["captured_ns"] < IN_FLIGHT or answer.number > max(number, conformant or 0):
+            return None
+        foretold = answer.number == conformant, answer.number == number
+        return {(True, True): "both", (True, False): "conformant", (False, True): "literal"}.get(foretold, "neither")
+
+
+def evidence(
+    rows: list[Row], acks: Iterable[Row], at: Mapping[str, Peers], *, literal: bool = False
+) -> dict[Key, Said]:
+    """Returns what the acknowledgments say of each arrival, by its key.
+
+    The rows are those of `messages` with the columns of a `replayer.Fate`, with `scope`, what the state belongs to, and
+    `conforming`, the fate under the conformant reading.
+    """
+    senders: dict[str, set[str]] = defaultdict(set)
+    arrivals: dict[Conversation, list[Row]] = defaultdict(list)
+    scopes: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        end, source = at[row["stream_id"]], row["source_queue_manager"]
+        senders[end.session].add(source)
+        arrivals[end.receiver, source, row["tx_sequence_id"]].append(row)
+        scopes[row["scope"]].append(row)
+    told = addressed(acks, at, senders)
+    found: dict[Key, Said] = {}
+    for conversation, own in arrivals.items():
+        exchange = Exchange(own, told.get(conversation, []), literal=literal)
+        found |= {(row["stream_id"], row["stream_offset"]): exchange.said(row) for row in own}
+    for own in scopes.values():
+        keys = [(row["stream_id"], row["stream_offset"]) for row in sorted(own, key=lambda row: row["replay_order"])]
+        in_turn = sorted(own, key=lambda row: row["replay_order"])
+        timed = [
+            row | {"captured_at": row["captured_ns"], "covered_at": found[key].covered_ns}
+            for row, key in zip(in_turn, keys, strict=True)
+        ]
+        for key, assumed in zip(keys, plain_outcomes.assumed(timed), strict=True):
+            found[key] = found[key]._replace(assumed=assumed)
+    return found

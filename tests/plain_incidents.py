@@ -1,0 +1,243 @@
+"""A second computation of incidents: plain Python, one sequence after the other.
+
+From outcomes.md ("Incidents"), decisions 90 and 101 on the design and the comments of `incidents`. It takes rows of
+`outcomes`, `sequences` and `findings`.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from plain_words import Finding, Row, counted, sequence_name
+
+from schemas.replay import FindingKind as K
+
+LOST = ("displaced", "given_up", "passed_by", "never_seen", "refused_for_cause")
+PENDING = ("pending", "awaited")
+UNKNOWN = ("contradicted", "unknown")
+WORST_FIRST = (
+    *(*LOST, *PENDING, *UNKNOWN, "delivered_after_refusal", "delivered_twice", "not_read", "expired_unseen"),
+    *("error", "warning", "info"),
+)
+"""Outcomes and severities of findings."""
+CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "refused_for_cause",
+        ("refused_for_cause", K.REFUSED_FOR_CAUSE),
+        "The receiver refused messages of {} for a cause that its FinalAck names",
+    ),
+    (
+        "number_reused",
+        ("displaced", K.DUPLICATES_DIFFER),
+        (
+            "Numbers of {} were used again for different messages, so that the receiver accepted only one message of "
+            "each number"
+        ),
+    ),
+    (
+        "sequence_regressed",
+        (K.SEQUENCE_REGRESSED, K.ORDINAL_REGRESSED),
+        (
+            "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore "
+            "from a backup"
+        ),
+    ),
+    (
+        "message_missing",
+        (
+            *("given_up", "passed_by", "never_seen", "pending", "awaited", "delivered_after_refusal"),
+            *(K.OUT_OF_ORDER, K.STUCK_SEQUENCE),
+        ),
+        "A message of {} did not arrive in its turn, so the receiver refused those after it",
+    ),
+    (
+        "contradicted",
+        ("contradicted", K.CONTRADICTED, K.STATE_FELL),
+        "The receiver's acknowledgments of {} contradict the replay",
+    ),
+    (
+        "capture_incomplete",
+        ("unknown", K.CAPTURE_GAP, K.MISSED_BY_CAPTURE, K.CLOCKS_DIFFER),
+        "The captures do not hold all of {}, or not in a sure order",
+    ),
+    ("delivered_twice", ("delivered_twice",), "Messages of {} were accepted more than once"),
+    ("not_read", ("not_read",), "Messages of {} left their queue unread"),
+    (
+        "expired",
+        ("expired_unseen", K.GAP_EXPIRED, K.EXPIRED_ON_ARRIVAL),
+        "The sender of {} skipped numbers, as it does when messages expire before they are sent",
+    ),
+    (
+        "transaction",
+        (K.TORN_TRANSACTION, K.INTERLEAVED_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED),
+        "Transactions of {} are torn or mixed with others",
+    ),
+    (
+        "acknowledgment",
+        (K.UNACKNOWLEDGED, K.SLOW_ACKNOWLEDGMENT, K.REPEATED_ORDER_ACK),
+        "Acknowledgments of {} were late, missing or repeated",
+    ),
+    ("resent", (K.DUPLICATES, K.RESEND_SCHEDULE), "Messages of {} were sent again although the receiver had them"),
+    ("other", (), "Something unusual happened to {}"),
+)
+"""A cause, the outcomes and kinds of findings that show it, and its sentence; what explains the most comes first."""
+EXPLAINING = (K.TWO_ADDRESSES, K.ORDINAL_REGRESSED)
+"""Kinds that are part of a story, but make none."""
+
+
+class Event(NamedTuple):
+    """An outcome or a finding that is part of a story."""
+
+    shows: str
+    began_at: int | None
+    ended_at: int | None
+    rank: int
+    cause: int
+    place: tuple[str | None, str | None]
+    witness: list[str]
+    row: Row | None
+    """Of an outcome."""
+
+
+def place_in_causes(shows: str) -> int:
+    """Returns the place of the cause that an outcome or a kind of finding shows."""
+    return next((at for at, (_, shown, _) in enumerate(CAUSES) if shows in shown), len(CAUSES) - 1)
+
+
+class Trouble:
+    """What happened to one sequence of a scope."""
+
+    def __init__(self, sequence: Row, events: list[Event]) -> None:
+        self.sequence, self.events = sequence, events
+        began = [event.began_at for event in events if event.began_at is not None]
+        ended = [event.ended_at for event in events if event.ended_at is not None]
+        self.began_at = min(began, default=sequence["first_captured_at"])
+        self.ended_at = max(ended, default=sequence["last_captured_at"])
+        self.reused = any(CAUSES[event.cause][0] == "number_reused" for event in events)
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its last messages were neither accepted nor will be."""
+        undelivered = [
+            event.row["tx_sequence_number"] + (event.row.get("numbers") or 1) - 1
+            for event in self.events
+            if event.row and event.shows in LOST + PENDING
+        ]
+        return max(undelivered, default=0) > (self.sequence["last_accepted_number"] or 0)
+
+    def goes_on_in(self, later: "Trouble") -> bool:
+        """Whether it was not over when the next sequence began: it reaches into that, or is why it began badly."""
+        reaches = self.ended_at >= later.sequence["first_captured_at"]
+        began_badly = later.began_at <= later.sequence["first_captured_at"]
+        return bool(reaches or (self.given_up and began_badly))
+
+
+def stories(outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterable[Finding]) -> Iterator[list[Trouble]]:
+    """Yields the sequences with something to tell, those of one story together."""
+    events: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    for row in outcomes:
+        if row["outcome"] in WORST_FIRST:
+            ended_at = row["last_seen_at"] if row["accepted_at"] is None else row["accepted_at"]
+            ranks = WORST_FIRST.index(row["outcome"]), place_in_causes(row["outcome"])
+            place = row["session_id"], row["destination_queue"]
+            event = Event(row["outcome"], row["first_seen_at"], ended_at, *ranks, place, list(row["witness"]), row)
+            events[row["scope_key"], int(row["tx_sequence_id"])].append(event)
+    for one in findings:
+        if one.scope_key is not None and one.tx_sequence_id is not None:
+            ranks = WORST_FIRST.index(one.severity), place_in_causes(one.kind)
+            place = one.session_id, one.destination_queue
+            event = Event(one.kind, one.found_at, one.found_at, *ranks, place, list(one.witness), None)
+            events[one.scope_key, one.tx_sequence_id].append(event)
+    scopes: dict[str, list[Row]] = defaultdict(list)
+    for row in sequences:
+        scopes[row["scope_key"]].append(row)
+    for rows in scopes.values():
+        story: list[Trouble] = []
+        before: Trouble | None = None  # of the sequence right before this one
+        for row in sorted(rows, key=lambda row: int(row["tx_sequence_id"])):
+            own = events[row["scope_key"], int(row["tx_sequence_id"])]
+            if all(event.shows in EXPLAINING for event in own):
+                before = None
+                continue
+            trouble = Trouble(row, own)
+            is_again = bool(story) and story[-1].reused and trouble.reused
+            if story and not is_again and not (before and before.goes_on_in(trouble)):
+                yield story
+                story = []
+            story.append(trouble)
+            before = trouble
+        if story:
+            yield story
+
+
+def incident(story: list[Trouble]) -> Row:
+    """Returns the row of INCIDENTS; `places` are the session and queue of what came first.
+
+    Numbers never seen have no time and come before all. Of several the documents do not say which one counts.
+    """
+    events = [event for trouble in story for event in trouble.events]
+    first = story[0].sequence
+
+    def sum_of(outcomes: tuple[str, ...], *, stuck: bool = False) -> int:
+        rows = [event.row for event in events if event.row and event.shows in outcomes]
+        return sum(row.get("numbers") or 1 for row in rows if row["stuck"] or not stuck)
+
+    figures = {
+        "lost": sum_of(LOST),
+        "pending": sum_of(PENDING),
+        "unknown": sum_of(UNKNOWN),
+        "repaired": sum_of(("delivered_after_refusal",)),
+        "expired": sum_of(("expired_unseen",)),
+    }
+    outcome = next((name for name in ("lost", "pending", "unknown") if figures[name]), "repaired")
+    stuck, cause = sum_of(PENDING, stuck=True), CAUSES[min(event.cause for event in events)]
+    worst = min(events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), event.witness))
+    placed = min(story, key=lambda trouble: (trouble.began_at, int(trouble.sequence["tx_sequence_id"])))
+    times = [(_nulls_first(event.began_at), event.rank) for event in placed.events]
+    places = {event.place for event, time in zip(placed.events, times, strict=True) if time == min(times)}
+    name = f"sequence {sequence_name(int(first['tx_sequence_id']))}"
+    if len(story) > 1:
+        name += f" and {counted(len(story) - 1, 'sequence after it', 'sequences after it')}"
+    said = {
+        "lost": counted(figures["lost"], "message was lost", "messages were lost"),
+        "pending": counted(figures["pending"], "message is pending", "messages are pending")
+        + (f" ({stuck} resent and refused again)" if stuck else ""),
+        "unknown": counted(figures["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
+        "repaired": counted(
+            figures["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"
+        ),
+        "expired": counted(figures["expired"], "number expired unseen", "numbers expired unseen"),
+    }
+    told = ", ".join(words for figure, words in said.items() if figures[figure]) or "no message was lost"
+    identity = f"{first['scope_key']} {int(first['tx_sequence_id'])}"
+    return figures | {
+        "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
+        "cause": cause[0],
+        "outcome": outcome,
+        "severity": {"lost": "error", "repaired": "info"}.get(outcome, "warning"),
+        "scope_key": first["scope_key"],
+        "source_queue_manager": first["source_queue_manager"],
+        "places": places,
+        "tx_sequence_id": int(first["tx_sequence_id"]),
+        "sequences": len(story),
+        "began_at": min(trouble.began_at for trouble in story),
+        "ended_at": max(trouble.ended_at for trouble in story),
+        "last_captured_at": max(trouble.sequence["last_captured_at"] for trouble in story),
+        "stuck": stuck,
+        "findings": sum(event.row is None for event in events),
+        "explanation": f"{cause[2].format(name)}: {told}.",
+        "witness": worst.witness,
+    }
+
+
+def _nulls_first(*times: int | None) -> tuple[bool, int]:
+    """Returns the first of some times that there is, to sort by; none at all comes before all."""
+    known = next((time for time in times if time is not None), None)
+    return known is not None, known or 0
+
+
+def incidents(outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterable[Finding]) -> Iterator[Any]:
+    """Yields the rows of INCIDENTS, each with the sequences that it is about."""
+    for story in stories(outcomes, sequences, findings):
+        yield incident(story), [(one.sequence["scope_key"], int(one.sequence["tx_sequence_id"])) for one in story]
