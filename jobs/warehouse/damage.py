@@ -27,11 +27,11 @@ class Recorded(Protocol):
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """By table: its newest version when a run began or completed a step."""
+        """Returns by table: its newest version when a run began or completed a step."""
 
     @property
     def left(self) -> Left:
-        """What the tables were left as."""
+        """Returns what the tables were left as."""
 
 
 State = TypeVar("State", bound=Recorded)
