@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from test_local_commits import any_rows
 from warehouses import CAPTURES, all_rows, config, rows
@@ -112,6 +113,26 @@ def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path
     for version in log.versions(str(small / "packets")):
         log.entry(str(small / "packets"), version).write_bytes(b"")
     with pytest.raises(JobError, match=r"table .*/packets is damaged from its first entry on.* into a new warehouse"):
+        publish_lock._mend(Warehouse(spark, str(small)))
+
+
+@pytest.mark.parametrize("tear", ["empty", "zeros", "cut"])
+def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: str) -> None:
+    spark: Any = None
+    place = str(small / "packets")
+    DeltaTable(place).create_checkpoint()
+    require_whole(str(small))
+    (checkpoint,) = Path(place, "_delta_log").glob("*.checkpoint.parquet")
+    TEARS[tear](checkpoint)
+    with pytest.raises(DamagedError, match="/packets is damaged"):
+        require_whole(str(small))
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (_, lock):
+        assert lock.rolled_back == []
+    assert not checkpoint.exists()
+    assert counts(small) == dict.fromkeys(("stream_gaps", "packets", "captures", "messages"), 2)
+    checkpoint.write_bytes(b"")
+    log.entry(place, 0).unlink()
+    with pytest.raises(JobError, match="does not say any more what it held"):
         publish_lock._mend(Warehouse(spark, str(small)))
 
 
