@@ -101,12 +101,10 @@ def mend(
     """
     for place in places.values():
         _drop_torn_checkpoints(place)
-    lost = {table: version for table, place in places.items() if (version := _set_aside(place, None)) is not None}
+    lost: dict[str, int] = {}
+    _set_aside(places, {}, lost)
     known = states()
-    for table, place in places.items():
-        version = _set_aside(place, known[0].left.get(table) if known else None)
-        if version is not None:
-            lost[table] = min(version, lost.get(table, version))
+    _set_aside(places, known[0].left if known else {}, lost)
     gone = {table: version for table, version in lost.items() if table in ingested and version}
     if not gone:
         return None
@@ -140,11 +138,13 @@ def _drop_torn_checkpoints(place: str) -> None:
     warn(f"{place}: deleted a damaged checkpoint, which the log repeats")
 
 
-def _set_aside(place: str, last: Sequence[int] | None) -> int | None:
-    version = first_damaged(place, last, look_at_all=True)
-    if version is not None:
-        set_aside(place, version)
-    return version
+def _set_aside(places: Mapping[str, str], last: Left, lost: dict[str, int]) -> None:
+    """Sets aside what is damaged beside what is `lost`, and adds it to that."""
+    for table, place in places.items():
+        version = first_damaged(place, last.get(table), look_at_all=True)
+        if version is not None and version < lost.get(table, version + 1):
+            set_aside(place, version)
+            lost[table] = version
 
 
 def set_aside(place: str, version: int) -> None:
