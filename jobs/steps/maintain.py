@@ -8,8 +8,8 @@ these are gone, the late bytes go to quarantine. The rows of `internal_connectio
 capture would look like the first.
 
 Tables in a folder of this machine are clustered once the warehouse is too large to be held in memory; Spark alone can
-write them from then on. With no `vacuum_hours` their logs begin anew, too: the old entries hold values of rows that
-are gone.
+write them from then on. If `vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains
+values of rows that are gone.
 
 Registered tables get the view `message_history` and, in Unity Catalog, keys and tags.
 

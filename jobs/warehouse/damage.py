@@ -4,6 +4,7 @@ A commit is damaged if it is no JSON, or if it is not what the publish lock reco
 itself takes an empty commit for one that changed nothing.
 """
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -27,11 +28,11 @@ class Recorded(Protocol):
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """By table: its newest version when a run began or completed a step."""
+        """Returns by table: its newest version when a run began or completed a step."""
 
     @property
     def left(self) -> Left:
-        """What the tables were left as."""
+        """Returns what the tables were left as."""
 
 
 State = TypeVar("State", bound=Recorded)
@@ -40,6 +41,8 @@ _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"
 """Is in the name that delta-rs gives to an entry until it is committed."""
 _LAST_CHECKPOINT = "_last_checkpoint"
+_PARQUET = b"PAR1"
+"""Begins and ends a file of Parquet."""
 
 
 def left(places: Mapping[str, str]) -> dict[str, list[int]]:
@@ -79,8 +82,9 @@ def require_whole(places: Mapping[str, str], last: Left) -> None:
     """
     for table, place in places.items():
         version = first_damaged(place, last.get(table))
-        if version is not None:
-            raise log.DamagedError(place, version)
+        torn = list(map(_version, _torn_checkpoints(place)))
+        if version is not None or torn:
+            raise log.DamagedError(place, min(torn) if version is None else version)
 
 
 def mend(
@@ -95,12 +99,12 @@ def mend(
     Raises:
         JobError: there is no such state, or nothing says which rows of a table count.
     """
-    lost = {table: version for table, place in places.items() if (version := _set_aside(place, None)) is not None}
+    for place in places.values():
+        _drop_torn_checkpoints(place)
+    lost: dict[str, int] = {}
+    _set_aside(places, {}, lost)
     known = states()
-    for table, place in places.items():
-        version = _set_aside(place, known[0].left.get(table) if known else None)
-        if version is not None:
-            lost[table] = min(version, lost.get(table, version))
+    _set_aside(places, known[0].left if known else {}, lost)
     gone = {table: version for table, version in lost.items() if table in ingested and version}
     if not gone:
         return None
@@ -113,11 +117,34 @@ def mend(
     )
 
 
-def _set_aside(place: str, last: Sequence[int] | None) -> int | None:
-    version = first_damaged(place, last, look_at_all=True)
-    if version is not None:
-        set_aside(place, version)
-    return version
+def _drop_torn_checkpoints(place: str) -> None:
+    """Deletes checkpoints that are no whole Parquet: they only repeat what the log says from the one before on.
+
+    Raises:
+        JobError: the log does not say it any more.
+    """
+    torn = _torn_checkpoints(place)
+    if not torn:
+        return
+    whole = max(map(_version, {*_checkpoints(place)} - {*torn}), default=-1)
+    versions = log.versions(place)
+    if not {*range(whole + 1, max(map(_version, torn)) + 1)} <= {*versions}:
+        raise JobError(
+            f"The checkpoint {torn[0]} is damaged, and the table's log does not say any more what it held. Ingest the "
+            "captures into a new warehouse."
+        )
+    for file in (*torn, Path(place, log.FOLDER, _LAST_CHECKPOINT)):
+        file.unlink(missing_ok=True)
+    warn(f"{place}: deleted a damaged checkpoint, which the log repeats")
+
+
+def _set_aside(places: Mapping[str, str], last: Left, lost: dict[str, int]) -> None:
+    """Sets aside what is damaged beside what is `lost`, and adds it to that."""
+    for table, place in places.items():
+        version = first_damaged(place, last.get(table), look_at_all=True)
+        if version is not None and version < lost.get(table, version + 1):
+            set_aside(place, version)
+            lost[table] = version
 
 
 def set_aside(place: str, version: int) -> None:
@@ -151,8 +178,27 @@ def set_aside(place: str, version: int) -> None:
 
 def _checkpoint(place: str) -> int:
     """Returns the version of the newest checkpoint in the table's log; -1 without one."""
-    found = Path(place, log.FOLDER).glob("*.checkpoint*.parquet")
-    return max((int(file.name.partition(".")[0]) for file in found if not file.name.startswith(".")), default=-1)
+    return max(map(_version, _checkpoints(place)), default=-1)
+
+
+def _torn_checkpoints(place: str) -> list[Path]:
+    """Returns the files of checkpoints in the table's log that are no whole Parquet."""
+    return [file for file in _checkpoints(place) if not _is_parquet(file)]
+
+
+def _checkpoints(place: str) -> list[Path]:
+    return [file for file in Path(place, log.FOLDER).glob("*.checkpoint*.parquet") if not file.name.startswith(".")]
+
+
+def _version(checkpoint: Path) -> int:
+    return int(checkpoint.name.partition(".")[0])
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        begins = file.read(len(_PARQUET))
+        file.seek(-min(len(_PARQUET), path.stat().st_size), os.SEEK_END)
+        return begins == _PARQUET == file.read()
 
 
 def shorten(place: str) -> None:
