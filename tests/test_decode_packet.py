@@ -147,3 +147,8 @@ def test_what_is_no_packet_is_wrong_use(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" \n")))
     assert cli.main(["decode-packet", *arguments]) == 2
     assert capsys.readouterr().err.startswith("msmq-replay decode-packet: ")
+
+
+def test_an_argument_that_is_no_text_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["decode-packet", "\udcff\x1b"]) == 2
+    assert capsys.readouterr().err.strip().isprintable()

@@ -17,7 +17,7 @@ from warehouses import CAPTURES, config
 from jobs.steps import nightly
 
 _LISTENING = "0A"
-_SAMPLES_S = 0.02
+_SAMPLES_S = 0.2
 
 
 def process_tree(root: int) -> set[int]:

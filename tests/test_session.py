@@ -127,6 +127,7 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
 ) -> None:
     """It may be gone before it can answer, so that the error at hand says nothing of it."""
     output = tmp_path / "spark.log"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(spark_session._Output, "path", output)
 
     def run(_: Config) -> Summary:

@@ -213,18 +213,17 @@ class _Output:
     path: Path | None = None
 
     @classmethod
-    def create(cls) -> int:
-        """Creates the file, which only this user can read, and returns its descriptor."""
-        descriptor, name = tempfile.mkstemp(prefix="msmq-replay-spark-", suffix=".log")
+    def create(cls, folder: Path) -> int:
+        """Creates the file in the folder, which is deleted in the end, and returns its descriptor."""
+        descriptor, name = tempfile.mkstemp(prefix="msmq-replay-spark-", suffix=".log", dir=folder)
         cls.path = Path(name)
-        atexit.register(cls.path.unlink, missing_ok=True)
         return descriptor
 
 
 def keep_output() -> Path | None:
     """Keeps the file that Spark writes to when the process ends; returns its path, or None if there is no such file."""
     if _Output.path is not None:
-        atexit.unregister(_Output.path.unlink)
+        _Output.path = Path(shutil.move(_Output.path, Path(tempfile.gettempdir(), _Output.path.name)))
     return _Output.path
 
 
@@ -255,15 +254,17 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     if remote and not remote.startswith("local"):
         return builder.getOrCreate()
     starts_jvm = "PYSPARK_GATEWAY_PORT" not in os.environ  # else spark-submit has started it
-    settings = spark_defaults()
+    settings, output = spark_defaults(), 2
+    if is_short:
+        settings[_JAVA_OPTIONS] += f" {ONE_COMPILER}"
     if starts_jvm:
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
-        settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={_folder_of_jvm()}"'
-    if is_short:
-        settings[_JAVA_OPTIONS] += f" {ONE_COMPILER}"
+        folder = _folder_of_jvm()
+        settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
+        output = output if verbose else _Output.create(folder)
     try:
-        with _jvm_writing_to(_Output.create() if starts_jvm and not verbose else 2):
+        with _jvm_writing_to(output):
             if starts_jvm:
                 settings |= _kept_private(_start_jvm(settings), remote)
             for key, value in settings.items():
