@@ -22,8 +22,6 @@ import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
 from gold_rows import complete, finding_of, plain, warehouse_rows, with_conversations
-from jobs.transforms.findings.captures import clock_stepped
-from jobs.transforms.incidents import derive_incidents, sequence_incidents, with_incident
 from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
 from plain_replay import variant
@@ -39,13 +37,18 @@ from warehouses import config
 from jobs.app.spark_session import open_session
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
+from jobs.transforms.facts.captures import clock_stepped
+from jobs.transforms.facts.events import events
 from jobs.transforms.summaries.sequences import summarize_sequences
+from jobs.warehouse.passes import run_in_tasks
+from schemas.explained import EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES
 from schemas.replay import FindingKind as K
 from schemas.table import Table
+from udfs.replay.incidents import explain_incidents
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
@@ -112,22 +115,30 @@ def derived_rows(spark: SparkSession, tables: Tables, folder: Path) -> Rows:
     inputs = tables.on(spark, folder)
     verdicts = replay(inputs)
     derived = Derived(inputs, verdicts)
-    findings, sequences = derived.findings().cache(), summarize_sequences(derived.outcomes).cache()
+    sequences = summarize_sequences(derived.outcomes.tallies, derived.outcomes).cache()
     outcomes = derived.outcomes.rows.where("outcome <> 'delivered'")
-    stories = sequence_incidents(findings, outcomes, sequences).cache()
+    findings, incidents = with_incidents(derived.findings(), outcomes, sequences)
     frames: dict[str, DataFrame] = {
         "verdicts": verdicts,
         "outcomes": outcomes,
         "sequences": sequences,
         "transactions": derived.transactions,
         "ends": inputs["ends"],
-        "findings": with_incident(findings, stories),
-        "incidents": derive_incidents(stories),
+        "findings": findings,
+        "incidents": incidents,
     }
     rows = {name: plain(frame.toArrow()) for name, frame in frames.items()}
     spark.catalog.clearCache()
     given = {name: complete(own, READ[name][0]) for name, own in tables.rows.items()}
     return with_conversations(given | rows | {CAPTURES.name: [], "pings": []})
+
+
+def with_incidents(findings: DataFrame, outcomes: DataFrame, sequences: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Returns the findings with their incidents, and the incidents."""
+    told = events(findings, outcomes, sequences)
+    explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+    found = (explained.where(f"{name} IS NOT NULL").select(f"{name}.*") for name in ("finding", "incident"))
+    return next(found), next(found)
 
 
 def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes: Rows) -> None:
@@ -193,7 +204,7 @@ def test_the_session_of_an_incident_does_not_depend_on_the_order_of_rows(spark: 
     (sequences, _) = in_both_orders(spark, tmp_path, SEQUENCES, story.rows["sequences"])
     (findings, _) = in_both_orders(spark, tmp_path, FINDINGS, [])
     one, other = (
-        plain(derive_incidents(sequence_incidents(findings, outcomes, sequences)).toArrow())
+        plain(with_incidents(findings, outcomes, sequences)[1].toArrow())
         for outcomes in in_both_orders(spark, tmp_path, OUTCOMES, story.rows["outcomes"])
     )
     assert one == other

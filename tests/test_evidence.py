@@ -130,7 +130,7 @@ def expected(tables: Tables, reading: Reading, scope: Scope) -> dict[Key, Said]:
 
     def complete(row: Row) -> Row:
         key, end = (row["stream_id"], row["stream_offset"]), at[row["stream_id"]]
-        kind = choice.get(end.session, "queue") if scope is Scope.AUTO else scope.value
+        kind = choice.get((end.session, row["source_queue_manager"]), "queue") if scope is Scope.AUTO else scope.value
         own = {"scope": scope_of(kind, end, row), "conforming": conforming[key]}
         return row | fates[key]._asdict() | own
 

@@ -42,7 +42,7 @@ def judged(tables: Tables) -> list[Row]:
     choice, rows = chosen(messages, at), []
     for row in complete(messages, TABLES["messages"][0]):
         fate, end = fates[row["stream_id"], row["stream_offset"]], at[row["stream_id"]]
-        scope = scope_of(choice.get(end.session, "queue"), end, row)
+        scope = scope_of(choice.get((end.session, row["source_queue_manager"]), "queue"), end, row)
         own = {"scope": scope, "scope_key": " ".join(scope), "session_id": end.session, "conforming": fate}
         content = hash(tuple(row[name] for name in CONTENT))
         missing = {"content_hash": content, "missing_runs": 0, "behind_gap": fate.reason == "capture_gap"}
