@@ -37,7 +37,7 @@ from warehouses import config
 from jobs.app.spark_session import open_session
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
-from jobs.transforms.facts.captures import clock_stepped
+from jobs.transforms.facts.captures import clock_steps
 from jobs.transforms.facts.events import events
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.warehouse.passes import run_in_tasks
@@ -190,7 +190,7 @@ def test_the_witness_of_a_step_does_not_depend_on_the_order_of_rows(spark: Spark
     messages = [{"capture_id": "c", "stream_id": "s", "stream_offset": at, "last_frame": 5} for at in (0, 400)]
     (captures, _) = in_both_orders(spark, tmp_path, CAPTURES, [capture])
     one, other = (
-        plain(clock_stepped(captures, rows).toArrow()) for rows in in_both_orders(spark, tmp_path, MESSAGES, messages)
+        plain(clock_steps(captures, rows).toArrow()) for rows in in_both_orders(spark, tmp_path, MESSAGES, messages)
     )
     assert one == other
 
