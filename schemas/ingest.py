@@ -279,8 +279,8 @@ INTERNAL_CONNECTIONS = Table(
         Column(
             "state",
             STRING,
-            "TCP and framing state as JSON, including incomplete packets, without bodies if these are dropped; null where "
-            "no run ended with this capture.",
+            "TCP and framing state as JSON, including incomplete packets, without bodies if these are dropped; null "
+            "where no run ended with this capture.",
         ),
     ),
 )
