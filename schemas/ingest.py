@@ -289,7 +289,8 @@ INTERNAL_CONNECTIONS = Table(
         Column(
             "state",
             STRING,
-            "TCP and framing state as JSON, including incomplete packets; null where no run ended with this capture.",
+            "TCP and framing state as JSON, including incomplete packets, without bodies if these are dropped; null "
+            "where no run ended with this capture.",
         ),
     ),
 )
@@ -344,7 +345,12 @@ QUARANTINE = Table(
         Column("frame_number", LONG, "1-based record number in the capture."),
         Column("stream_offset", LONG, "Offset in the stream or, for stage capture, in the file."),
         Column("length", LONG, "Length of the run, in bytes.", nullable=False),
-        Column("raw", BINARY, "The first bytes of the run, up to the configured limit."),
+        Column(
+            "raw",
+            BINARY,
+            "The first bytes of the run, up to the configured limit. Where bodies are dropped, only of stage decode, "
+            "up to where the body begins.",
+        ),
     ),
 )
 

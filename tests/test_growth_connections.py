@@ -26,9 +26,11 @@ from wiretap import (
 from jobs.ingestion.in_process import InProcess
 from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
+from udfs.tcp.connections import Segment
+from udfs.tcp.overlap import Overlap, merge
 
-MEMORY = 6000
-"""Bytes of memory that ingest may take more at its peak for each byte more of a capture of the smallest frames."""
+MEMORY = 50
+"""Bytes of memory that ingest may take more at its peak for each byte that a capture of small frames is longer."""
 ROWS = 1 / 16
 """Rows of all tables for each byte: a record of pcap has a header of this many."""
 
@@ -175,9 +177,9 @@ def copies_of_fragments(n: int) -> list[bytes]:
 MANY: dict[Callable[[int], list[bytes]], int] = {
     case: n
     for n, cases in {
-        400: (whole_connections, connections_on_one_port),
-        2000: (scan_over_ports, scan_over_addresses, answers_to_a_scan, flood, flood_with_answers, flood_of_refused),
-        5000: (
+        200: (whole_connections, connections_on_one_port),
+        1000: (scan_over_ports, scan_over_addresses, answers_to_a_scan, flood, flood_with_answers, flood_of_refused),
+        2500: (
             segments,
             segments_and_a_conflict,
             small_segments_under_large_ones,
@@ -218,3 +220,32 @@ def test_costs_are_those_of_the_bytes(many: Callable[[int], list[bytes]], tmp_pa
     sizes = [capture(n).stat().st_size for n in (MANY[many], 2 * MANY[many])]
     assert large.peak_bytes - small.peak_bytes < MEMORY * (sizes[1] - sizes[0])
     assert large.result < ROWS * sizes[1]
+
+
+def placed(at: int, payload: bytes, *, intact: bool) -> tuple[int, Segment]:
+    header_sum = 0xFFFF if intact else 0  # right for zeros
+    segment = Segment(
+        from_b=False, seq=at, ack=0, flags=ACK, length=len(payload), payload=payload, header_sum=header_sum
+    )
+    assert segment.intact is intact
+    return at, segment
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+@pytest.mark.parametrize("large", [False, True])
+def test_a_conflict_among_many_segments(large: bool, overlap: Overlap) -> None:
+    """Also if one segment with a right checksum covers all of them, so that each may win."""
+
+    def segments(n: int) -> list[tuple[int, Segment]]:
+        small = [placed(at, b"\0", intact=True) for at in range(n)]
+        copy = placed(n // 2, b"?", intact=False)
+        return [placed(0, bytes(n), intact=True), *small, copy] if large else [*small, copy]
+
+    def pieces(segments: list[tuple[int, Segment]]) -> int:
+        found, conflict = merge(segments, overlap)
+        assert conflict
+        return len(found)
+
+    n = 8_000
+    _, cost = assert_linear(pieces, segments, n)
+    assert cost.result <= 2 * n

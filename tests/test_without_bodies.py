@@ -120,7 +120,7 @@ def message(number: int, size: int) -> bytes:
     """A transactional message whose body is the marker, again and again; every other one has headers after it."""
     body = (MARKER * (size // len(MARKER) + 1))[:size]
     queue = build.direct("OS:orders\\private$\\in")
-    more: dict[str, Any] = {"debug": True, "soap": ("head", "tail")} if number % 2 else {}
+    odd = number % 2 == 1
     return build.user_message(
         GUIDS[0],
         message_id=number,
@@ -128,7 +128,8 @@ def message(number: int, size: int) -> bytes:
         sequence=(1, number, number - 1),
         label="order",
         body=body,
-        **more,
+        debug=odd,
+        soap=("head", "tail") if odd else None,
     )
 
 

@@ -137,7 +137,7 @@ class Config:
     quarantine_raw_bytes: int = _ingest(
         _INGEST.quarantine_raw_bytes,
         "bytes kept of each quarantined run",
-        reason="Its length and place are kept in any case.",
+        reason="Its length and place are kept in any case. With bodies = drop, only of packets that do not decode.",
         most=1 << 30,  # Spark's rows are smaller than 2 GiB
     )
     claim_seconds: int = _ingest(
