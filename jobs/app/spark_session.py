@@ -306,8 +306,11 @@ def _end_jvm(process: int, folder: Path) -> None:
     """Ends the JVM, so that it writes no more to its folder, and deletes that."""
     if os.getpid() != process:  # a copy of the process that started it
         return
-    jvm = getattr(_gateway(), "proc", None)
+    gateway = _gateway()
+    jvm = getattr(gateway, "proc", None)
     if jvm is not None:
+        with suppress(Exception):  # it may be gone
+            gateway.shutdown()  # else py4j complains of a lost connection
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(_JVM_ENDS_WITHIN_S)
