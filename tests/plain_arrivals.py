@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from udfs.replay.findings.finding import Arrival, Message
 
 Row = dict[str, Any]
 _MICROSECOND = 1_000
+BELOW_STATE = ("late", "stale_sequence")
+"""Of the refusals for these reasons it is asked whether their messages were sent later than all accepted ones."""
 
 
 def ns(time: datetime | None) -> int | None:
@@ -23,6 +26,13 @@ def sent(row: Row) -> tuple[int, int] | None:
     """When, and in which order, the sender sent a message."""
     at = row["sent_at"]
     return None if at is None else (int(at.timestamp()), int(row["message_id"].rpartition("\\")[2]))
+
+
+def fate(outcome: str) -> str:
+    """What rules call an outcome."""
+    if outcome in LOST:
+        return "lost"
+    return "unknown" if outcome in LOSS_UNKNOWN else "pending" if outcome == Outcome.PENDING else "delivered"
 
 
 def message(row: Row) -> Message:
@@ -57,7 +67,7 @@ def arrivals_of_scope(
             gaps.setdefault(row["tx_sequence_id"], row)
     found: list[Arrival] = []
     setter: int | None = None
-    highest: tuple[int, int] = (-1, -1)
+    highest: tuple[int, int] | None = None
     latest: tuple[int, int] | None = None
     earlier: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -91,8 +101,8 @@ def arrivals_of_scope(
                 watched_ns=until,
                 answers_whole=whole,
                 setter=setter,
-                is_below_accepted=highest > slot,
-                is_sent_later=own is not None and latest is not None and own >= latest,
+                is_below_accepted=None if highest is None else highest > slot,
+                is_sent_later=row["reason"] in BELOW_STATE and bool(own and latest and own >= latest),
                 original=_of(original, "replay_order"),
                 original_hash=_of(original, "content_hash"),
                 previous_arrival=_of(previous, "replay_order"),
@@ -107,7 +117,7 @@ def arrivals_of_scope(
         if row["accepted"] is not False:
             setter = row["replay_order"]
         if row["accepted"]:
-            highest = max(highest, slot)
+            highest = max(highest or slot, slot)
             latest = max(filter(None, (latest, own)), default=None)
     return found
 

@@ -1,23 +1,30 @@
 """Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache, cached_property, partial
+from typing import Any
 
+import plain_arrivals
 import pytest
 import scenes_of_connections
 import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
+from plain_arrivals import arrivals_of_scope
 from pyspark.sql import DataFrame, Row, SparkSession
 from replay_tables import Derived, Tables, replay
 from scene import COVERED, READINGS, SCENES, Scene, guid
 from tiers import merge_needs
 
-from jobs.transforms.facts.arrivals import watched_sessions
+from jobs.transforms.facts.arrivals import watched_sessions, with_fates, with_neighbours
+from jobs.transforms.outcomes.rows import message_fates
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass
+from udfs.replay.findings.finding import Arrival
+from udfs.replay.rows import read_rows
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 """Importing them fills SCENES."""
@@ -27,8 +34,8 @@ class Night:
     """Derives from one replay of all scenes what a test asks for."""
 
     def __init__(self, inputs: dict[str, DataFrame], scenes: dict[str, Scene], reading: Reading) -> None:
-        self._result = replay(inputs, reading=reading)
-        self._derived, self._scenes = Derived(inputs, self._result), scenes
+        self.result = replay(inputs, reading=reading)
+        self.derived, self._scenes = Derived(inputs, self.result), scenes
         self._told = reading is Reading.CONFORMANT
 
     @cached_property
@@ -36,23 +43,23 @@ class Night:
         """The findings of each scene."""
         named = {scene.session: name for name, scene in self._scenes.items()}
         found: dict[str, list[Row]] = {name: [] for name in self._scenes}
-        for row in self._derived.findings().collect():
+        for row in self.derived.findings().collect():
             found[named.get(row.session_id) or str(row.witness[0]).partition(".")[0]].append(row)
         return found
 
     @cached_property
     def sessions(self) -> dict[str, Row]:
         """The sessions by their senders."""
-        return {row.sender: row for row in self._derived.sessions(told=self._told).collect()}
+        return {row.sender: row for row in self.derived.sessions(told=self._told).collect()}
 
     @cached_property
     def transactions(self) -> list[Row]:
-        return self._derived.transactions.collect()
+        return self.derived.transactions.collect()
 
     @cached_property
     def verdicts(self) -> dict[tuple[str, int], Row]:
         """The verdicts by the keys of messages."""
-        return {(row.stream_id, row.stream_offset): row for row in self._result.collect()}
+        return {(row.stream_id, row.stream_offset): row for row in self.result.collect()}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,28 @@ def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> 
     given = {K(row.kind): Severity(row.severity) for row in night.findings[name]}
     assert given == SCENES[name][1]
     assert all(row.witness for row in night.findings[name])
+
+
+def test_neighbours_are_those_of_a_second_computation(night: Night, spark: SparkSession) -> None:
+    watched = spark.createDataFrame(
+        [], "session_id string, source_queue_manager string, watched_ns long, answers_whole boolean"
+    )
+    outcomes = night.derived.outcomes
+    neighbours = with_neighbours(night.result, watched, None)
+    found = read_rows(
+        with_fates(neighbours, night.result, message_fates(outcomes.rows)).toArrow().to_batches(), Arrival
+    )
+    fates: dict[str, dict[tuple[Any, ...], str]] = defaultdict(dict)
+    for row in outcomes.rows.where("arrivals > 0").toArrow().to_pylist():
+        message = (row[name] for name in ("tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"))
+        fates[row["scope_key"]][tuple(message)] = plain_arrivals.fate(row["outcome"])
+    scopes = defaultdict(list)
+    for row in night.result.toArrow().to_pylist():
+        scopes[row["scope_key"]].append(row)
+    second = [one for name, rows in scopes.items() for one in arrivals_of_scope(rows, fates[name], {})]
+    hashed: dict[str, Any] = {"scope_no": 0, "scope_check": 0, "cause": None}
+    given, expected = (sorted(repr(one._replace(**hashed)) for one in arrivals) for arrivals in (found, second))
+    assert given == expected
 
 
 NEARLY = {

@@ -15,11 +15,15 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.transforms.facts.events import events
+from jobs.warehouse.local_tables import LocalTable
+from jobs.warehouse.passes import run_here, run_in_tasks
+from schemas.explained import EXPLAINED
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
-from schemas.table import Table
-from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events
+from schemas.table import Table, arrow_schema
+from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events, explain_incidents
+from udfs.replay.rows import write_rows
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -267,13 +271,16 @@ def derived() -> dict[str, list[Row]]:
     }
 
 
-def test_spark_counts_outcomes_as_one_after_another_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_in_tasks_and_in_this_process_the_same_is_told(spark: SparkSession, tmp_path: Path) -> None:
     def table(table: Table) -> DataFrame:
         pq.write_table(pa.Table.from_pylist(filled(table), table.arrow), tmp_path / table.name)
         return spark.read.parquet(str(tmp_path / table.name))
 
-    rows = events(*map(table, (FINDINGS, OUTCOMES, SEQUENCES))).toArrow().to_pylist()
-    assert sorted(map(repr, (Event(**row) for row in rows))) == sorted(map(repr, all_events()))
+    rows = events(*map(table, (FINDINGS, OUTCOMES, SEQUENCES)))
+    of_scopes = rows, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)
+    expected = pa.Table.from_batches(write_rows(explain_events(all_events()), arrow_schema(EXPLAINED))).to_pylist()
+    for told in (run_here(*of_scopes), LocalTable.collect(run_in_tasks(*of_scopes)).arrow):
+        assert sorted(map(repr, told.to_pylist())) == sorted(map(repr, expected))
 
 
 def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: str = "incidents") -> list[Row]:
