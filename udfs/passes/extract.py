@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from schemas.ingest import Compression, Stage
 from schemas.staging import Counted
 from udfs.arrow.buffers import fixed_binary
-from udfs.capture.files import open_source
-from udfs.capture.reader import Block, read_blocks
-from udfs.capture.records import Cursor
+from udfs.capture.files import Fault, open_source
+from udfs.capture.reader import read_blocks
+from udfs.capture.records import Cursor, Records
 from udfs.msmq.ping import find_pings
 from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import EXTRACTED, FRAME_DETAILS, fragment_rows, segment_rows
@@ -58,6 +58,10 @@ class _Split:
         """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
         counts: Counter[str] = Counter()
         for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
+            if block.fault is not None and self._only is None:
+                yield from self._batch("fault", [_fault_row(block.fault, self._options.raw_kept)])
+            if not len(block.records.start):
+                continue
             segments, rejected, fragments = find_segments(block.records, self._options.ports)
             buffer = block.records.buffer
             if self._only is not None:
@@ -72,7 +76,7 @@ class _Split:
             if len(fragments.frame):
                 yield fragment_rows(buffer, fragments, self._capture)
             yield from self._batch("ping", find_pings(block.records))
-            yield from self._batch("fault", _faults(block, rejected, self._options.raw_kept))
+            yield from self._batch("fault", _rejected_rows(block.records, rejected, self._options.raw_kept))
         yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
     def _batch(self, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
@@ -87,13 +91,15 @@ def _select(segments: Segments, only: pa.Array) -> Segments:
     return segments.take(index)
 
 
-def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
-    """Yields the block's fault and its rejected frames, each with at most `raw_kept` of its bytes."""
-    if (fault := block.fault) is not None:
-        yield {"stage": Stage.CAPTURE, "stream_offset": fault.offset, "raw": fault.raw[:raw_kept]} | {
-            name: getattr(fault, name) for name in ("reason", "detail", "length")
-        }
-    link_types = block.records.link_type[rejected.frame - block.records.first_frame]
+def _fault_row(fault: Fault, raw_kept: int) -> dict[str, Any]:
+    """Returns the row of a fault, with at most `raw_kept` of its bytes."""
+    row = {"stage": Stage.CAPTURE, "stream_offset": fault.offset, "raw": fault.raw[:raw_kept]}
+    return row | {name: getattr(fault, name) for name in ("reason", "detail", "length")}
+
+
+def _rejected_rows(records: Records, rejected: Rejected, raw_kept: int) -> Iterator[dict[str, Any]]:
+    """Yields a row for each rejected frame, with at most `raw_kept` of its bytes."""
+    link_types = records.link_type[rejected.frame - records.first_frame]
     columns = (rejected.frame, rejected.start, rejected.captured, link_types)
     for (frame, start, captured, link_type), reason in zip(
         np.stack(columns, axis=1).tolist(), rejected.reason, strict=True
@@ -104,5 +110,5 @@ def _faults(block: Block, rejected: Rejected, raw_kept: int) -> Iterator[dict[st
             "reason": reason,
             "detail": FRAME_DETAILS[reason].format(frame=frame, link_type=link_type),
             "length": captured,
-            "raw": block.records.buffer[start : start + min(captured, raw_kept)].tobytes(),
+            "raw": records.buffer[start : start + min(captured, raw_kept)].tobytes(),
         }

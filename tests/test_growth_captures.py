@@ -1,0 +1,145 @@
+"""What a capture file can multiply costs time and memory in proportion to its bytes, and so do many files."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from growth import assert_linear
+from pipeline import Row, index_captures
+from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
+
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.ingestion.captures import split
+from jobs.steps import in_memory
+from schemas.ingest import CaptureReason, Compression
+from udfs.capture.files import open_source
+from udfs.passes.extract import extract_splits
+from udfs.passes.options import IngestOptions
+
+OPTIONS = IngestOptions(split_bytes=1 << 20)
+MIB = 1 << 20
+
+
+def without_end(one: bytes) -> bytes:
+    """The block with a wrong length at its end."""
+    return one[:-4] + bytes(4)
+
+
+GOOD, HEAD = enhanced(b"x" * 20), section() + interface()
+BROKEN, BROKEN_INTERFACE = without_end(block(5, b"")), without_end(interface())
+BLOCKS: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "interfaces alone": (60_000, lambda n: section() + interface() * n),
+    "interfaces, then broken blocks": (1_000, lambda n: section() + interface() * 20 * n + (BROKEN + GOOD) * n),
+    "interfaces, some broken": (1_000, lambda n: section() + interface() * 20 * n + (BROKEN_INTERFACE + GOOD) * n),
+    "interfaces and broken blocks in turn": (1_000, lambda n: section() + (interface() * 20 + BROKEN) * n),
+    "broken blocks": (1_000, lambda n: HEAD + (BROKEN + GOOD) * n),
+    "packets of no interface": (8_000, lambda n: HEAD + enhanced(b"", number=9) * n),
+    "sections": (10_000, lambda n: HEAD * n),
+    "sections of many interfaces": (10, lambda n: (section() + interface() * 2_000) * n),
+}
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return packed
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def index_one(path: Path) -> Row:
+    (row,) = index_captures([path], OPTIONS)
+    return row
+
+
+def extract(row: Row) -> int:
+    """Extracts a capture from its row of the index; returns how many rows come out."""
+    splits = [pa.RecordBatch.from_pylist([one]) for one in split([row | {"capture": 1}])]
+    return sum(batch.num_rows for batch in extract_splits(OPTIONS)(splits))
+
+
+@pytest.mark.parametrize("what", BLOCKS)
+def test_blocks_of_pcapng_are_indexed_in_linear_time_and_memory(what: str, tmp_path: Path) -> None:
+    """And what is kept of the interfaces where splits begin has less than twice the bytes of the capture."""
+    n, make = BLOCKS[what]
+    for cost in assert_linear(index_one, lambda n: written(tmp_path / str(n), make(n)), n):
+        cursors = sum(map(len, cost.result["cursors"]))
+        assert cursors < 2 * cost.result["size_bytes"] + 1_000
+
+
+@pytest.mark.parametrize(
+    ("what", "share"),
+    [("interfaces alone", 1), ("interfaces, then broken blocks", 10), ("sections", 1)],
+)
+def test_blocks_of_pcapng_are_extracted_in_linear_time_and_memory(what: str, share: int, tmp_path: Path) -> None:
+    """With at most one row for each fault, and one of counts."""
+    n, make = BLOCKS[what]
+    for cost in assert_linear(extract, lambda n: index_one(written(tmp_path / str(n), make(n))), n // share):
+        assert cost.result <= 2 * n // share + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        (Compression.GZIP, gzip.compress(b"")),
+        (Compression.GZIP, gzip.compress(b"x" * 99)),
+        (Compression.ZSTD, zstd(b"x")),
+    ],
+    ids=["empty gzip members", "gzip members", "zstd frames"],
+)
+def test_parts_of_compressed_files_are_expanded_in_linear_time_and_memory(
+    kind: Compression, part: bytes, tmp_path: Path
+) -> None:
+    def read(path: Path) -> int:
+        source = open_source(str(path), kind)
+        return sum(map(len, iter(lambda: source.read(MIB), b"")))
+
+    assert_linear(read, lambda n: written(tmp_path / str(n), part * n), 15_000)
+
+
+def bombs(folder: Path, n: int) -> list[Path]:
+    """So many captures of 1.2 KB that would expand to 1.2 GB together, for each thousand."""
+    data = zstd(pcap_header() + pcap_record(Record(bytes(60_000))) * 200)
+    folder.mkdir()
+    return [written(folder / str(number), data + number.to_bytes(4)) for number in range(n)]
+
+
+def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_path: Path) -> None:
+    """Each one of these ends at 1 MiB, because 250 times its size is less."""
+    small, large = assert_linear(
+        lambda paths: index_captures(paths, OPTIONS), lambda n: bombs(tmp_path / str(n), n), 10
+    )
+    for cost in (small, large):
+        assert {row["reason"] for row in cost.result} == {CaptureReason.EXPANSION_LIMIT}
+        assert {row["content_bytes"] for row in cost.result} == {MIB}
+        files = stamps([row["uri"] for row in cost.result])
+        assert in_memory._bytes_of(files, 1 << 40) == len(files) * MIB
+
+
+def test_memory_of_a_compressed_capture_does_not_grow_with_what_comes_out(tmp_path: Path) -> None:
+    def read(path: Path) -> int:
+        source = open_source(str(path), Compression.GZIP)
+        return sum(map(len, iter(lambda: source.read(MIB), b"")))
+
+    small, large = assert_linear(read, lambda n: written(tmp_path / str(n), gzip.compress(bytes(n << 20))), 192)
+    assert large.peak_bytes < 1.2 * small.peak_bytes < 96 * MIB
+
+
+def linked(folder: Path, n: int) -> Path:
+    """A folder of so many folders, each with a file, a link to all of them and one to itself."""
+    for number in range(n):
+        inner = folder / str(number)
+        inner.mkdir(parents=True)
+        (inner / "capture").touch()
+        (inner / "all").symlink_to("..")
+        (inner / "this").symlink_to(".")
+    return folder
+
+
+def test_folders_and_links_are_listed_in_linear_time_and_memory(tmp_path: Path) -> None:
+    for cost in assert_linear(lambda folder: capture_files([str(folder)]), lambda n: linked(tmp_path / str(n), n), 500):
+        assert len(cost.result) in {500, 1_000}
