@@ -97,7 +97,7 @@ class Returned(NamedTuple):
 
 
 class SeveralReceivers(NamedTuple):
-    """Holds an address at which several queue managers take messages; each has a state, to which others' numbers lack."""
+    """Holds an address at which several queue managers take messages, each with a state of its own."""
 
     session_id: str
     found_at: datetime | None
