@@ -104,7 +104,7 @@ class Arrival(NamedTuple):
 
     @property
     def waited_ms(self) -> float:
-        """How long the captures show the session after it."""
+        """Returns how long the captures show the session after it."""
         known = self.watched_ns is not None and self.captured_ns is not None
         return (self.watched_ns - self.captured_ns) / 1e6 if known else 0.0  # type: ignore[operator] # both are known
 
