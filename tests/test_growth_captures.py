@@ -31,9 +31,9 @@ GOOD, HEAD = enhanced(b"x" * 20), section() + interface()
 BROKEN, BROKEN_INTERFACE = without_end(block(5, b"")), without_end(interface())
 BLOCKS: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "interfaces alone": (60_000, lambda n: section() + interface() * n),
-    "interfaces, then broken blocks": (1_000, lambda n: section() + interface() * 20 * n + (BROKEN + GOOD) * n),
-    "interfaces, some broken": (1_000, lambda n: section() + interface() * 20 * n + (BROKEN_INTERFACE + GOOD) * n),
-    "interfaces and broken blocks in turn": (1_000, lambda n: section() + (interface() * 20 + BROKEN) * n),
+    "interfaces, then broken blocks": (1_000, lambda n: section() + interface() * 30 * n + (BROKEN + GOOD) * n),
+    "interfaces, some broken": (1_000, lambda n: section() + interface() * 30 * n + (BROKEN_INTERFACE + GOOD) * n),
+    "interfaces and broken blocks in turn": (1_000, lambda n: section() + (interface() * 30 + BROKEN) * n),
     "broken blocks": (1_000, lambda n: HEAD + (BROKEN + GOOD) * n),
     "packets of no interface": (8_000, lambda n: HEAD + enhanced(b"", number=9) * n),
     "sections": (10_000, lambda n: HEAD * n),

@@ -206,32 +206,32 @@ class Sequence:
 
     @property
     def has_story(self) -> bool:
-        """Whether something happened that makes a story by itself."""
+        """Returns whether something happened that makes a story by itself."""
         return any(one.makes_story for one in self.troubles)
 
     @property
     def is_reused(self) -> bool:
-        """Whether numbers were used again."""
+        """Returns whether numbers were used again."""
         return any(one.cause is Cause.NUMBER_REUSED for one in self.troubles)
 
     @property
     def began_at(self) -> datetime | None:
-        """When its troubles began."""
+        """Returns when its troubles began."""
         return _earliest(one.began_at for one in self.troubles) or self.span.first_captured_at
 
     @property
     def ended_at(self) -> datetime | None:
-        """When its troubles ended."""
+        """Returns when its troubles ended."""
         return _latest(one.ended_at for one in self.troubles) or self.span.last_captured_at
 
     @property
     def is_given_up(self) -> bool:
-        """Whether its last messages were never accepted."""
+        """Returns whether its last messages were never accepted."""
         return max(one.undelivered for one in self.troubles) > (self.span.last_accepted_number or 0)
 
     @property
     def place(self) -> tuple[str, str | None]:
-        """Session and queue of the first message concerned."""
+        """Returns session and queue of the first message concerned."""
 
         def order(one: Trouble) -> tuple[Any, ...]:
             return *_in_order(one.began_at), one.rank, one.session_id, one.destination_queue or ""

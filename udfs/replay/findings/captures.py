@@ -10,7 +10,7 @@ from udfs.replay.words import NS, all_counted, counted, known, one_or_many, tent
 
 
 class CapturedTwice(NamedTuple):
-    """Connections of a session that were captured at both ends of an address translation."""
+    """Holds connections of a session that were captured at both ends of an address translation."""
 
     session_id: str
     found_at: datetime | None
@@ -31,7 +31,7 @@ class CapturedTwice(NamedTuple):
 
 
 class ClockStepped(NamedTuple):
-    """A capture whose clock stepped back: the replay goes by another clock than the tables."""
+    """Holds a capture whose clock stepped back: the replay goes by another clock than the tables."""
 
     found_at: datetime | None
     messages: int
@@ -67,7 +67,7 @@ FAILURES = {
 
 
 class CannotConnect(NamedTuple):
-    """Connections between two addresses that failed; that is a warning where nothing worked afterwards."""
+    """Holds connections between two addresses that failed; that is a warning where nothing worked afterwards."""
 
     session_id: str
     found_at: datetime | None

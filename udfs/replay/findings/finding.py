@@ -84,33 +84,33 @@ class Arrival(NamedTuple):
 
     @property
     def is_first_arrival(self) -> bool:
-        """Whether the message had not come before."""
+        """Returns whether the message had not come before."""
         return self.previous_arrival is None
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether an acknowledgment contradicts the verdict."""
+        """Returns whether an acknowledgment contradicts the verdict."""
         return self.evidence == Evidence.CONTRADICTED
 
     @property
     def is_refused(self) -> bool:
-        """Whether it was refused as out of order, and no acknowledgment says otherwise."""
+        """Returns whether it was refused as out of order, and no acknowledgment says otherwise."""
         return self.verdict == Verdict.OUT_OF_ORDER and not self.is_contradicted
 
     @property
     def is_original(self) -> bool:
-        """Whether it has the content that was accepted under its number, if any was."""
+        """Returns whether it has the content that was accepted under its number, if any was."""
         return self.original is None or self.original_hash == self.content_hash
 
     @property
     def waited_ms(self) -> float:
-        """How long the captures show the session after it."""
+        """Returns how long the captures show the session after it."""
         known = self.watched_ns is not None and self.captured_ns is not None
         return (self.watched_ns - self.captured_ns) / 1e6 if known else 0.0  # type: ignore[operator] # both are known
 
     @property
     def is_answered_late(self) -> bool:
-        """Whether its acknowledgment came later than the timers allow."""
+        """Returns whether its acknowledgment came later than the timers allow."""
         return self.ack_latency_ms is not None and self.ack_latency_ms > LATEST_ORDER_ACK_MS
 
 

@@ -11,7 +11,7 @@ from udfs.replay.words import NS, class_name, counted, known, one_or_many, tenth
 
 
 class RepeatedOrderAck(NamedTuple):
-    """OrderAcks that repeat the highest number of a scope's last sequence: it is stuck, or they get lost."""
+    """Holds OrderAcks that repeat the highest number of a scope's last sequence: it is stuck, or they get lost."""
 
     session_id: str
     scope_key: str
@@ -44,7 +44,7 @@ class RepeatedOrderAck(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Negative acknowledgments of one class, for messages of one session and queue."""
+    """Holds negative acknowledgments of one class, for messages of one session and queue."""
 
     session_id: str
     destination_queue: str | None
@@ -97,7 +97,7 @@ class Returned(NamedTuple):
 
 
 class SeveralReceivers(NamedTuple):
-    """An address at which several queue managers take messages; each has a state, to which others' numbers lack."""
+    """Holds an address at which several queue managers take messages, each with a state of its own."""
 
     session_id: str
     found_at: datetime | None
@@ -127,7 +127,7 @@ class SeveralReceivers(NamedTuple):
 
 
 class AcknowledgedElsewhere(NamedTuple):
-    """Acknowledgments that went to an address which no message of their sender came from."""
+    """Holds acknowledgments that went to an address which no message of their sender came from."""
 
     session_id: str
     found_at: datetime
@@ -154,7 +154,7 @@ class AcknowledgedElsewhere(NamedTuple):
 
 
 class WindowStalled(NamedTuple):
-    """A session whose receiver took no packets, for how long at most, by what showed it."""
+    """Holds a session whose receiver took no packets, for how long at most, by what showed it."""
 
     session_id: str
     found_at: datetime | None

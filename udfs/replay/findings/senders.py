@@ -10,7 +10,7 @@ from udfs.replay.words import counted, known, one_or_many
 
 
 class ExpiredOnArrival(NamedTuple):
-    """Messages that had expired when they arrived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
+    """Holds messages that had expired when they arrived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
 
     session_id: str
     destination_queue: str | None
@@ -35,7 +35,7 @@ class ExpiredOnArrival(NamedTuple):
 
 
 class OrdinalRegressed(NamedTuple):
-    """A sender whose message IDs fell while SentTime rose ([MS-MQQB] 3.1.1.3 MessageIdOrdinal)."""
+    """Holds a sender whose message IDs fell while SentTime rose ([MS-MQQB] 3.1.1.3 MessageIdOrdinal)."""
 
     session_id: str | None
     destination_queue: str | None
@@ -62,7 +62,7 @@ class OrdinalRegressed(NamedTuple):
 
 
 class TwoAddresses(NamedTuple):
-    """A queue manager with several addresses: a host with several networks, or two machines with one identity."""
+    """Holds a queue manager with several addresses: a host with several networks, or two machines with one identity."""
 
     session_id: str
     scope_key: str | None

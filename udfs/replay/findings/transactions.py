@@ -9,7 +9,7 @@ from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
 
 
 class _Broken(NamedTuple):
-    """Transactions of a sequence that are broken."""
+    """Holds transactions of a sequence that are broken."""
 
     session_id: str
     scope_key: str
@@ -41,10 +41,10 @@ class _Broken(NamedTuple):
 
 
 class TornTransactions(_Broken):
-    """Transactions without a first or a last message, though the number next to them was seen."""
+    """Holds transactions without a first or a last message, though the number next to them was seen."""
 
     def tell(self) -> Told:
-        """Says so."""
+        """Says how they are broken."""
         sentence = (
             f"{self.head} torn: the number next to {one_or_many(self.messages, 'it', 'them')} was seen, and no message "
             f"is marked as the first or as the last. {self.first}."
@@ -53,10 +53,10 @@ class TornTransactions(_Broken):
 
 
 class InterleavedTransactions(_Broken):
-    """Transactions with messages of another transaction between their own."""
+    """Holds transactions with messages of another transaction between their own."""
 
     def tell(self) -> Told:
-        """Says so."""
+        """Says how they are broken."""
         sentence = (
             f"{self.head} interleaved: messages of another transaction have numbers between "
             f"{one_or_many(self.messages, 'its own', 'their own')}. {self.first}."
@@ -65,7 +65,7 @@ class InterleavedTransactions(_Broken):
 
 
 class PartlyDelivered(_Broken):
-    """Transactions of which some messages were delivered, and others are lost or pending."""
+    """Holds transactions of which some messages were delivered, and others are lost or pending."""
 
     def tell(self) -> Told:
         """Says how many are lost, and how many pending."""
