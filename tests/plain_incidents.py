@@ -215,7 +215,7 @@ def incident(story: list[Trouble]) -> Row:
         "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
         "cause": cause[0],
         "outcome": outcome,
-        "severity": {"lost": "error", "repaired": "info"}.get(outcome, "warning"),
+        "severity": "error" if stuck else {"lost": "error", "repaired": "info"}.get(outcome, "warning"),
         "scope_key": first["scope_key"],
         "source_queue_manager": first["source_queue_manager"],
         "places": places,

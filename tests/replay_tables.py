@@ -249,7 +249,7 @@ class Derived:
         facts = {
             **facts_of_messages(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects),
             WindowStalled: window_stalled(inputs["streams"], inputs["ends"], *packets),
-            SeveralReceivers: several_receivers(flows, inputs["ends"]),
+            SeveralReceivers: several_receivers(flows, inputs["ends"], self.outcomes.tallies),
             AcknowledgedElsewhere: acknowledged_elsewhere(flows, inputs["ends"], acks),
         }
         return self.findings_on_messages().unionByName(find_by_facts(facts))

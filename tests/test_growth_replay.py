@@ -354,7 +354,7 @@ def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
     suspects = find_suspects(counted, ends, materialize=keep)
     facts = {
         **facts_of_messages(counted, ends, paired, verdicts, sequences, transactions, suspects),
-        SeveralReceivers: several_receivers(inputs.flows, peers),
+        SeveralReceivers: several_receivers(inputs.flows, peers, outcomes.tallies),
         AcknowledgedElsewhere: acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
     }
     findings = keep(find_on_messages(verdicts, watched, outcomes).unionByName(find_by_facts(facts)))

@@ -314,7 +314,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             facts = {
                 **facts_of_messages(counted, every_end, paired, verdicts, sequences, transactions, suspects),
                 **facts_of_captures(once, every_end, warehouse),
-                SeveralReceivers: several_receivers(inputs.flows, peers),
+                SeveralReceivers: several_receivers(inputs.flows, peers, outcomes.tallies),
                 AcknowledgedElsewhere: acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
             }
             return find_by_facts(facts, warehouse.run)

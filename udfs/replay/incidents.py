@@ -31,7 +31,8 @@ _RANKED = (
     *(Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.EXPIRED_UNSEEN),
 )
 """The outcomes that are part of a story, the worst first."""
-_BY_GRAVITY = list(reversed(Severity))
+_BY_GRAVITY = [severity.value for severity in reversed(Severity)]
+"""The gravest first."""
 _COUNTED_AS: Mapping[Outcome, str] = {
     **dict.fromkeys(LOST, "lost"),
     **dict.fromkeys(_PENDING, "pending"),
@@ -40,7 +41,6 @@ _COUNTED_AS: Mapping[Outcome, str] = {
     Outcome.EXPIRED_UNSEEN: "expired",
 }
 _COUNTS = ("lost", "pending", "stuck", "unknown", "repaired", "expired", "findings")
-_SEVERITY_OF = {IncidentOutcome.LOST: Severity.ERROR, IncidentOutcome.REPAIRED: Severity.INFO}
 _SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
     Cause.REFUSED_FOR_CAUSE: (Outcome.REFUSED_FOR_CAUSE, FindingKind.REFUSED_FOR_CAUSE),
     Cause.NUMBER_REUSED: (Outcome.DISPLACED, FindingKind.DUPLICATES_DIFFER),
@@ -169,7 +169,7 @@ def trouble_of_finding(finding: Mapping[str, Any]) -> Trouble:
     """Returns what a row of FINDINGS adds."""
     kind, at = FindingKind(finding["kind"]), finding["found_at"]
     return Trouble(
-        rank=len(_RANKED) + _BY_GRAVITY.index(Severity(finding["severity"])),
+        rank=len(_RANKED) + _BY_GRAVITY.index(finding["severity"]),
         cause=_CAUSE_OF.get(kind, Cause.OTHER),
         began_at=at,
         ended_at=at,
@@ -259,21 +259,21 @@ def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
 def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
     """Yields findings with their `incident_id`, and incidents; one of the two is None."""
     for _, of_scope in groupby(events, attrgetter("scope_key")):
-        story: list[Sequence] = []
+        story = Story([], [])
         before: Sequence | None = None
         for _, of_sequence in groupby(of_scope, attrgetter("tx_sequence_id")):
             sequence, findings = read_sequence(of_sequence)
-            incident_id = None
-            if sequence is not None and sequence.has_story:
-                if story and not sequence.goes_on_from(story[-1], before):
-                    yield None, incident_row(story)
-                    story = []
-                story.append(sequence)
-                incident_id = incident_id_of(story)
+            if sequence is None or not sequence.has_story:
+                yield from ((finding | {"incident_id": None}, None) for finding in findings)
+            else:
+                if story.sequences and not sequence.goes_on_from(story.sequences[-1], before):
+                    yield from story.rows()
+                    story = Story([], [])
+                story.sequences.append(sequence)
+                story.findings.extend(findings)
             before = sequence
-            yield from ((finding | {"incident_id": incident_id}, None) for finding in findings)
-        if story:
-            yield None, incident_row(story)
+        if story.sequences:
+            yield from story.rows()
 
 
 def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
@@ -292,13 +292,31 @@ def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[s
     return sequence, findings
 
 
-def incident_id_of(story: list[Sequence]) -> str:
-    """Returns a hash of the scope and of the first sequence."""
-    return sha256(f"{story[0].scope_key} {story[0].tx_sequence_id}".encode()).hexdigest()[:16]
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Holds the sequences of an incident, and the findings about them."""
+
+    sequences: list[Sequence]
+    findings: list[dict[str, Any]]
+
+    def rows(self) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Yields the findings, none of them graver than the incident, and the incident."""
+        incident = incident_row(self.sequences)
+        for finding in self.findings:
+            severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
+            yield finding | {"incident_id": incident["incident_id"], "severity": severity}, None
+        yield None, incident
+
+
+def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
+    """Returns how soon to look: at once where messages are lost, or still refused at the end of the captures."""
+    if outcome is IncidentOutcome.LOST or stuck:
+        return Severity.ERROR
+    return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
 
 def incident_row(story: list[Sequence]) -> dict[str, Any]:
-    """Returns a row of INCIDENTS."""
+    """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence."""
     first, troubles = story[0], [one for sequence in story for one in sequence.troubles]
     counts = dict.fromkeys(_COUNTS, 0)
     for trouble in troubles:
@@ -309,10 +327,10 @@ def incident_row(story: list[Sequence]) -> dict[str, Any]:
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), one.witness))
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
     return counts | {
-        "incident_id": incident_id_of(story),
+        "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
         "outcome": outcome.value,
-        "severity": _SEVERITY_OF.get(outcome, Severity.WARNING).value,
+        "severity": _severity(outcome, counts["stuck"]).value,
         "session_id": session_id,
         "scope_key": first.scope_key,
         "source_queue_manager": first.span.source_queue_manager,

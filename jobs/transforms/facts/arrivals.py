@@ -136,7 +136,9 @@ def _candidates(verdicts: DataFrame, watched: DataFrame, unusual: DataFrame | No
             message_no().alias("message_no"),
             signed(F.col("tx_sequence_id")).alias("sequence"),
             F.col("tx_sequence_number").alias("number"),
-            F.col("incoming_tx_sequence_number").alias("state_number"),
+            F.when(
+                F.col("incoming_tx_sequence_id") == F.col("tx_sequence_id"), F.col("incoming_tx_sequence_number")
+            ).alias("state_number"),
             F.col("gap_size").alias("gap"),
             state.alias("met"),
             cause.alias("cause"),

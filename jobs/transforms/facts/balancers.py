@@ -10,8 +10,11 @@ _ADDRESSES_SHOWN = 20
 """Else each of n acknowledgments that went elsewhere would name n addresses."""
 
 
-def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
-    """Returns rows of SeveralReceivers, which their GUIDs tell apart. `flows` are rows of `scopes.find_flows`."""
+def several_receivers(flows: DataFrame, ends: DataFrame, tallies: DataFrame) -> DataFrame:
+    """Returns rows of SeveralReceivers, which their GUIDs tell apart.
+
+    `flows` are rows of `scopes.find_flows`, `tallies` those of `tallies.tally`.
+    """
     key = key_at("stream_id", "first.offset").alias("key")
     served = (
         flows.where("receiver_guid is not null")
@@ -25,15 +28,17 @@ def several_receivers(flows: DataFrame, ends: DataFrame) -> DataFrame:
         .agg(F.sort_array(F.collect_list(F.struct("began", "receiver_guid"))).alias("receivers"))
         .where(F.size("receivers") > 1)
     )
-    place = F.struct("first.ns", "key").alias("place")
+    far = _far_addresses(ends).drop("sender").join(ends.select("stream_id", "receiver_guid"), "stream_id")
+    place = F.struct(F.col("first_ns").alias("ns"), key_at("stream_id", "first_offset").alias("key"))
     split = (
-        served.groupBy("far", "source_queue_manager", "first.sequence")
-        .agg(
-            F.min(F.struct("receiver_guid", place)).alias("one"), F.max(F.struct("receiver_guid", place)).alias("other")
-        )
-        .where("one.receiver_guid < other.receiver_guid")
+        tallies.join(far.where("receiver_guid is not null"), "stream_id")
+        .groupBy("far", "source_queue_manager", "sequence", "receiver_guid")
+        .agg(F.min(place).alias("place"))
+        .groupBy("far", "source_queue_manager", "sequence")
+        .agg(F.sort_array(F.collect_list("place")).alias("places"))
+        .where(F.size("places") > 1)
         .groupBy("far")
-        .agg(F.count(F.lit(1)).alias("split"), F.min(F.sort_array(F.array("one.place", "other.place"))).alias("places"))
+        .agg(F.count(F.lit(1)).alias("split"), F.min(F.slice("places", 1, 2)).alias("places"))
     )
     second = F.col("receivers")[1]["began"]
     return receivers.join(split, "far", "left").select(

@@ -18,12 +18,12 @@ def captured_twice(ends: DataFrame) -> DataFrame:
 def clock_steps(captures: DataFrame, messages: DataFrame) -> DataFrame:
     """Returns rows of ClockStepped."""
     stepped = captures.where("clock_steps is not null").withColumn("step", F.col("clock_steps")[0])
-    frame, key = F.col("last_frame"), row_key()
-    before, after = (F.when(when, frame) for when in (frame < F.col("step.frame"), frame >= F.col("step.frame")))
+    frame, place = F.col("last_frame"), F.struct("last_frame", row_key().alias("key"))
+    before, after = (F.when(when, place) for when in (frame < F.col("step.frame"), frame >= F.col("step.frame")))
     near = (
         messages.join(F.broadcast(stepped.select("capture_id", "step")), "capture_id")
         .groupBy("capture_id")
-        .agg(F.max_by(key, before).alias("key_before"), F.min_by(key, after).alias("key_after"))
+        .agg(F.max(before)["key"].alias("key_before"), F.min(after)["key"].alias("key_after"))
     )
     return stepped.join(near, "capture_id", "left").select(
         *("uri", "step.*", "key_before", "key_after"),

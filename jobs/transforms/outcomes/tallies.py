@@ -44,6 +44,8 @@ def tally(verdicts: DataFrame, *, reading: Reading = Reading.CONFORMANT) -> Data
             F.max(F.when(F.col("accepted"), number)).alias("last_accepted_number"),
             *first_and_last_time(),
             F.max("captured_ns").alias("last_captured_ns"),
+            F.min("stream_offset").alias("first_offset"),
+            F.min_by("captured_ns", "stream_offset").alias("first_ns"),
             F.min(order).alias("first_order"),
             F.max(order).alias("last_order"),
             F.min_by(sequence_before, order).alias("opening_sequence"),

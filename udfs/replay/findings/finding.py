@@ -44,7 +44,7 @@ class Arrival(NamedTuple):
     replay_order: int
     captured_ns: int | None
     state_number: int | None
-    """The number that the receiver stood at."""
+    """The number of its sequence that the receiver stood at; null where that was another sequence."""
     accepted: bool | None
     verdict: str
     reason: str | None
