@@ -179,11 +179,11 @@ MANY: dict[Callable[[int], list[bytes]], int] = {
     for n, cases in {
         200: (whole_connections, connections_on_one_port),
         1000: (scan_over_ports, scan_over_addresses, answers_to_a_scan, flood, flood_with_answers, flood_of_refused),
+        5000: (conflicts,),
         2500: (
             segments,
             segments_and_a_conflict,
             small_segments_under_large_ones,
-            conflicts,
             conflicts_over_one_byte,
             packets_a_keep_alive_and_a_copy,
             keep_alives,
