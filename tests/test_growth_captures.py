@@ -15,10 +15,11 @@ from jobs.ingestion.captures import split
 from jobs.steps import in_memory
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture.files import open_source
+from udfs.capture.records import Cursor
 from udfs.passes.extract import extract_splits
 from udfs.passes.options import IngestOptions
 
-OPTIONS = IngestOptions(split_bytes=1 << 20)
+OPTIONS = IngestOptions()
 MIB = 1 << 20
 
 
@@ -64,11 +65,17 @@ def extract(row: Row) -> int:
 
 @pytest.mark.parametrize("what", BLOCKS)
 def test_blocks_of_pcapng_are_indexed_in_linear_time_and_memory(what: str, tmp_path: Path) -> None:
-    """And what is kept of the interfaces where splits begin has less than twice the bytes of the capture."""
     n, make = BLOCKS[what]
-    for cost in assert_linear(index_one, lambda n: written(tmp_path / str(n), make(n)), n):
-        cursors = sum(map(len, cost.result["cursors"]))
-        assert cursors < 2 * cost.result["size_bytes"] + 1_000
+    assert_linear(index_one, lambda n: written(tmp_path / str(n), make(n)), n)
+
+
+def test_what_is_kept_of_interfaces_where_splits_begin_is_bounded(tmp_path: Path) -> None:
+    """At most 5 MB a split: a section has 65,536 interfaces, of at most 73 characters each."""
+    for n in (100_000, 200_000):
+        path = written(tmp_path / str(n), section() + interface(resolution=255) * n)
+        (row,) = index_captures([path], IngestOptions(split_bytes=MIB))
+        assert sum(map(len, row["cursors"])) < 5_000_000 * len(row["cursors"])
+        assert len(Cursor.from_json(row["cursors"][-1]).interfaces) == 65_536
 
 
 @pytest.mark.parametrize(
