@@ -25,7 +25,7 @@ from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, in_memory, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import local_commits, local_tables, log, publish_lock
+from jobs.warehouse import local_commits, local_tables, lock_state, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -311,7 +311,10 @@ def test_two_runs_wait_for_each_other(spark: SparkSession, tmp_path: Path) -> No
     assert order == ["first", "second"]
 
 
-def test_a_run_taken_for_dead_cannot_write(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_taken_for_dead_cannot_write(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_state.LockState, "is_here", False)  # as seen from another container
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
     tables = Warehouse(spark, str(tmp_path))
 

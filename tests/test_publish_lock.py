@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from jobs.app.errors import ConflictError, JobError
-from jobs.warehouse import publish_lock
+from jobs.warehouse import lock_state, publish_lock
+from jobs.warehouse.lock_state import LockState
 from jobs.warehouse.log import CREATE, SET_PROPERTIES, Commit, rows_version
 from jobs.warehouse.processes import Process
-from jobs.warehouse.publish_lock import LockState, PublishLock, restore_target
+from jobs.warehouse.publish_lock import PublishLock, restore_target
 from jobs.warehouse.tables import POLL_S
 
 TABLES = ("captures", "packets", "streams", "messages")
@@ -177,7 +178,7 @@ class Run:
                 self.lock.fail(str(error))
             raise
         finally:
-            publish_lock._HOLDING.discard(self.lock.run)
+            lock_state.HOLDING.discard(self.lock.run)
 
     def night(self, *captures: str) -> None:
         """Writes one row of each table for each new capture; blind appends, so that nothing else finds duplicates."""
@@ -209,7 +210,7 @@ def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
     )
     monkeypatch.setattr(publish_lock, "time", clock)
     yield tables
-    publish_lock._HOLDING.clear()
+    lock_state.HOLDING.clear()
 
 
 @pytest.fixture
@@ -220,7 +221,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def holder(warehouse: Warehouse) -> LockState | None:
     """The lock's state."""
-    return publish_lock.current_state(warehouse.commits["captures"][::-1])
+    return lock_state.current_state(warehouse.commits["captures"][::-1])
 
 
 WHOLE = {table: ["a", "b", "c"] for table in TABLES}
@@ -250,7 +251,7 @@ def test_runs_at_once_some_of_them_killed_end_as_one(
     assert all(isinstance(error, Killed) for error in schedule.errors.values()), schedule.errors
     Run(warehouse).night("a", "b", "c")
     assert warehouse.content == WHOLE
-    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.is_released
 
@@ -297,7 +298,7 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
     assert warehouse.content == WHOLE
 
 
-def is_silent_after(seconds: float, watch: publish_lock._Watch, warehouse: Warehouse) -> bool:
+def is_silent_after(seconds: float, watch: lock_state.Watch, warehouse: Warehouse) -> bool:
     """Whether someone who waits and looks at the lock meanwhile takes its holder for dead."""
     end = warehouse.now + seconds
     while True:
@@ -311,7 +312,7 @@ def is_silent_after(seconds: float, watch: publish_lock._Watch, warehouse: Wareh
 def test_a_run_that_writes_for_long_renews_its_lock(warehouse: Warehouse) -> None:
     run, other = Run(warehouse), Run(warehouse)
     run.lock.acquire()
-    watch = publish_lock._Watch(SECONDS)
+    watch = lock_state.Watch(SECONDS)
     for _ in range(5):
         assert not is_silent_after(SECONDS * 0.6, watch, warehouse)
         run.write("packets", "WRITE", lambda rows: (*rows, "x"))
@@ -331,7 +332,7 @@ def test_a_completed_step_stays_and_a_failed_one_is_rolled_back(warehouse: Wareh
     run.write("messages", "WRITE", lambda _: ("half",))
     run.lock.derived["decode"] = {"of": ["half"]}
     run.lock.fail("OSError: No space left on device")
-    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.failure == "OSError: No space left on device"
     after = Run(warehouse)
@@ -356,7 +357,7 @@ def test_a_released_lock_is_not_renewed(warehouse: Warehouse) -> None:
     run.lock.release()
     with pytest.raises(ConflictError):
         run.lock.renew()
-    state = publish_lock.current_state(warehouse.commits["captures"][::-1])
+    state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.is_released
 
@@ -366,7 +367,7 @@ def test_a_dead_lock_is_taken_once_by_two_waiting_runs(warehouse: Warehouse, mon
     dead = Run(warehouse)
     dead.lock.acquire()
     dead.write("packets", "WRITE", lambda _: ("half",))
-    publish_lock._HOLDING.clear()
+    lock_state.HOLDING.clear()
     first, second = Run(warehouse), Run(warehouse)
     tries = count()
     attempt = PublishLock._try
@@ -387,7 +388,7 @@ def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypa
     dead.lock.acquire()
     dead.write("packets", CREATE, lambda _: ())
     dead.write("packets", "WRITE", lambda _: ("half",))
-    publish_lock._HOLDING.clear()
+    lock_state.HOLDING.clear()
 
     def gone(*_: object) -> None:
         raise OSError("files are missing\nat org.apache")
@@ -409,9 +410,9 @@ def test_who_may_wake() -> None:
     assert state(place="elsewhere").may_wake
     assert state(place="", started=0).may_wake  # as an earlier release wrote it
     assert not state().may_wake  # this process has no such run any more
-    publish_lock._HOLDING.add("r")
+    lock_state.HOLDING.add("r")
     assert state().may_wake
-    publish_lock._HOLDING.discard("r")
+    lock_state.HOLDING.discard("r")
     assert not state(pid=1 << 22).may_wake
     assert not state(pid=1 << 80).may_wake
 
@@ -421,7 +422,7 @@ def test_a_holder_whose_clock_is_apart_is_not_dead(warehouse: Warehouse, hours: 
     """Its commits are dated by its own clock, and it renews the lock."""
     run = Run(warehouse)
     run.lock.acquire()
-    watch = publish_lock._Watch(SECONDS)
+    watch = lock_state.Watch(SECONDS)
     for _ in range(10):
         newest = warehouse.commits["captures"][-1]
         warehouse.commits["captures"][-1] = newest._replace(at=newest.at + timedelta(hours=hours))
@@ -435,7 +436,7 @@ def test_who_waits_shorter_than_the_holder_renews_its_lock_waits_as_long_as_the_
 ) -> None:
     run = Run(warehouse)
     run.lock.acquire()
-    watch = publish_lock._Watch(20)
+    watch = lock_state.Watch(20)
     assert not is_silent_after(SECONDS * 0.9, watch, warehouse)
     assert is_silent_after(SECONDS, watch, warehouse)
 
@@ -443,7 +444,7 @@ def test_who_waits_shorter_than_the_holder_renews_its_lock_waits_as_long_as_the_
 def test_time_in_which_nobody_looked_does_not_prove_a_death(warehouse: Warehouse) -> None:
     """As when both were stopped, or what they write to did not answer."""
     Run(warehouse).lock.acquire()
-    watch = publish_lock._Watch(SECONDS)
+    watch = lock_state.Watch(SECONDS)
     assert not is_silent_after(POLL_S, watch, warehouse)
     warehouse.now += 100 * SECONDS
     assert not is_silent_after(SECONDS / 2, watch, warehouse)

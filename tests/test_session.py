@@ -188,7 +188,10 @@ def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) ->
         ("reading = ", "cannot be read"),
         ('colour = "red"', "unknown options: colour"),
         ('[replay]\nreading = "loose"', "reading cannot be 'loose'"),
-        ('[replay]\nscope = "connection"', "scope can no longer be 'connection': .* auto, session, queue, or leave it"),
+        (
+            '[replay]\nscope = "connection"',
+            "scope cannot be 'connection': no sender .*; choose from auto, session",
+        ),
         ('fail_on = "lost,duplicate"\n[replay]\nreading = "literal"', "--fail-on cannot match lost: .* only verdicts"),
         ("[ingest]\nports = [0]", "0 is no TCP port"),
         ("[ingest]\nsplit_bytes = -1", "split_bytes cannot be -1"),

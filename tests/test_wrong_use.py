@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,8 @@ def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    heeded = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # as the tests may be told to ignore it
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeded)  # noqa: PLW1509 - the child changes one signal
     assert process.stderr is not None
     process.stderr.readline()  # of its first step
     process.send_signal(number)

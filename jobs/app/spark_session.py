@@ -306,10 +306,11 @@ def _end_jvm(process: int, folder: Path) -> None:
     """Ends the JVM, so that it writes no more to its folder, and deletes that."""
     if os.getpid() != process:  # a copy of the process that started it
         return
-    gateway = _gateway()
+    gateway, context = _gateway()
     jvm = getattr(gateway, "proc", None)
     if jvm is not None:
         with suppress(Exception):  # it may be gone
+            context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001 - else it prints that the JVM ended
             gateway.shutdown()  # else py4j complains of a lost connection
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
@@ -317,10 +318,11 @@ def _end_jvm(process: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _gateway() -> Any:
+def _gateway() -> tuple[Any, Any]:
+    """Returns the connection to the JVM and Spark's context in it; None where there is none."""
     from pyspark import SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
 
-    return SparkContext._gateway  # noqa: SLF001 - PySpark has no other way to it
+    return SparkContext._gateway, SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no other way
 
 
 def _start_jvm(settings: dict[str, str]) -> Any:

@@ -11,8 +11,8 @@ from jobs.app.config import Config
 from jobs.steps import decode, reconcile, replay
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
+from jobs.warehouse.lock_state import Derived, LockState
 from jobs.warehouse.provenance import out_of_date
-from jobs.warehouse.publish_lock import Derived, LockState
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, CaptureStatus
 from schemas.messages import DECODED_TABLES

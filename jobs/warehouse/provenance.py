@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.app.parallel import run_in_parallel
-from jobs.warehouse.publish_lock import Derived, PublishLock
+from jobs.warehouse.lock_state import Derived
+from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from schemas.table import Table
 

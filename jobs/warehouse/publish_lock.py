@@ -11,17 +11,15 @@ whoever waits for it has seen no renewal for `claim_seconds`, by its own clock. 
 that time.
 """
 
-import json
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, takewhile, tee
 from threading import Event, RLock, Thread
-from typing import Any, Protocol, Self
+from typing import Protocol
 from uuid import uuid4
 
 from jobs.app.errors import ConflictError, JobError, first_line
@@ -29,130 +27,20 @@ from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import damage, log
 from jobs.warehouse.durable import settle
-from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
+from jobs.warehouse.lock_state import HOLDING, PROPERTY, RELEASED, Derived, LockState, Watch, current_state
+from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.processes import Process
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import CONFLICT, POLL_S, local_place
 from schemas.ingest import CAPTURES
 from schemas.tables import INGESTED, TABLES
 
-Derived = dict[str, dict[str, Any]]
-"""By step: the versions of the sources, the options, and the versions of the tables that it derived from them."""
-
-_PROPERTY = "msmq.lock"
 _FENCE = "msmq.fence"
-_RELEASED = "released"
 _RENEWALS = 4
 _ATTEMPTS = 20
 _LONGEST_REASON = 300
 _LOST = "Another run took this one for dead and rolled back what it wrote."
 _BY_NAME = {table.name: table for table in TABLES}
-_HOLDING: set[str] = set()
-"""Runs of this process that hold a lock."""
-
-
-@dataclass(frozen=True, slots=True)
-class LockState:
-    """Says who holds the lock or held it last, and the tables' versions when its last step was completed."""
-
-    run: str
-    host: str
-    pid: int
-    after: int
-    """The version of `captures` that the run had read; the state counts if it was committed as the next one."""
-    versions: dict[str, int] = field(default_factory=dict)
-    """Of each table that existed: the version that rolling back restores."""
-    derived: Derived = field(default_factory=dict)
-    left: dict[str, list[int]] = field(default_factory=dict)
-    """Of each table in a folder of this machine: its newest version then, and the bytes of its entry in the log."""
-    ended: str | None = None
-    """"released", or why the run failed; None while it is running."""
-    place: str = ""
-    started: int = 0
-    """With `pid`, which process it is (`Process`)."""
-    seconds: int = 0
-    """The run's own `claim_seconds`, in which it renews the lock."""
-    at: datetime | None = None
-
-    @classmethod
-    def of(cls, commit: Commit) -> Self | None:
-        """Reads the state from a commit of `captures`; None where it sets none, or one that does not count."""
-        if commit.operation != SET_PROPERTIES:
-            return None
-        try:
-            state = cls(**json.loads(json.loads(commit.parameters["properties"])[_PROPERTY]))
-            return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
-        except (KeyError, TypeError, ValueError):
-            return None
-
-    @property
-    def text(self) -> str:
-        """The property's value."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "at"})
-
-    @property
-    def is_released(self) -> bool:
-        """Returns whether the run was completed, so that there is nothing to roll back."""
-        return self.ended == _RELEASED
-
-    @property
-    def may_wake(self) -> bool:
-        """Returns whether the run may still be writing, or go on: its process is not known to be gone."""
-        return self.ended is None and not self._is_gone
-
-    @property
-    def is_here(self) -> bool:
-        """Returns whether the run's process is, or was, one of those that this process can see."""
-        return self.place != "" and self.place == Process.own().place
-
-    @property
-    def owner(self) -> str:
-        """Returns who holds it, for a person."""
-        since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
-        return f"process {self.pid} on {self.host}{since}"
-
-    def activity(self, seconds: int) -> str:
-        """Returns what a run that may wake is doing, for who may keep silent for `seconds`."""
-        if self.is_here:
-            return "is writing to these tables"
-        return f"is writing to these tables, or gone: that shows after {max(seconds, self.seconds)} s without renewal"
-
-    @property
-    def failure(self) -> str:
-        """Why the run did not finish."""
-        return self.ended or "killed"
-
-    @property
-    def _is_gone(self) -> bool:
-        process = Process(self.place, self.pid, self.started)
-        return self.run not in _HOLDING if self.place and process == Process.own() else process.is_gone()
-
-
-class _Watch:
-    """Measures for how long a lock was not renewed, by this process's clock and while this process was looking."""
-
-    def __init__(self, seconds: int) -> None:
-        self._seconds = seconds
-        self._seen: tuple[str, int] | None = None
-        self._looked_at = self._silence_s = 0.0
-
-    def is_silent(self, state: LockState) -> bool:
-        """Looks at the lock; returns whether it stayed the same for as long as neither run may keep silent.
-
-        Of the time since the last look little counts: this process may have stood still, and so may what both write to.
-        """
-        now = time.monotonic()
-        if self._seen == (state.run, state.after):
-            self._silence_s += min(now - self._looked_at, 2 * POLL_S)
-        else:
-            self._seen, self._silence_s = (state.run, state.after), 0.0
-        self._looked_at = now
-        return self._silence_s >= max(self._seconds, state.seconds)
-
-
-def current_state(commits: Iterable[Commit]) -> LockState | None:
-    """Finds the lock's state in the commits of `captures`, newest first; None where no run ever took it."""
-    return next(filter(None, map(LockState.of, commits)), None)
 
 
 def restore_target(commits: Iterable[Commit], recorded: int | None) -> int | None:
@@ -215,7 +103,7 @@ class PublishLock:
 
     def acquire(self) -> None:
         """Waits until no other run holds the lock, takes it, and rolls back what a dead run left."""
-        is_waiting, watch = False, _Watch(self._seconds)
+        is_waiting, watch = False, Watch(self._seconds)
         while True:
             version, state = self._read()
             if state and state.may_wake and (state.is_here or not watch.is_silent(state)):
@@ -230,10 +118,10 @@ class PublishLock:
             self._left = dict(state.left) if state and not self._undo else {}
             self.derived = dict(state.derived) if state else {}
             self._recorded = dict(dead.versions) if dead else self._newest(), dict(self.derived)
-            _HOLDING.add(self.run)  # before other threads of this process can see the commit
+            HOLDING.add(self.run)  # before other threads of this process can see the commit
             if self._try(version, None):
                 break
-            _HOLDING.discard(self.run)
+            HOLDING.discard(self.run)
         if dead:
             self._roll_back(dead)
 
@@ -276,11 +164,11 @@ class PublishLock:
         with self._one_thread:
             self._left = self._ledger.settle()
             self._recorded = {}, dict(self.derived)
-            self._commit(_RELEASED)
+            self._commit(RELEASED)
 
     def fail(self, reason: str) -> None:
         """Ends a run that was not completed: frees the lock, unless the next run has something to roll back."""
-        self._commit(reason[:_LONGEST_REASON] if self._has_written() else _RELEASED)
+        self._commit(reason[:_LONGEST_REASON] if self._has_written() else RELEASED)
 
     def _roll_back(self, dead: LockState) -> None:
         warn(f"{dead.owner} did not finish ({dead.failure}): rolling back what it wrote")
@@ -357,7 +245,7 @@ class PublishLock:
         host, seconds = socket.gethostname(), self._seconds
         state = LockState(self.run, host, pid, after, versions, derived, self._left, ended, place, started, seconds)
         with suppress(ConflictError):
-            self._ledger.set_property(self._captures, _PROPERTY, state.text)
+            self._ledger.set_property(self._captures, PROPERTY, state.text)
         newer = takewhile(lambda commit: commit.version > after, self._ledger.commits(self._captures))
         is_set = any(found.run == self.run for found in map(LockState.of, newer) if found and found.after == after)
         if is_set:
@@ -461,7 +349,7 @@ def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator
         raise
     finally:
         is_done.set()
-        _HOLDING.discard(lock.run)
+        HOLDING.discard(lock.run)
 
 
 def _keep_renewing(lock: PublishLock, seconds: int, is_done: Event) -> None:

@@ -1,12 +1,13 @@
 """The rule that says how many bytes a packet occupies on its stream, which PacketSize alone does not (A-1).
 
 PacketSize does not count the SessionHeader after a UserMessage, but does count the one in a SessionAck
-([MS-MQMQ] 2.2.19.1). Both functions take ints or numpy arrays of `BaseHeader.Flags` and `PacketSize`.
+([MS-MQMQ] 2.2.19.1). The first two take ints or numpy arrays of `BaseHeader.Flags` and `PacketSize`.
 """
 
 from typing import Any
 
 from schemas import wire
+from udfs.msmq.header_types import CLASSES
 
 HAS_SESSION_HEADER = wire.BITS["has_session_header"][2].mask
 _INTERNAL = wire.BITS["internal"][2].mask
@@ -23,3 +24,14 @@ def is_frame_size(size: Any, flags: Any, packet_size: Any) -> Any:
     """Returns whether a packet may occupy `size` bytes: its SessionHeader may be inside PacketSize or after it."""
     extra = size - packet_size
     return (extra == 0) | (((flags & HAS_SESSION_HEADER) != 0) & (extra == wire.SESSION_HEADER.size))
+
+
+def announced_size(packet: bytes) -> int:
+    """Returns the bytes that a packet occupies as it announces itself, or those that are there if they are more."""
+    size = len(packet)
+    if size < wire.BASE_HEADER.size:
+        return size
+    base = CLASSES[wire.BASE_HEADER.name](packet[: wire.BASE_HEADER.size])
+    if is_frame_size(size, base.base_flags, base.packet_size):
+        return size
+    return max(size, int(frame_size(base.base_flags, base.packet_size)))

@@ -14,7 +14,7 @@ from schemas.messages import HEADERS_OF
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
-from udfs.msmq.frame_size import frame_size, is_frame_size
+from udfs.msmq.frame_size import announced_size, is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
 INTERNAL_PACKETS: dict[int, tuple[PacketType, Header]] = {
@@ -83,14 +83,8 @@ class ParsedPacket:
 
         What lies behind a body that is not there is not looked at, and the size is the announced one.
         """
-        size, announced = len(raw), 0
-        if size >= wire.BASE_HEADER.size:
-            base = CLASSES[wire.BASE_HEADER.name](raw[: wire.BASE_HEADER.size])
-            announced = frame_size(base.base_flags, base.packet_size)
-            announced = size if is_frame_size(size, base.base_flags, base.packet_size) else announced
-        return cls._parse(
-            cls(raw, None, max(size, announced), limit=max(size, announced), ends_at_body=announced > size)
-        )
+        size = announced_size(raw)
+        return cls._parse(cls(raw, None, size, limit=size, ends_at_body=size > len(raw)))
 
     @classmethod
     def parse(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:

@@ -21,7 +21,7 @@ State = tuple[int, int]
 
 
 class Arrival(NamedTuple):
-    """An arrival in an unusual slot, and what is known of its scope; or, with `plain_to`, a run of plain arrivals.
+    """Holds an arrival in an unusual slot and what is known of its scope; or, with `plain_to`, a run of plain arrivals.
 
     Sequences are TxSequenceIDs minus 2^63, which keeps their order. Times are in µs since 1970.
     """
@@ -73,46 +73,46 @@ class Arrival(NamedTuple):
 
     @property
     def message(self) -> tuple[str, str, int]:
-        """What tells messages of one slot apart."""
+        """Returns what tells messages of one slot apart."""
         return self.source_queue_manager, self.message_id, self.content_hash
 
     @property
     def before(self) -> State | None:
-        """The state that it met; None where it is unknown."""
+        """Returns the state that it met; None where it is unknown."""
         if self.before_sequence is None or self.before_number is None:
             return None
         return self.before_sequence, self.before_number
 
     @property
     def opening(self) -> State | None:
-        """The state before the first arrival of the scope; None where it is unknown."""
+        """Returns the state before the first arrival of the scope; None where it is unknown."""
         if self.opening_sequence is None or self.opening_number is None:
             return None
         return self.opening_sequence, self.opening_number
 
     @property
     def state(self) -> State:
-        """The state after the last arrival of the scope."""
+        """Returns the state after the last arrival of the scope."""
         return self.state_sequence, self.state_number
 
     @property
     def slot(self) -> State:
-        """The state that it sets if it is accepted."""
+        """Returns the state that it sets if it is accepted."""
         return self.sequence, self.number
 
     @property
     def moves(self) -> bool:
-        """Whether it sets the state: it is accepted, or nobody can tell."""
+        """Returns whether it sets the state: it is accepted, or nobody can tell."""
         return self.accepted is not False
 
     @property
     def rests_on_assumption(self) -> bool:
-        """Whether its verdict is unknown or rests on an assumed state; from 0 on, every lower state accepts."""
+        """Returns whether its verdict is unknown or rests on an assumed state; from 0 on, every lower state accepts."""
         return self.accepted is None or (self.assumed and not (self.accepted and self.previous == 0))
 
     @property
     def gap_begins(self) -> int | None:
-        """The number below its counted gap, which ends at its own number; None where it has none.
+        """Returns the number below its counted gap, which ends at its own number; None where it has none.
 
         A gap is counted only where the state before it is known, and not assumed.
         """
@@ -122,7 +122,7 @@ class Arrival(NamedTuple):
 
     @property
     def names_before(self) -> int | None:
-        """The number that it says was sent before it; None if its previous number says nothing."""
+        """Returns the number that it says was sent before it; None if its previous number says nothing."""
         return self.previous if 0 < self.previous < self.number else None
 
     @classmethod

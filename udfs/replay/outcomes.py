@@ -16,7 +16,7 @@ from udfs.replay.arrivals import Arrival
 
 
 class Passing(NamedTuple):
-    """An arrival that set the state, so that all slots at or below its own are passed for good."""
+    """Names an arrival that set the state, so that all slots at or below its own are passed for good."""
 
     replay_order: int
     missing_runs: int
@@ -27,13 +27,13 @@ class Passing(NamedTuple):
 
     @property
     def may_hide_others(self) -> bool:
-        """Whether bytes are missing, or the state is assumed, between it and what set the state before it."""
+        """Returns whether bytes are missing, or the state is assumed, between it and what set the state before it."""
         return self.behind_gap or self.doubtful
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What is known of a slot beside its arrivals."""
+    """Holds what is known of a slot beside its arrivals."""
 
     passed_by: Passing | None
     """The first arrival after which the state had reached the slot; None if it never did."""
@@ -43,19 +43,19 @@ class Slot:
 
 @dataclass(frozen=True)
 class Message:
-    """All arrivals of one message, in replay order, and what its slot tells."""
+    """Holds all arrivals of one message, in replay order, and what its slot tells."""
 
     arrivals: list[Arrival]
     slot: Slot
 
     @property
     def first(self) -> Arrival:
-        """Its first arrival."""
+        """Returns its first arrival."""
         return self.arrivals[0]
 
     @property
     def last(self) -> Arrival:
-        """Its last arrival."""
+        """Returns its last arrival."""
         return self.arrivals[-1]
 
     def is_doubtful(self, arrival: Arrival) -> bool:
@@ -68,62 +68,62 @@ class Message:
 
     @cached_property
     def doubtful(self) -> list[Arrival]:
-        """Its doubtful arrivals."""
+        """Returns its doubtful arrivals."""
         return [arrival for arrival in self.arrivals if self.is_doubtful(arrival)]
 
     @cached_property
     def accepted_as(self) -> Arrival | None:
-        """The arrival that was accepted without doubt."""
+        """Returns the arrival that was accepted without doubt."""
         surely = (arrival for arrival in self.arrivals if arrival.accepted and not self.is_doubtful(arrival))
         return next(surely, None)
 
     @property
     def refusals(self) -> list[Arrival]:
-        """The arrivals that were refused."""
+        """Returns the arrivals that were refused."""
         return [arrival for arrival in self.arrivals if arrival.accepted is False]
 
     @property
     def contradicted_as(self) -> str | None:
-        """The key of an arrival whose verdict the receiver's OrderAcks contradict."""
+        """Returns the key of an arrival whose verdict the receiver's OrderAcks contradict."""
         keys = (arrival.key for arrival in self.arrivals if arrival.evidence == Evidence.CONTRADICTED)
         return min(keys, default=None)
 
     @property
     def only_duplicates(self) -> bool:
-        """Whether it was only ever refused as a duplicate."""
+        """Returns whether it was only ever refused as a duplicate."""
         return all(arrival.verdict == Verdict.DUPLICATE for arrival in self.arrivals)
 
     @property
     def confirmed(self) -> bool:
-        """Whether an acknowledgment agrees with a verdict on it."""
+        """Returns whether an acknowledgment agrees with a verdict on it."""
         return any(arrival.evidence == Evidence.CONFIRMED for arrival in self.arrivals)
 
     @property
     def final_ack_class(self) -> int | None:
-        """The class of its FinalAck; the highest of several."""
+        """Returns the class of its FinalAck; the highest of several."""
         classes = (arrival.final_ack_class for arrival in self.arrivals)
         return max((one for one in classes if one is not None), default=None)
 
     @property
     def is_reached(self) -> bool:
-        """Whether the scope's last state is at or above its slot."""
+        """Returns whether the scope's last state is at or above its slot."""
         return self.first.slot <= self.first.state
 
     @property
     def came_late(self) -> bool:
-        """Whether an arrival was refused because the state was at or above its slot."""
+        """Returns whether an arrival was refused because the state was at or above its slot."""
         return any(arrival.before is not None and arrival.slot <= arrival.before for arrival in self.refusals)
 
     @property
     def refused_before_accepted(self) -> bool:
-        """Whether an arrival was refused as out of order before one was accepted."""
+        """Returns whether an arrival was refused as out of order before one was accepted."""
         refused = (arrival for arrival in self.arrivals if arrival.verdict == Verdict.OUT_OF_ORDER)
         first = next((arrival.replay_order for arrival in refused if not self.is_doubtful(arrival)), None)
         return first is not None and self.accepted_as is not None and first < self.accepted_as.replay_order
 
     @property
     def may_be_accepted_unseen(self) -> bool:
-        """Whether missing bytes may hold an accepted arrival of it from before its slot was passed.
+        """Returns whether missing bytes may hold an accepted arrival of it from before its slot was passed.
 
         These are the bytes between its last refusal and the arrival that passed it. Without a refusal before, they
         begin where the state before that arrival was set.
@@ -137,56 +137,56 @@ class Message:
 
 @dataclass(frozen=True)
 class Case:
-    """A message and the others of its slot: all that the rules ask."""
+    """Holds a message and the others of its slot: all that the rules ask."""
 
     message: Message
     others: list[Message]
 
     @cached_property
     def accepted(self) -> bool:
-        """Whether it was accepted without doubt."""
+        """Returns whether it was accepted without doubt."""
         return self.message.accepted_as is not None
 
     @cached_property
     def displacer(self) -> Arrival | None:
-        """The arrival of another message that was accepted in its place; None if it was accepted itself."""
+        """Returns the arrival of another message that was accepted in its place; None if it was accepted itself."""
         taken = [other.accepted_as for other in self.others if other.accepted_as]
         return None if self.accepted else min(taken, key=lambda arrival: arrival.replay_order, default=None)
 
     @cached_property
     def final_ack_class(self) -> int:
-        """The class of its FinalAck; 0 without one, and if it is for a message of the same ID in the same slot."""
+        """Returns the class of its FinalAck; 0 without one, and if it is for another message of the ID and slot."""
         of_other = self.displacer is not None and self.displacer.message_id == self.message.first.message_id
         return 0 if of_other else self.message.final_ack_class or 0
 
     @property
     def was_queued(self) -> bool:
-        """Whether a FinalAck says that it was in its queue."""
+        """Returns whether a FinalAck says that it was in its queue."""
         return bool(self.final_ack_class & QUEUED_CLASS)
 
     @property
     def is_negative(self) -> bool:
-        """Whether a FinalAck says that it was not read."""
+        """Returns whether a FinalAck says that it was not read."""
         return bool(self.final_ack_class & NEGATIVE_CLASS)
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other message has its slot; an OrderAck names a slot, and does not decide between two."""
+        """Returns whether no other message has its slot; an OrderAck names a slot, and does not decide between two."""
         return not self.others
 
     @property
     def surely_refused(self) -> bool:
-        """Whether every arrival was refused, at least one as out of order, and none in doubt."""
+        """Returns whether every arrival was refused, at least one as out of order, and none in doubt."""
         return not (self.accepted or self.message.doubtful or self.message.only_duplicates)
 
     @property
     def slot_may_be_taken(self) -> bool:
-        """Whether a message of the slot, maybe this one, was accepted in doubt."""
+        """Returns whether a message of the slot, maybe this one, was accepted in doubt."""
         return any(one.accepted is not False for message in (self.message, *self.others) for one in message.doubtful)
 
     @property
     def too_late_for_one_receiver(self) -> bool:
-        """Whether it was too late for a state that several receivers share here: that of its own may be lower."""
+        """Returns whether it came too late for a state that several receivers share: that of its own may be lower."""
         return self.message.first.several_receivers and self.message.came_late
 
 

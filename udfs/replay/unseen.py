@@ -10,7 +10,7 @@ from udfs.replay.outcomes import Passing
 
 
 class Skip(NamedTuple):
-    """An arrival that says that its sender skipped the numbers from `low` + 1 up to the one before its own."""
+    """Names an arrival that says that its sender skipped the numbers from `low` + 1 up to the one before its own."""
 
     low: int
     replay_order: int
@@ -32,7 +32,7 @@ def _place(arrival: Arrival) -> tuple[str, str, str | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Numbers that were not seen, right below a slot, and what the slots above say of them."""
+    """Holds numbers that were not seen, right below a slot, and what the slots above say of them."""
 
     seen_to: int
     """The highest number seen below the hole; 0 for none."""
@@ -47,7 +47,7 @@ class Hole:
 
 
 class Run(NamedTuple):
-    """Numbers from `first` to `last`, none of them seen, with one outcome and one cause."""
+    """Holds the numbers from `first` to `last`, none of them seen, with one outcome and one cause."""
 
     first: int
     last: int
