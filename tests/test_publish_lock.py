@@ -208,7 +208,8 @@ def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
     clock = SimpleNamespace(
         monotonic=lambda: tables.now, clock_gettime=lambda _: tables.now, CLOCK_BOOTTIME=7, sleep=sleep
     )
-    monkeypatch.setattr(publish_lock, "time", clock)
+    for module in (publish_lock, lock_state):
+        monkeypatch.setattr(module, "time", clock)
     yield tables
     lock_state.HOLDING.clear()
 
