@@ -57,7 +57,7 @@ INCIDENTS = Table(
         Column(
             "severity",
             STRING,
-            "How soon to look: error for lost, warning for pending and unknown, info for repaired.",
+            "How soon to look: error for lost and stuck, warning for pending and unknown, info for repaired.",
             nullable=False,
             values=("info", "warning", "error"),
         ),

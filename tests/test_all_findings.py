@@ -138,6 +138,7 @@ def with_incidents(findings: DataFrame, outcomes: DataFrame, sequences: DataFram
     return next(found), next(found)
 
 
+@pytest.mark.slow
 def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes: Rows) -> None:
     assert list(differences(scenes)) == []
     assert {row["kind"] for row in scenes["findings"]} == set(K) - OF_CAPTURES - {K.CLOCKS_DIFFER}

@@ -398,18 +398,21 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
     return one, two
 
 
+@pytest.mark.slow
 def test_each_table_has_a_few_rows_for_a_message_at_most(nights: tuple[Replayed, Replayed]) -> None:
     for found in nights:
         most = MOST_ROWS_OF_A_MESSAGE * found.messages
         assert {name: rows for name, rows in found.tables.items() if rows > most} == {}
 
 
+@pytest.mark.slow
 def test_no_operator_of_a_query_has_more_than_a_few_rows_for_a_message(nights: tuple[Replayed, Replayed]) -> None:
     for found in nights:
         most = MOST_ON_THE_WAY * found.messages
         assert [(name, rows) for name, rows in found.operators if rows > most] == []
 
 
+@pytest.mark.slow
 def test_no_operator_of_a_query_pairs_what_a_sender_can_multiply(nights: tuple[Replayed, Replayed]) -> None:
     one, two = nights
     assert [name for name, _ in one.operators] == [name for name, _ in two.operators]
@@ -451,6 +454,7 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
     }
 
 
+@pytest.mark.slow
 def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing_bytes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,5 +39,13 @@ def test_what_is_told_beside() -> None:
     counts: dict[str, int] = {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
     counts |= {Outcome.DELIVERED_AFTER_REFUSAL: 4}
     assert headline(headline_figures(counts, stuck=1)) == (
-        "Nothing was lost. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after refusal."
+        "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after "
+        "refusal."
+    )
+
+
+def test_stuck_messages_are_told_beside_the_loss() -> None:
+    figures = headline_figures({Outcome.DISPLACED: 21, Outcome.PENDING: 124}, stuck=104, errors=9)
+    assert headline(figures) == (
+        "21 messages were lost: 21 displaced. 104 messages are stuck. Also: 124 pending (104 of them stuck)."
     )

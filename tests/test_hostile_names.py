@@ -77,6 +77,7 @@ def found(warehouse: Path) -> set[str]:
     return {path.removeprefix(f"{warehouse}/") for path, text in texts(warehouse) if MARK in text}
 
 
+@pytest.mark.slow
 def test_names_of_any_kind_are_found_and_hashed_they_are_in_no_file(
     spark: SparkSession, tmp_path: Path, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

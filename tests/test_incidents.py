@@ -188,7 +188,7 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
     # cause, outcome, severity, sequences, findings, lost, pending, stuck, unknown, repaired, expired; from, to in s
     straggler: [("message_missing", "repaired", "info", 1, 3, 0, 0, 0, 0, 2, 0, 10, 40)],
     given_up: [("message_missing", "lost", "error", 1, 2, 2, 0, 0, 0, 1, 1, 10, 50)],
-    stuck: [("message_missing", "pending", "warning", 1, 1, 0, 3, 2, 0, 0, 0, 70, 100)],
+    stuck: [("message_missing", "pending", "error", 1, 1, 0, 3, 2, 0, 0, 0, 70, 100)],
     replaced: [("message_missing", "lost", "error", 2, 2, 1, 0, 0, 0, 1, 0, 20, 80)],
     alternating: [("number_reused", "lost", "error", 2, 2, 2, 0, 0, 0, 0, 0, 80, 100)],
     cloned: [("number_reused", "lost", "error", 2, 1, 3, 0, 0, 0, 0, 0, 10, 210)],

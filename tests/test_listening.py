@@ -10,6 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
@@ -89,6 +90,7 @@ def sampling() -> Iterator[tuple[set[tuple[str, str]], set[str]]]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_night_listens_on_loopback_alone_and_its_temporary_files_are_private(
     spark: SparkSession, tmp_path: Path
 ) -> None:

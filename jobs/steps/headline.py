@@ -37,6 +37,7 @@ class Figures(NamedTuple):
     """Holds the figures of the headline; those that are 0 are left out."""
 
     lost: int
+    stuck: int
     split: list[Figure]
     doubts: list[Figure]
     beside: list[Figure]
@@ -66,22 +67,23 @@ def headline_figures(
     )
     split = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
     present = ([one for one in figures if one.number] for figures in (split, doubts, beside))
-    return Figures(lost_messages(outcomes), *present)
+    return Figures(lost_messages(outcomes), stuck, *present)
 
 
 def headline(figures: Figures) -> str:
-    """Returns the headline: what was lost, what is not known, and what else an operator is to know first.
+    """Returns the headline: what was lost or is stuck, what is not known, and what else an operator is to know first.
 
     "Nothing was lost" is said only where nothing is in doubt.
     """
-    lost, split, doubts, beside = figures
+    lost, stuck, split, doubts, beside = figures
+    said = []
     if lost:
-        first = f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost: {_list(split)}."
-    elif doubts:
-        first = f"No loss was seen, but: {_list(doubts)}."
-    else:
-        first = "Nothing was lost."
-    return f"{first} Also: {_list(beside)}." if beside else first
+        said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost: {_list(split)}.")
+    if stuck:
+        said.append(f"{stuck:,} {'messages are' if stuck > 1 else 'message is'} stuck.")
+    if not said:
+        said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else "Nothing was lost.")
+    return " ".join([*said, f"Also: {_list(beside)}."] if beside else said)
 
 
 def _list(figures: list[Figure]) -> str:
