@@ -17,6 +17,13 @@ BELOW_STATE = ("late", "stale_sequence")
 """Of the refusals for these reasons it is asked whether their messages were sent later than all accepted ones."""
 
 
+def is_in_its_sequence(row: Row) -> bool:
+    """Whether the receiver stood in the sequence of an arrival."""
+    return row["incoming_tx_sequence_id"] is not None and int(row["incoming_tx_sequence_id"]) == int(
+        row["tx_sequence_id"]
+    )
+
+
 def ns(time: datetime | None) -> int | None:
     """Nanoseconds since 1970 of a timestamp."""
     return None if time is None else round(time.timestamp() * 1e6) * _MICROSECOND
@@ -86,7 +93,7 @@ def arrivals_of_scope(
                 number=slot[1],
                 replay_order=row["replay_order"],
                 captured_ns=row["captured_ns"],
-                state_number=row["incoming_tx_sequence_number"],
+                state_number=row["incoming_tx_sequence_number"] if is_in_its_sequence(row) else None,
                 accepted=row["accepted"],
                 verdict=row["verdict"],
                 reason=row["reason"],

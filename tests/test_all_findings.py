@@ -6,6 +6,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -181,7 +182,8 @@ def in_both_orders(spark: SparkSession, folder: Path, table: Table, rows: list[R
 
 
 def test_the_witness_of_a_step_does_not_depend_on_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
-    capture = {"capture_id": "c", "uri": "c.pcap", "clock_steps": [{"frame": 5, "step_ns": -300 * SECOND}]}
+    capture: Row = {"capture_id": "c", "uri": "c.pcap", "clock_steps": [{"frame": 5, "step_ns": -300 * SECOND}]}
+    capture["ingested_at"] = datetime(2026, 3, 2, tzinfo=UTC)
     messages = [{"capture_id": "c", "stream_id": "s", "stream_offset": at, "last_frame": 5} for at in (0, 400)]
     (captures, _) = in_both_orders(spark, tmp_path, CAPTURES, [capture])
     one, other = (
