@@ -70,8 +70,9 @@ def count_column(outcome: Outcome) -> str:
 
 
 _UNTOLD = "; null under the literal reading"
-OUTCOME_COUNTS: Sequence[Column] = tuple(
-    Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome
+OUTCOME_COUNTS: Sequence[Column] = (
+    *(Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome),
+    Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
 )
 
 SCOPE_KEY = Column(

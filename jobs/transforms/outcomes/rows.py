@@ -91,8 +91,9 @@ def count_outcomes(plain: DataFrame, outcomes: DataFrame) -> DataFrame:
 
 
 def add_up(counts: DataFrame, *key: str) -> DataFrame:
-    """Returns the counts of `count_outcomes` by a key of fewer columns."""
-    return counts.groupBy(*key).agg(*each(F.sum, *_COUNTED, "delivered_arrivals"))
+    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST."""
+    lost = sum((F.col(count_column(outcome)) for outcome in LOST), F.lit(0))
+    return counts.groupBy(*key).agg(*each(F.sum, *_COUNTED, "delivered_arrivals")).withColumn("lost", lost)
 
 
 def count_slots(plain: DataFrame, arrivals: DataFrame, states: DataFrame, due: DataFrame) -> DataFrame:
