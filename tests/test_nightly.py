@@ -104,8 +104,8 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     before_sessions = page.partition('id="sessions"')[0]
     assert not [words for words in ("Nothing was lost", "There are none", "messages lost") if words in before_sessions]
     tables = duckdb.connect()
-    for table in TABLES:
-        tables.register(table.name, DeltaTable(str(tmp_path / table.name)).to_pyarrow_table())
+    for name in (table.name for table in TABLES):
+        tables.register(name, DeltaTable(str(tmp_path / name)).to_pyarrow_table())
     found = tables.sql(history(lambda table: table.name)).aggregate("outcome, count(*)").fetchall()
     assert found == [(None, verdicts.total())]
 
