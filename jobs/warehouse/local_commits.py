@@ -11,6 +11,7 @@ reads back what it wrote, and deletes old commits from the log when it has made 
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructField, StructType
 
-from jobs.app.errors import ConflictError, JobError
+from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.local_tables import nullable
@@ -39,6 +40,8 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_COLOURS = re.compile(r"\x1b\[\d*m|↳")
+"""Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
 _CHECKPOINT_EVERY = 10
 """Versions from one checkpoint of Spark to the next."""
@@ -211,8 +214,10 @@ def _once() -> dict[str, Any]:
 
 def _failure(place: str, error: Exception) -> JobError:
     """Says why delta-rs could not commit; it cannot where a file cannot have a second name."""
+    if full := disk_error(error):
+        return full
     one, other = (Path(place, log.FOLDER, f".{uuid4()}.{end}") for end in ("one", "other"))
-    why = " ".join(str(error).split())
+    why = " ".join(_COLOURS.sub("", str(error)).split())
     try:
         one.touch()
         os.link(one, other)

@@ -188,6 +188,8 @@ class PublishLock:
                     f"The table {table} cannot be restored to version {target}: {first_line(error)} "
                     "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
                 ) from error
+            if table == self._captures:
+                warn("captures that it had read are read again by the next night, so they have to be there still")
         self.rolled_back.append(f"{dead.owner}: {dead.failure}")
         self._record()
         self._commit(None)
