@@ -85,8 +85,9 @@ def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: b
     assert Alert.from_dict(declared).as_dict() == declared
     seen = datetime.now(UTC) - timedelta(days=days)
     connection = duckdb.connect()
-    for table, at in ((OUTCOMES, {"last_seen_at": seen}), (SEQUENCES, {"last_captured_at": seen})):
-        row = {"scope_key": "a", "tx_sequence_id": 1, "lost": lost, "stuck": stuck, "numbers": 3} | at
+    outcome = {"lost": lost, "stuck": stuck, "numbers": 3, "last_seen_at": seen}
+    for table, own in ((OUTCOMES, outcome), (SEQUENCES, {"lost": 3 * lost, "last_captured_at": seen})):
+        row = {"scope_key": "a", "tx_sequence_id": 1} | own
         schema = table.arrow
         columns = {
             name: pa.array([value], schema.field(name).type) for name, value in row.items() if name in schema.names
