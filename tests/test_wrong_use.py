@@ -16,7 +16,7 @@ import msmq_replay
 from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED, DEFAULTS, Config, parse_time
-from jobs.app.errors import UsageError
+from jobs.app.errors import UsageError, scheme_error
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.steps import simulate
@@ -197,3 +197,10 @@ def test_defaults_are_within_their_bounds() -> None:
     for name in DECLARED:
         value = getattr(DEFAULTS, name)
         assert value in ("", ()) or getattr(Config.load({name: value}, None), name) == value
+
+
+def test_a_place_that_spark_cannot_open_is_wrong_use() -> None:
+    error = scheme_error(ValueError('An error occurred: No FileSystem for scheme "foo"\n\tat org.apache.hadoop'))
+    assert isinstance(error, UsageError)
+    assert str(error).startswith('Spark cannot open the place (No FileSystem for scheme "foo"): take a folder')
+    assert scheme_error(ValueError("something else")) is None

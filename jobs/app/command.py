@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.app.command_line import command_parser
 from jobs.app.config import Config
-from jobs.app.errors import JobError, disk_error, first_line
+from jobs.app.errors import JobError, disk_error, first_line, scheme_error
 from jobs.app.logs import log, log_as, step, terminal_bar
 from jobs.app.spark_session import keep_output, memory_error, open_session
 from jobs.app.summary_text import for_people
@@ -65,7 +65,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
         return exit_code
     except Exception as error:
-        if (cause := memory_error(error) or disk_error(error)) is not None:
+        if (cause := memory_error(error) or disk_error(error) or scheme_error(error)) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
             return _tell(name, cause)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 """What the operating system says, and with it Python, Arrow, delta-rs and the JVM."""
+_UNKNOWN_SCHEME = re.compile(r"No FileSystem for scheme \S+")
 
 
 class JobError(Exception):
@@ -36,6 +37,17 @@ def disk_error(error: BaseException | None) -> JobError | None:
             )
         error = error.__cause__ or error.__context__
     return None
+
+
+def scheme_error(error: BaseException) -> UsageError | None:
+    """Returns what is wrong if Spark knows no file system for the beginning of a place, such as `foo://`."""
+    unknown = _UNKNOWN_SCHEME.search(str(error))
+    if unknown is None:
+        return None
+    what = unknown[1] or unknown[2]
+    return UsageError(
+        f"Spark cannot open the place ({what}): take a folder, or a file system that it has the jars for."
+    )
 
 
 class ConflictError(JobError):
