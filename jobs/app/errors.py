@@ -44,9 +44,8 @@ def scheme_error(error: BaseException) -> UsageError | None:
     unknown = _UNKNOWN_SCHEME.search(str(error))
     if unknown is None:
         return None
-    what = unknown[1] or unknown[2]
     return UsageError(
-        f"Spark cannot open the place ({what}): take a folder, or a file system that it has the jars for."
+        f"Spark cannot open the place ({unknown[0]}): take a folder, or a file system that it has the jars for."
     )
 
 
