@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from deltalake import DeltaTable
+from growth import assert_linear
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 from replay_tables import T0, Tables
@@ -44,11 +45,15 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.warehouse import checkpoint
 from jobs.warehouse.passes import run_in_tasks
-from schemas.explained import EXPLAINED
+from schemas.explained import ARRIVAL, EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.outcomes import Outcome
+from schemas.table import arrow_schema
+from udfs.replay.arrivals import Arrival
 from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
 from udfs.replay.incidents import explain_incidents
+from udfs.replay.rows import write_rows
+from udfs.replay.slots import explain_slots
 
 S = 1 << 62
 MS = 1_000_000
@@ -514,3 +519,26 @@ def test_a_capture_whose_sender_skips_five_million_numbers_has_a_row_for_a_messa
     )
     assert runs == [{"outcome": "expired_unseen", "numbers": skipped}] * counted
     assert found["books"]["unbalanced"] == 0
+
+
+def reused(times: int) -> list[Arrival]:
+    """So many different messages under one number, of which the first was accepted."""
+    first = Arrival(
+        *("s", 1, 5, None, None, None, 1, 9, False, False, 1, 1, 4, "q", "q\\0", 0, False, "a->b", "Q", None, 1, True),
+        *("in_order", "none", None, False, False, False, 0, False, 1, 4, "k@0"),
+    )
+    others = (
+        first._replace(replay_order=i + 1, message_id=f"q\\{i}", content_hash=i, accepted=False, verdict="duplicate")
+        for i in range(1, times)
+    )
+    return [first, *others]
+
+
+def test_a_number_that_many_messages_use_costs_what_they_are() -> None:
+    def explain(arrivals: list[Arrival]) -> int:
+        schema = arrow_schema(ARRIVAL)
+        rows = [row for batch in explain_slots(write_rows(arrivals, schema)) for row in batch.to_pylist()]
+        return sum(row["outcome"]["outcome"] == Outcome.DISPLACED for row in rows if row["outcome"])
+
+    _, large = assert_linear(explain, reused, 2_000)
+    assert large.result == 3_999

@@ -136,22 +136,39 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Occupants:
+    """Holds all messages of a slot; what they have in common is found once, however many share it."""
+
+    messages: list[Message]
+
+    @cached_property
+    def accepted(self) -> Arrival | None:
+        """Returns the first arrival in the slot that was accepted without doubt."""
+        taken = (message.accepted_as for message in self.messages if message.accepted_as)
+        return min(taken, key=lambda arrival: arrival.replay_order, default=None)
+
+    @cached_property
+    def may_be_taken(self) -> bool:
+        """Returns whether a message was accepted in doubt."""
+        return any(one.accepted is not False for message in self.messages for one in message.doubtful)
+
+
+@dataclass(frozen=True)
 class Case:
-    """Holds a message and the others of its slot: all that the rules ask."""
+    """Holds a message and all that share its slot: what the rules ask."""
 
     message: Message
-    others: list[Message]
+    occupants: Occupants
 
     @cached_property
     def accepted(self) -> bool:
         """Returns whether it was accepted without doubt."""
         return self.message.accepted_as is not None
 
-    @cached_property
+    @property
     def displacer(self) -> Arrival | None:
         """Returns the arrival of another message that was accepted in its place; None if it was accepted itself."""
-        taken = [other.accepted_as for other in self.others if other.accepted_as]
-        return None if self.accepted else min(taken, key=lambda arrival: arrival.replay_order, default=None)
+        return None if self.accepted else self.occupants.accepted
 
     @cached_property
     def final_ack_class(self) -> int:
@@ -172,17 +189,12 @@ class Case:
     @property
     def is_alone(self) -> bool:
         """Returns whether no other message has its slot; an OrderAck names a slot, and does not decide between two."""
-        return not self.others
+        return len(self.occupants.messages) == 1
 
     @property
     def surely_refused(self) -> bool:
         """Returns whether every arrival was refused, at least one as out of order, and none in doubt."""
         return not (self.accepted or self.message.doubtful or self.message.only_duplicates)
-
-    @property
-    def slot_may_be_taken(self) -> bool:
-        """Returns whether a message of the slot, maybe this one, was accepted in doubt."""
-        return any(one.accepted is not False for message in (self.message, *self.others) for one in message.doubtful)
 
     @property
     def too_late_for_one_receiver(self) -> bool:
@@ -205,12 +217,12 @@ def _by_acknowledgment(case: Case) -> bool:
 def _before_capture(case: Case) -> bool:
     """Holds for a message of which only resends came, if an acknowledgment proves that the receiver had it."""
     proven = case.was_queued or (case.message.confirmed and case.is_alone)
-    return case.message.only_duplicates and not case.slot_may_be_taken and proven
+    return case.message.only_duplicates and not case.occupants.may_be_taken and proven
 
 
 def _is_unknown(case: Case) -> bool:
     """Holds if nothing proves that the message, or another one of its slot, was accepted, nor that it was refused."""
-    in_doubt = not case.surely_refused or case.slot_may_be_taken or case.too_late_for_one_receiver
+    in_doubt = not case.surely_refused or case.occupants.may_be_taken or case.too_late_for_one_receiver
     waits_for_assumed_state = not case.message.is_reached and case.message.first.state_assumed
     passed_unseen = case.message.is_reached and case.message.may_be_accepted_unseen
     return in_doubt or waits_for_assumed_state or passed_unseen

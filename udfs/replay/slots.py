@@ -14,7 +14,7 @@ from schemas.explained import OF_SLOT
 from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
 from schemas.table import arrow_schema
 from udfs.replay.arrivals import Arrival
-from udfs.replay.outcomes import Case, Message, Passing, Slot, delivered_by, distinct, outcome_of, witness
+from udfs.replay.outcomes import Case, Message, Occupants, Passing, Slot, delivered_by, distinct, outcome_of, witness
 from udfs.replay.rows import Batches, write_rows
 from udfs.replay.unseen import Hole, Run, Skip, unseen_runs
 from udfs.replay.words import tx_sequence
@@ -78,9 +78,9 @@ def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Explained]:
     by_message: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
     for arrival in slot:
         by_message[arrival.message].append(arrival)
-    messages = [Message(arrivals, known) for arrivals in by_message.values()]
-    for message in messages:
-        case = Case(message, [other for other in messages if other is not message])
+    occupants = Occupants([Message(arrivals, known) for arrivals in by_message.values()])
+    for message in occupants.messages:
+        case = Case(message, occupants)
         yield _message_row(case, outcome_of(case)), None
 
 
