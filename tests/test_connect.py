@@ -37,21 +37,12 @@ sys.exit(cli.main())
 """
 
 
-@pytest.mark.parametrize(
-    "in_memory", [pytest.param((), id="in memory"), pytest.param(("0",), marks=pytest.mark.slow, id="in tasks")]
-)
-def test_a_night_over_spark_connect(
-    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]
-) -> None:
+def run_over_connect(spark: SparkSession, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process of its own, as a client of the Connect server in the tests' JVM."""
     jvm: Any = spark._jvm
     server = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
-    capture = str(CAPTURES / "orders.pcapng")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", REFUSING, json.dumps(FOR_FEW_ROWS), "nightly", "--json"),
-            *("--captures", capture, "--warehouse", str(tmp_path / "warehouse")),
-            *(text for most in in_memory for text in ("--in-memory-bytes", most)),
-        ],
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
         env={name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
         | {
             "SPARK_REMOTE": f"sc://localhost:{server.localPort()}",
@@ -60,6 +51,20 @@ def test_a_night_over_spark_connect(
         capture_output=True,
         text=True,
         check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "in_memory", [pytest.param((), id="in memory"), pytest.param(("0",), marks=pytest.mark.slow, id="in tasks")]
+)
+def test_a_night_over_spark_connect(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]
+) -> None:
+    done = run_over_connect(
+        spark,
+        *(REFUSING, json.dumps(FOR_FEW_ROWS), "nightly", "--json"),
+        *("--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(tmp_path / "warehouse")),
+        *(text for most in in_memory for text in ("--in-memory-bytes", most)),
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["verdicts"] == orders[1]["verdicts"]

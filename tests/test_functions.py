@@ -1,9 +1,6 @@
 """The functions that decode packets in SQL say what the tables say, and fail on no bytes."""
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from random_packets import any_packet, damaged, stored, tables
+from test_connect import run_over_connect
 
 from jobs.app.command import Summary
 from schemas.ingest import PACKETS
@@ -133,19 +131,7 @@ print(packets.select(functions.msmq_user_header("raw").alias("h")).where("h IS N
 
 @pytest.mark.slow
 def test_the_functions_work_over_spark_connect(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
-    jvm: Any = spark._jvm
-    server = getattr(getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
-    done = subprocess.run(
-        [sys.executable, "-c", OVER_CONNECT, str(orders[0] / PACKETS.name)],
-        env={name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
-        | {
-            "SPARK_REMOTE": f"sc://localhost:{server.localPort()}",
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_over_connect(spark, OVER_CONNECT, str(orders[0] / PACKETS.name))
     assert done.returncode == 0, done.stderr[-3000:]
     expected = packets_with_rows(spark, orders[0]).where("m IS NOT NULL OR a IS NOT NULL").count()
     assert done.stdout.split() == [str(expected)] * 2

@@ -168,8 +168,8 @@ def set_aside(place: str, version: int) -> None:
         return
     entries = folder / log.FOLDER
     for entry in sorted(entries.iterdir(), reverse=True):
-        number = entry.name.lstrip(".").partition(".")[0]
-        if number.isdecimal() and int(number) >= version and not entry.name.endswith(_ENDING):
+        number = _number(entry)
+        if number is not None and number >= version and not entry.name.endswith(_ENDING):
             entry.rename(entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}"))
     with suppress(FileNotFoundError):
         (entries / _LAST_CHECKPOINT).unlink()  # only a hint
@@ -190,6 +190,12 @@ def _checkpoints(place: str) -> list[Path]:
     return [file for file in Path(place, log.FOLDER).glob("*.checkpoint*.parquet") if not file.name.startswith(".")]
 
 
+def _number(entry: Path) -> int | None:
+    """Returns the version that a file in a log belongs to; None for a file of no version."""
+    number = entry.name.lstrip(".").partition(".")[0]
+    return int(number) if number.isdecimal() else None
+
+
 def _version(checkpoint: Path) -> int:
     return int(checkpoint.name.partition(".")[0])
 
@@ -205,9 +211,8 @@ def shorten(place: str) -> None:
     """Deletes of the table's log what comes before the newest checkpoint, was set aside, or was never committed."""
     first = _checkpoint(place)
     for entry in Path(place, log.FOLDER).iterdir():
-        number = entry.name.lstrip(".").partition(".")[0]
-        is_old = number.isdecimal() and int(number) < first
-        if is_old or entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name:
+        number = _number(entry)
+        if (number is not None and number < first) or entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name:
             entry.unlink()
     sync(Path(place, log.FOLDER))
 

@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_LOG = "_delta_log"
+from jobs.warehouse.log import FOLDER
+
 _CLOCKS_DIFFER_S = 60
 """Seconds by which a file server's clock may be behind."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -33,10 +34,10 @@ def settle(table: str, since: float) -> None:
     folder = Path(table)
     if not folder.is_dir():
         return
-    written = sorted(_written(folder, since), key=lambda path: _LOG in path.relative_to(folder).parts)
+    written = sorted(_written(folder, since), key=lambda path: FOLDER in path.relative_to(folder).parts)
     folders = {path.parent for path in written}
-    sync(*(path for path in written if path.parent.name != _LOG), *(path for path in folders if path.name != _LOG))
-    sync(*(path for path in written if path.parent.name == _LOG), *(path for path in folders if path.name == _LOG))
+    sync(*(path for path in written if path.parent.name != FOLDER), *(path for path in folders if path.name != FOLDER))
+    sync(*(path for path in written if path.parent.name == FOLDER), *(path for path in folders if path.name == FOLDER))
 
 
 def _written(folder: Path, since: float) -> Iterator[Path]:

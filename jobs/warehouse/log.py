@@ -111,7 +111,7 @@ def commits(table: str) -> Iterator[Commit]:
 
 def size(table: str, version: int) -> int | None:
     """Returns the bytes of a commit's entry in the log of the table at this place; None where there is none."""
-    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
+    filesystem, path = _locate_entry(table, version)
     found: int | None = filesystem.get_file_info(path).size
     return found
 
@@ -126,7 +126,7 @@ def is_whole(table: str, version: int) -> bool:
 
 def _lines(table: str, version: int) -> list[bytes]:
     """Returns the lines of a commit; a line ends with a line feed only, whatever characters JSON contains."""
-    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
+    filesystem, path = _locate_entry(table, version)
     with filesystem.open_input_stream(path) as file:
         lines = [line for line in file.read().split(b"\n") if line.strip()]
     if not lines:
@@ -137,6 +137,10 @@ def _lines(table: str, version: int) -> list[bytes]:
 def entry(table: str, version: int) -> Path:
     """Returns the file of a commit of the table in a folder of this machine."""
     return Path(table, FOLDER, f"{version:020d}.json")
+
+
+def _locate_entry(table: str, version: int) -> tuple[fs.FileSystem, str]:
+    return locate(f"{_log(table)}/{version:020d}.json")
 
 
 def _log(table: str) -> str:
