@@ -4,7 +4,6 @@ import doctest
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,31 @@ from pyspark.sql import SparkSession
 from jobs import cli
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED
+from jobs.bench.benchmark import BYTES_PER_MESSAGE, HEADING, on_page
+from schemas.document import pages
 from schemas.replay import Verdict
 from udfs.msmq.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_PATH = re.compile(r"`((?:conf|docs|jobs|notebooks|schemas|tests|udfs)/[\w./-]+)`")
+_NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
+_NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) (\d+)(?:(?:, | and |, \d+)+(\d+))*")
+_DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_CONTENTS = (DOCS / "README.md").read_text()
-PAGES = [DOCS / name for name in re.findall(r"^\d\. \[[^]]+\]\(([^)]+)\)", _CONTENTS, re.MULTILINE)]
-"""The newcomer's pages in their order."""
+_MOST_WORDS = 13_000
+_LONGEST_LINE = 145
+GENERATED = {DOCS / name for name in pages()}
+WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
+PAGES = [page for page in WRITTEN if page.parent == DOCS and page.name != "questions.md"]
+"""Pages whose blocks are tried here; those of the questions have a test of their own."""
+SOURCES = [
+    *(path for room in ("conf", "jobs", "notebooks", "schemas", "tests", "udfs") for path in (ROOT / room).rglob("*.py")),
+    *(ROOT / name for name in ("Makefile", "pyproject.toml", "databricks.yml", "conf/spark-defaults.conf", ".ci/run")),
+]
 
 
 def blocks(language: str) -> list[Any]:
@@ -72,15 +85,70 @@ def test_python_answers_as_the_page_shows(text: str) -> None:
     assert test.examples
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.stem)
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    titles = _HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*WRITTEN, *sorted(GENERATED)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in _LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in _LINK.findall(page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
-def test_each_page_names_the_next() -> None:
-    for page, following in pairwise(PAGES):
-        assert page.read_text().rstrip().endswith(f"]({following.name}).")
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    assert [path for path in _PATH.findall(page.read_text()) if not (ROOT / path).exists()] == []
+
+
+def test_pages_and_decisions_that_the_code_names_are_there() -> None:
+    known = {int(entry[1]) for entry in _DECISION.finditer((ROOT / "DECISIONS.md").read_text())}
+    for path in SOURCES:
+        text = path.read_text()
+        assert [page for page in _NAMED.findall(text) if not (ROOT / page).exists()] == [], path
+        for sentence in _NUMBERED.finditer(text):
+            assert {int(number) for number in re.findall(r"\d+", sentence[0])} <= known, (path, sentence[0])
+
+
+def test_a_decision_takes_five_lines_at_most() -> None:
+    entries = [entry[0].splitlines() for entry in _DECISION.finditer((ROOT / "DECISIONS.md").read_text())]
+    assert len(entries) > 50
+    assert [lines[0] for lines in entries if len(lines) > 5 or max(map(len, lines)) > _LONGEST_LINE] == []
+
+
+def test_the_map_names_every_page() -> None:
+    linked = {(DOCS / target).resolve() for target, _ in _LINK.findall((DOCS / "README.md").read_text())}
+    assert {page for page in WRITTEN if page.parent == DOCS} - linked == {DOCS / "README.md"}
+
+
+def test_pages_stay_short_together() -> None:
+    assert sum(len(page.read_text().split()) for page in WRITTEN) <= _MOST_WORDS
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_targets_of_make_are_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", page.read_text(), re.MULTILINE):
+        assert set("".join(command).split()) <= targets, command
+
+
+def test_the_fleet_costs_what_the_benchmark_says() -> None:
+    page = (DOCS / "speed-and-cost.md").read_text()
+    managers, messages = 10_000, 2_000
+    gigabytes = managers * messages * BYTES_PER_MESSAGE / 1e9
+    largest = re.findall(r"^\| (\d+) \| [\d.]+ \| ([\d.]+) \|", page.partition("### Bodies kept")[0], re.MULTILINE)[2]
+    hours = gigabytes * 1e3 * float(largest[1]) / float(largest[0]) / 3_600
+    assert f"make {gigabytes:.0f} GB of captures ({BYTES_PER_MESSAGE:,} bytes a message" in page
+    assert f"{hours:.1f} core-hours a day" in page
+
+
+def test_a_benchmark_replaces_the_end_of_its_page() -> None:
+    page = (DOCS / "speed-and-cost.md").read_text()
+    head, _, _ = page.partition(HEADING)
+    assert on_page(page, "found") == f"{head}{HEADING}\n\nfound\n"
 
 
 def test_the_worked_trace_is_what_the_rule_does() -> None:

@@ -39,10 +39,11 @@ from udfs.msmq.reference_rows import decode_packet
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches, Pass
 
+HEADING = "## The benchmark"
 _APPLICATION = "msmq-replay benchmark"
 _SEED = 1
 _BODY = 1_000  # bytes of a message's body
-_BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
+BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
 _DISORDER = 0.001
 _HALF = 0.5
 _BASE = 0.25  # of the capture
@@ -89,7 +90,7 @@ class Night(NamedTuple):
 
 def simulate_capture(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
     """Simulates a capture of about `megabytes`; one sender has the share `largest` of all messages, if not 0."""
-    messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
+    messages = max(int(megabytes * 1_000_000 / BYTES_PER_MESSAGE), 1)
     simulate(
         str(folder),
         _SEED,
@@ -293,20 +294,26 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
     )
     parts = (
         setting,
-        "## Captures to report, bodies dropped",
+        "### Captures to report, bodies dropped",
         beside_peer(dropped),
         f"Transactional messages found in {full.capture.megabytes:.0f} MB: {ours:,}{theirs}.",
         step_costs(dropped),
-        "## Bodies kept",
+        "### Bodies kept",
         beside_peer(kept),
-        "## Skew",
+        "### Skew",
         skew,
-        "## Small nights",
+        "### Small nights",
         small,
-        "## Decoding",
+        "### Decoding",
         *decoded,
     )
     return "\n\n".join(parts)
+
+
+def on_page(page: str, found: str) -> str:
+    """Returns the page with the result in place of what is below its heading of the benchmark."""
+    head, _, _ = page.partition(HEADING)
+    return f"{head}{HEADING}\n\n{found}\n"
 
 
 def main() -> int:
@@ -314,7 +321,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m jobs.bench.benchmark", allow_abbrev=False)
     parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
     parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")
-    parser.add_argument("--out", type=Path, help="a file for the result, beside the terminal")
+    parser.add_argument("--page", type=Path, help="a page in Markdown that ends with the result of a benchmark")
     options = parser.parse_args()
     try:
         with TemporaryDirectory() as folder:
@@ -323,8 +330,8 @@ def main() -> int:
         print(f"benchmark: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code
     print(found)  # noqa: T201 - the result
-    if options.out:
-        options.out.write_text(f"# Benchmark\n\nHow fast it is on one machine. Made by `make bench`.\n\n{found}\n")
+    if options.page:
+        options.page.write_text(on_page(options.page.read_text(), found))
     return 0
 
 
