@@ -12,10 +12,13 @@ from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.app.command import Summary
-from jobs.app.config import DECLARED
+from jobs.app.config import DECLARED, DEFAULTS
 from jobs.bench.benchmark import BYTES_PER_MESSAGE, HEADING, on_page
+from jobs.transforms.replay import acknowledgments, copies, timeline
 from schemas.document import pages
 from schemas.replay import Verdict
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.capture.files import EXPANSION_LIMIT
 from udfs.msmq.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
@@ -141,6 +144,29 @@ def test_targets_of_make_are_there(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", page.read_text(), re.MULTILINE):
         assert set("".join(command).split()) <= targets, command
+
+
+def test_figures_on_pages_are_those_of_the_program() -> None:
+    hours, a_week = DEFAULTS.claim_seconds // 3_600, DEFAULTS.vacuum_hours == 7 * 24
+    said = {
+        "docs/every-night.md": (
+            "`claim_seconds` (an hour)" if hours == 1 else f"{hours} hours",
+            "`vacuum_hours` (a week)" if a_week else f"{DEFAULTS.vacuum_hours} hours",
+            f"`state_days` ({DEFAULTS.state_days})",
+        ),
+        "docs/how-the-replay-decides.md": (
+            f"more than {acknowledgments._MOST_SENDERS} senders",
+            f"more than {timeline._MOST_PAIRS:,} pairs",
+            f"more than {copies._MOST_ALIKE} connections",
+            f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
+        ),
+        "docs/speed-and-cost.md": (f"{DEFAULTS.in_memory_bytes >> 30} GiB (`in_memory_bytes`)",),
+        "SECURITY.md": (f"at most {EXPANSION_LIMIT} times its own",),
+        "DECISIONS.md": (f"{LATEST_ORDER_ACK_MS / 1_000} s later",),
+    }
+    for name, parts in said.items():
+        page = " ".join((ROOT / name).read_text().replace("**", "").split())
+        assert [part for part in parts if part not in page] == [], name
 
 
 def test_the_fleet_costs_what_the_benchmark_says() -> None:
