@@ -41,7 +41,7 @@ from jobs.transforms.outcomes.slots import (
     with_falling_order,
 )
 from jobs.transforms.outcomes.tallies import scope_states, tally
-from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
+from jobs.transforms.replay.acceptance import mark_sequence_breaks, stretches, with_conformant_state, with_literal_state
 from jobs.transforms.replay.acknowledgments import (
     acknowledged,
     crowded,
@@ -86,6 +86,7 @@ from schemas.replay import (
 )
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.msmq.acceptance import fold
 from udfs.replay.arrivals import find_plain_runs
 from udfs.replay.evidence import prove
 from udfs.replay.findings.on_facts import tell_facts
@@ -234,7 +235,10 @@ def judge_messages(
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
     marked = marks(inputs.messages, inputs.unread, streams, initial, inputs.legs, inputs.disputed)
     chains = run(marked, find_chains, CHAIN, ("scope_no",))
-    states = with_conformant_state(materialize(mark_sequence_breaks(chains)))
+    broken = materialize(mark_sequence_breaks(chains))
+    to_fold = stretches(broken)
+    folded = run(to_fold, fold, to_fold.schema, ("scope_no", "stretch"), ("replay_order",))  # splits a large scope
+    states = with_conformant_state(broken, folded)
     states = with_literal_state(states) if reading is Reading.LITERAL else states
     judged = run(states, judge, JUDGED, ("scope_no",), ("replay_order",))
     rows = judged.unionByName(acknowledged(inputs.acks, streams), allowMissingColumns=True)

@@ -5,7 +5,7 @@ by the next OrderAck once its number is covered. A FinalAck speaks of the messag
 was in its queue.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,8 @@ from schemas.judging import PROVEN
 from schemas.replay import Evidence, Explains, Reading, Verdict
 from schemas.table import arrow_schema
 from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
-from udfs.arrow.buffers import Bools, Ints
-from udfs.passes.options import Batches, Pass
-from udfs.replay.groups import NONE, expand, group_of, nullable, numbers, to_batches, whole_groups
+from udfs.replay.groups import NONE, Bools, Ints, expand, group_of, nullable, numbers, to_batches, whole_groups
+from udfs.replay.rows import Batches
 
 _MS = 1_000_000  # ns
 _LATEST_NS = LATEST_ORDER_ACK_MS * _MS
@@ -39,7 +38,7 @@ _RISING = ("first_number", "replay_order", "state_number")
 """Columns that rise by one with each message of a run; a single message's are its own."""
 
 
-def prove(reading: Reading) -> Pass:
+def prove(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Returns a pass that turns rows of JUDGED and of ACKNOWLEDGED into rows of PROVEN.
 
     Those of a pair of queue managers and a sequence come next to each other, in any order.

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from udfs.arrow.buffers import Ints
-from udfs.passes.options import Batches
+from udfs.replay.rows import Batches
 
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 NONE = np.iinfo(np.int64).min
 """Stands for null in columns of numbers, below all others."""
 _BATCH_ROWS = 2_000
@@ -55,7 +57,7 @@ def numbers(rows: pa.Table, *names: str) -> pd.DataFrame:
     )
 
 
-def begins(frame: pd.DataFrame, *key: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def begins(frame: pd.DataFrame, *key: str) -> Bools:
     """Returns which rows have another key than the row before."""
     first = np.ones(len(frame), bool)
     first[1:] = False

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from schemas.judging import CHAIN
 from schemas.table import arrow_schema
-from udfs.passes.options import Batches
 from udfs.replay.groups import (
     NONE,
     as_lists,
@@ -26,6 +25,7 @@ from udfs.replay.groups import (
     to_batches,
     whole_groups,
 )
+from udfs.replay.rows import Batches
 
 STREAM_END = (1 << 63) - 1
 """Stream offset of what comes after all messages."""

@@ -9,10 +9,9 @@ import pyarrow as pa
 from schemas.judging import JUDGED
 from schemas.replay import Reason, Verdict
 from schemas.table import arrow_schema
-from udfs.arrow.buffers import Ints
-from udfs.passes.options import Batches
 from udfs.replay.groups import (
     NONE,
+    Ints,
     as_lists,
     before,
     expand,
@@ -23,6 +22,7 @@ from udfs.replay.groups import (
     to_batches,
     whole_groups,
 )
+from udfs.replay.rows import Batches
 
 STATE = ("state_sequence", "state_number", "state_missing")
 LITERAL = ("literal_sequence", "literal_number", "literal_missing")

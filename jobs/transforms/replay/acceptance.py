@@ -12,8 +12,6 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import BEFORE
-from udfs.msmq.acceptance import fold
-from udfs.on_spark import map_arrow
 from udfs.replay.verdicts import LITERAL
 
 
@@ -63,21 +61,24 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
     )
 
 
-def with_conformant_state(marked: DataFrame) -> DataFrame:
-    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it.
+def stretches(marked: DataFrame) -> DataFrame:
+    """Returns the rows from each sequence break to the next reset, for `fold`; a `stretch` of a scope by itself."""
+    begins = (F.col("sequence_break") & ~F.col("after_break")).alias("begins")
+    return marked.where(_is_folded()).select(*_timeline(marked), begins, "stretch")
 
-    `marked` is read twice: rows from a sequence break to the next reset are folded, all others have their state.
-    """
-    to_fold = F.col("sequence_break") | F.col("after_break")
-    timeline = [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
-    stretches = (
-        marked.where(to_fold)
-        .select(*timeline, (F.col("sequence_break") & ~F.col("after_break")).alias("begins"), "stretch")
-        .repartition("scope_no", "stretch")  # splits a large scope
-        .sortWithinPartitions("scope_no", "replay_order")
-    )
-    folded = map_arrow(stretches, fold, stretches.schema)
-    return marked.where(~to_fold).select(timeline).unionByName(folded.select(timeline))
+
+def with_conformant_state(marked: DataFrame, folded: DataFrame) -> DataFrame:
+    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it."""
+    timeline = _timeline(marked)
+    return marked.where(~_is_folded()).select(timeline).unionByName(folded.select(timeline))
+
+
+def _is_folded() -> Column:
+    return F.col("sequence_break") | F.col("after_break")
+
+
+def _timeline(marked: DataFrame) -> list[str]:
+    return [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
 
 
 def with_literal_state(states: DataFrame) -> DataFrame:
