@@ -24,7 +24,7 @@ from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.transforms.facts.acks import negative_acks
 from jobs.transforms.facts.arrivals import shown_messages, watched_sessions, with_fates, with_neighbours
 from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.facts.events import events
+from jobs.transforms.facts.events import events, sender_spans
 from jobs.transforms.facts.kinds import Facts, Suspects, collect_facts, facts_of_messages
 from jobs.transforms.facts.senders import fallen_ordinals, outlived_messages, sending_seconds
 from jobs.transforms.outcomes.rows import Outcomes, count_outcomes, count_slots, message_fates, plain_arrivals
@@ -62,11 +62,12 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
+from jobs.transforms.witness import find_frames, keys_of, with_frames
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.passes import RunPass, run_in_tasks
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
-from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, OF_SLOT
+from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, FOUND, OF_SLOT
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import CHAIN, JUDGED, PROVEN
@@ -181,12 +182,12 @@ def find_on_messages(
     neighbours = with_neighbours(verdicts, watched, outcomes.unusual)
     arrivals = with_fates(neighbours, verdicts, message_fates(outcomes.rows))
     chosen = run(arrivals, choose_messages, CHOSEN, SEQUENCE, ("replay_order",))
-    return run(shown_messages(verdicts, chosen), tell_messages, FINDINGS.spark, FINDING)
+    return run(shown_messages(verdicts, chosen), tell_messages, FOUND, FINDING)
 
 
 def find_by_facts(facts: Facts, run: RunPass = run_in_tasks) -> DataFrame:
     """Returns the FINDINGS that facts show, without incidents."""
-    return run(collect_facts(facts), tell_facts, FINDINGS.spark)
+    return run(collect_facts(facts), tell_facts, FOUND)
 
 
 def read_inputs(
@@ -288,7 +289,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
                 kept.transactions,
             ),
             **summaries(outcomes.tallies, outcomes),
-            OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
         }
 
         def of_messages() -> DataFrame:
@@ -299,7 +299,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             transactions, sequences, *_ = run_in_parallel(
                 partial(_write, warehouse, table, rows) for table, rows in tables.items()
             )
-            progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
+            progress("replay: wrote ends, sequences, states, sessions, transactions")
             counted = once.counted(messages)
             suspects = find_suspects(counted, every_end, materialize=keep)
             facts = {
@@ -311,16 +311,30 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             return find_by_facts(facts, warehouse.run)
 
         some, others = run_in_parallel([of_messages, write_and_find_others])
-        told = events(some.unionByName(others), warehouse.read(OUTCOMES), warehouse.read(SEQUENCES))
-        parts = {"finding": FINDINGS, "incident": INCIDENTS}
-        warehouse.replace_by_pass(parts, told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+        unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
+        _write_explained(warehouse, verdicts, unusual, some.unionByName(others))
         name_copies(warehouse, once)
-        progress("replay: wrote findings, incidents")
+        progress("replay: wrote outcomes, findings, incidents")
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
         progress("replay: nothing new")
     return derived
+
+
+def _write_explained(warehouse: Warehouse, verdicts: DataFrame, outcomes: DataFrame, findings: DataFrame) -> None:
+    """Puts outcomes and findings together as incidents, and writes all three with the frames that prove them."""
+    senders = sender_spans(verdicts, outcomes, findings)
+    told = events(findings, outcomes, warehouse.read(SEQUENCES), senders)
+    explained = warehouse.run(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+    made = {
+        OUTCOMES: outcomes,
+        FINDINGS: explained.where("finding is not null").select("finding.*"),
+        INCIDENTS: explained.where("incident is not null").select("incident.*"),
+    }
+    packets, captures = warehouse.read(PACKETS), warehouse.read(CAPTURES)
+    frames = warehouse.materialize(find_frames(keys_of(*made.values()), packets, verdicts, captures))
+    run_in_parallel(partial(warehouse.replace, table, with_frames(rows, frames)) for table, rows in made.items())
 
 
 def _summaries(

@@ -26,6 +26,7 @@ from jobs.steps.headline import NOT_TOLD, headline_figures
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.health import health
+from jobs.transforms.witness import with_keys
 from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -114,6 +115,7 @@ def head(uri: str) -> str:
 def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     """Returns the values that the page shows; no part grows with the tables."""
     tables = {table.name: warehouse.read(table) for table in _TABLES}
+    tables |= {name: with_keys(tables[name]) for name in ("outcomes", "findings", "incidents")}
     since, only = _since(config, tables["captures"]), config.session
     all_sessions, all_verdicts, all_findings = (
         report_lists.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")

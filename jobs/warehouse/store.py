@@ -1,7 +1,7 @@
 """Reads and writes the rows of the Delta tables. Every read and write of a step goes through `Warehouse`."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -75,26 +75,6 @@ class Warehouse(Tables):
         if self.local is None:
             return run_in_tasks(rows, work, schema, by, order)
         return LocalTable(self.spark, run_here(rows, work, schema, by, order), schema, self.local.folder).rows
-
-    def replace_by_pass(
-        self,
-        parts: Mapping[str, Table],
-        rows: DataFrame,
-        work: Pass,
-        schema: RowType,
-        by: Sequence[str],
-        order: Sequence[str],
-    ) -> None:
-        """Replaces all rows of tables by those that a pass makes: each has a struct of one of the `parts`."""
-        if self.local is None:
-            made = run_in_tasks(rows, work, schema, by, order)
-            for name, table in parts.items():
-                self.replace(table, made.where(F.col(name).isNotNull()).select(f"{name}.*"))
-            return
-        here = run_here(rows, work, schema, by, order)
-        for name, table in parts.items():
-            of_table = here[name].combine_chunks().drop_null()
-            self.replace_local(table, pa.Table.from_arrays(of_table.flatten(), schema=table.arrow))
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
