@@ -1,5 +1,6 @@
 """Arranges the few rows that the report collects as plain values for the template."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -186,11 +187,14 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     proof = witnesses(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
-        listed[row["list"]].append(
+        before = listed[row["list"]]
+        said = {other["explanation"] for other in before}
+        before.append(
             row
             | {
+                "said_before": row["explanation"] in said,
                 "sender": _first_part(row["source_queue_manager"]),
-                "address": _address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
+                "address": address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
@@ -202,7 +206,7 @@ def _is_direct(message: Row) -> bool:
     return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
 
 
-def _address(witness: str) -> str:
+def address(witness: str) -> str:
     """Returns the address that the stream of a witness comes from."""
     return witness.partition(">")[0].rpartition(":")[0]
 
@@ -210,7 +214,8 @@ def _address(witness: str) -> str:
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
     """Returns a function from a witness to a list of its `key`, its `row` (None for none), and what the row `shows`.
 
-    `displaced` says that the witness is of a message whose number another message has.
+    They are in the order of their times, those without one last. `displaced` says that the witness is of a message
+    whose number another message has.
     """
     by_key = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
@@ -228,9 +233,16 @@ def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
             shared = displaced or len(users[row["tx_sequence_id"], row["tx_sequence_number"]]) > 1
             return shows(row, shared=shared and bool(row["verdict"]))
 
-        return [{"key": text, "row": row, "shows": describe(row)} for text, row in zip(witness, shown, strict=True)]
+        found = [{"key": text, "row": row, "shows": describe(row)} for text, row in zip(witness, shown, strict=True)]
+        return sorted(found, key=_time)
 
     return proof
+
+
+def _time(witness: Row) -> float:
+    """Returns when a witness was captured; the end of all times for none."""
+    row = witness["row"]
+    return math.inf if row is None or row["captured_ns"] is None else row["captured_ns"]
 
 
 def shows(row: Row, *, shared: bool = False) -> str:
@@ -331,7 +343,8 @@ def _first_part(queue_manager: str) -> str:
 def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
-    `new`: it began in the time of the captures that the last run read.
+    `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
+    witnesses, `machines` the addresses that its sender used, the earliest first.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
     since = rows["last_run"][0]["ns"] if rows["last_run"] else None
@@ -339,11 +352,45 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "advice": advice(row["cause"], row["outcome"], one_address=len(set(map(_address, row["witness"]))) == 1),
+            "advice": row["advice"]
+            or advice(row["cause"], row["outcome"], one_address=len(set(map(address, row["witness"]))) == 1),
+            "frames": [row["witnesses"][place] for place in sorted({0, len(row["witnesses"]) - 1}) if row["witnesses"]],
+            "machines": _machines(row),
+            "messages": _became(row),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)
     ]
+
+
+def _machines(incident: Row) -> Rows:
+    """Returns the addresses that an incident's sender used, the earliest first.
+
+    Where the table has no `senders`, these are the addresses of the witnesses, without figures.
+    """
+    if incident["senders"]:
+        return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
+    seen = dict.fromkeys(address(witness["key"]) for witness in incident["witnesses"])
+    return [{"address": one, "messages": None, "suspected": False} for one in seen if one]
+
+
+def _plain(struct: Any) -> Row:
+    """Returns a struct that Spark collected as a dictionary."""
+    return dict(struct) if isinstance(struct, Mapping) else struct.asDict()
+
+
+def _became(incident: Row) -> list[tuple[int, str]]:
+    """Returns the figures of an incident that are not 0, each with its word, the worst first."""
+    waiting = incident["pending"] - incident["stuck"]
+    figures = (
+        (incident["lost"], "lost"),
+        (incident["stuck"], "stuck"),
+        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["unknown"], "unknown"),
+        (incident["repaired"], "delivered after a refusal"),
+        (incident["expired"], "expired unseen"),
+    )
+    return [(many, word) for many, word in figures if many]
 
 
 def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
