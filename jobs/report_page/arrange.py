@@ -159,7 +159,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
         "messages": sum(became.values()),
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
-        **rows["stuck"][0],
+        "stuck": rows["places"][0]["stuck"],
         **rows["unjudged"][0],
         "errors": sum(
             row["findings"] for row in [*rows["kinds"], *rows["muted"]] if row["severity"] == Severity.ERROR.value

@@ -81,9 +81,25 @@ def outcome_counts(sequences: DataFrame) -> DataFrame:
     )
 
 
-def stuck_messages(outcomes: DataFrame) -> DataFrame:
-    """Returns one row: how many messages are `stuck`."""
-    return outcomes.agg(F.count_if("stuck").alias("stuck"))
+def places(outcomes: DataFrame) -> DataFrame:
+    """Returns one row: since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
+
+    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck`.
+    """
+    numbers = {"lost": F.when(F.col("lost"), F.col("numbers")), "stuck": F.when(F.col("stuck"), F.lit(1))}
+    of_queue = outcomes.groupBy("destination_queue").agg(
+        *(F.coalesce(F.sum(number), F.lit(0)).alias(name) for name, number in numbers.items()),
+        *(F.min(F.when(F.col(name), F.col("first_seen_at"))).alias(f"{name}_since") for name in numbers),
+    )
+    return of_queue.agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in numbers),
+        *(nanoseconds(F.min(f"{name}_since")).alias(f"{name}_since_ns") for name in numbers),
+        *(
+            F.max_by("destination_queue", F.struct(name, "destination_queue")).alias(f"{name}_queue")
+            for name in numbers
+        ),
+        *(F.count_if(F.col(name) > 0).alias(f"{name}_queues") for name in numbers),
+    )
 
 
 def unjudged_messages(sessions: DataFrame) -> DataFrame:
