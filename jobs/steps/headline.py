@@ -92,9 +92,9 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    split = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
-    present = ([one for one in figures if one.number] for figures in (split, doubts, beside))
-    return Figures(lost_messages(outcomes), stuck, *present)
+    lost = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
+    present = [[one for one in figures if one.number] for figures in (lost, doubts, beside)]
+    return Figures(lost_messages(outcomes), stuck, present[0], present[1], present[2])
 
 
 def headline(figures: Figures) -> str:
