@@ -23,7 +23,10 @@ _STILL_REFUSED = "Until it arrives, the receiver refuses every later message of 
 
 
 _TWO_ADDRESSES = "The addresses of the rows that prove it tell them apart."
-_ONE_ADDRESS = "The rows that prove it come from one address: the sender was set back to an earlier state, or both machines are behind it."
+_ONE_ADDRESS = (
+    "The rows that prove it come from one address: the sender was set back to an earlier state, or both machines are "
+    "behind it."
+)
 
 
 def advice(cause: str, outcome: str, *, one_address: bool) -> str:

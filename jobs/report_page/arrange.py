@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs.app.code_version import VERSION
@@ -26,6 +26,24 @@ _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _MS = 10**6
+SAVED_FOR_EACH_LISTED = 100
+"""Messages that a list can be saved with, for each that the page may show of it."""
+_SAVED = {
+    "outcome": "outcome",
+    "number": "tx_sequence_number",
+    "numbers": "numbers",
+    "message_id": "message_id",
+    "label": "label",
+    "destination_queue": "destination_queue",
+    "source_queue_manager": "source_queue_manager",
+    "tx_sequence": "tx_sequence",
+    "arrivals": "arrivals",
+    "first_seen": "first_ns",
+    "last_seen": "last_ns",
+    "first_address": "witness",
+}
+"""Columns of a saved list, and those of the rows that they come from."""
+_SAVED_LISTS = ("lost", "pending", "unknown", "not_read")
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
 _REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
@@ -115,7 +133,9 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, *steps(extent, rows["busy_hours"])),
+        "data": _data(rows, *steps(extent, rows["busy_hours"]))
+        | {"columns": list(_SAVED), "lists": _saved(rows["saved_messages"], config.listed_messages)},
+        "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
         "version": VERSION,
@@ -199,6 +219,25 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             }
         )
     return listed
+
+
+def _saved(messages: Rows, limit: int) -> dict[str, list[list[Any]]]:
+    """Returns the values that each list can be saved with, in the order of the list."""
+    rows = take_turns(messages, limit * SAVED_FOR_EACH_LISTED)
+    lists: dict[str, list[list[Any]]] = {name: [] for name in _SAVED_LISTS}
+    for row in rows:
+        if row["list"] in lists:
+            stuck = {"outcome": f"{row['outcome']}, stuck" if row["stuck"] else row["outcome"]}
+            first = {"first_ns": _utc(row["first_ns"]), "last_ns": _utc(row["last_ns"])} | {
+                "witness": address(row["witness"][0]) if row["witness"] else None
+            }
+            told = row | stuck | first
+            lists[row["list"]].append([told[name] for name in _SAVED.values()])
+    return {name: values for name, values in lists.items() if values}
+
+
+def _utc(ns: int | None) -> str | None:
+    return None if ns is None else datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _is_direct(message: Row) -> bool:

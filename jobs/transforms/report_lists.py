@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 
 from jobs.transforms.expressions import nanoseconds, optional, tx_sequence, with_nanoseconds
 from schemas.incidents import IncidentOutcome
+from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
 from schemas.replay import FINDINGS, Severity, Verdict
 
@@ -100,6 +101,11 @@ def places(outcomes: DataFrame) -> DataFrame:
         ),
         *(F.count_if(F.col(name) > 0).alias(f"{name}_queues") for name in numbers),
     )
+
+
+def final_acks(acks: DataFrame) -> DataFrame:
+    """Returns one row, whether `any` FinalAck was captured: without one, no capture tells what was read."""
+    return acks.agg((F.count_if(F.col("ack_type") == AckType.FINAL_ACK.value) > 0).alias("any"))
 
 
 def unjudged_messages(sessions: DataFrame) -> DataFrame:
