@@ -116,7 +116,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     with in_memory.hold(warehouse, config) as (held, _):
         step(held, config)
         reconcile.step(held)
-        found = with_names(replay_summary(held), Names.read(config.names_file))
+        names = Names.read(config.names_file)
+        found = with_names(replay_summary(held, names), names)
         return with_muted(found, held, read_muted(config.muted_file))
 
 
@@ -273,7 +274,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         new = replace(inputs, flows=kept.others(inputs.flows))
         judged = judge_messages(new, states, reading=reading, materialize=keep, run=warehouse.run)
         warehouse.replace(VERDICTS, with_kept(once.restore(judged), kept.verdicts))
-        progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         summaries = partial(_summaries, once, peers, states, scope)
         if reading is Reading.LITERAL:
@@ -299,7 +299,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             transactions, sequences, *_ = run_in_parallel(
                 partial(_write, warehouse, table, rows) for table, rows in tables.items()
             )
-            progress("replay: wrote ends, sequences, states, sessions, transactions")
             counted = once.counted(messages)
             suspects = find_suspects(counted, every_end, materialize=keep)
             facts = {
@@ -314,7 +313,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
         _write_explained(warehouse, verdicts, unusual, some.unionByName(others))
         name_copies(warehouse, once)
-        progress("replay: wrote outcomes, findings, incidents")
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
@@ -359,7 +357,6 @@ def _write_without_fates(warehouse: Warehouse, tables: Mapping[Table, Rows]) -> 
     """Writes these tables, and none of what became of messages."""
     nothing: dict[Table, Rows] = {table: partial(warehouse.spark.createDataFrame, [], table.spark) for table in _FATES}
     run_in_parallel(partial(_write, warehouse, table, rows) for table, rows in {**tables, **nothing}.items())
-    progress("replay: wrote ends, sequences, states, sessions; nothing else under the literal reading")
 
 
 def _write(warehouse: Warehouse, table: Table, rows: Rows) -> DataFrame:
