@@ -8,7 +8,6 @@ from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
-from jobs.report_page.advice import advice
 from jobs.transforms.report import FATES
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
@@ -391,8 +390,6 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "advice": row["advice"]
-            or advice(row["cause"], row["outcome"], one_address=len(set(map(address, row["witness"]))) == 1),
             "frames": [row["witnesses"][place] for place in sorted({0, len(row["witnesses"]) - 1}) if row["witnesses"]],
             "machines": _machines(row),
             "messages": _became(row),
@@ -403,14 +400,8 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
 
 
 def _machines(incident: Row) -> Rows:
-    """Returns the addresses that an incident's sender used, the earliest first.
-
-    Where the table has no `senders`, these are the addresses of the witnesses, without figures.
-    """
-    if incident["senders"]:
-        return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
-    seen = dict.fromkeys(address(witness["key"]) for witness in incident["witnesses"])
-    return [{"address": one, "messages": None, "suspected": False} for one in seen if one]
+    """Returns the addresses that an incident's sender used, the earliest first."""
+    return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
 
 
 def _plain(struct: Any) -> Row:

@@ -10,8 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
-from jobs.report_page.advice import advice
-from jobs.report_page.arrange import address
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from jobs.transforms.expressions import each
 from jobs.transforms.report_lists import is_muted, places, worst_incidents
@@ -128,18 +126,27 @@ def outcome_summary(warehouse: Warehouse, names: Names | None = None) -> dict[st
 
 def _told(incident: dict[str, Any]) -> dict[str, Any]:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do."""
-    seen = list(dict.fromkeys(filter(None, map(address, incident["witness"]))))
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
         | {f"{name}_seen_at": sender[f"{name}_ns"] and second(sender[f"{name}_ns"]) for name in ("first", "last")}
-        for sender in incident["senders"] or ()
+        for sender in incident["senders"]
     ]
-    kept = ("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues")
+    kept = (
+        "incident_id",
+        "cause",
+        "outcome",
+        "lost",
+        "pending",
+        "stuck",
+        "unknown",
+        "ongoing",
+        "destination_queues",
+        "advice",
+    )
     return {name: incident[name] for name in (*kept, "source_queue_manager", "session_id", "explanation")} | {
         "began_at": incident["began_ns"] and second(incident["began_ns"]),
         "ended_at": incident["ended_ns"] and second(incident["ended_ns"]),
-        "addresses": addresses or [{"address": one, "suspected": False} for one in seen],
-        "advice": incident["advice"] or advice(incident["cause"], incident["outcome"], one_address=len(seen) == 1),
+        "addresses": addresses,
     }
 
 

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import nanoseconds, optional, tx_sequence, with_nanoseconds
+from jobs.transforms.expressions import nanoseconds, tx_sequence, with_nanoseconds
 from schemas.incidents import IncidentOutcome
 from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
@@ -25,10 +25,6 @@ LISTS: Mapping[str, tuple[Outcome, ...]] = {
     "delivered_after_refusal": (Outcome.DELIVERED_AFTER_REFUSAL,),
 }
 """The lists of messages in the report, and the outcomes that each shows, in this order."""
-_SENDERS = (
-    "array<struct<address:string,first_seen_at:timestamp,last_seen_at:timestamp,messages:bigint,accepted:bigint,"
-    "lost:bigint,suspected:boolean>>"
-)
 
 
 def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
@@ -142,41 +138,23 @@ def incident_counts(incidents: DataFrame) -> DataFrame:
     return incidents.groupBy("outcome").agg(F.count(F.lit(1)).alias("incidents"))
 
 
-def with_whole_story(incidents: DataFrame) -> DataFrame:
-    """Adds columns that a table of an earlier release lacks, and gives the `senders` their times in nanoseconds.
-
-    There, an incident has its one queue, goes on as long as a message is pending, and has neither senders nor advice.
-    """
-
-    def timed(sender: Column) -> Column:
-        kept = (sender[name].alias(name) for name in ("address", "messages", "accepted", "lost", "suspected"))
-        first, last = (nanoseconds(sender[f"{name}_seen_at"]).alias(f"{name}_ns") for name in ("first", "last"))
-        return F.struct(*kept, first, last)
-
-    own_queue = F.array_compact(F.array("destination_queue"))
-    going_on = F.when(F.col("pending") > 0, F.expr("true"))
-    senders = optional(incidents, "senders", _SENDERS)
-    return incidents.withColumns(
-        {
-            "destination_queues": F.coalesce(optional(incidents, "destination_queues", "array<string>"), own_queue),
-            "ongoing": F.coalesce(optional(incidents, "ongoing", "boolean"), going_on),
-            "senders": F.transform(senders, timed),
-            "advice": optional(incidents, "advice", "string"),
-        }
-    )
+def _timed(sender: Column) -> Column:
+    """Returns one of the `senders` of an incident with its times in nanoseconds."""
+    kept = (sender[name].alias(name) for name in ("address", "messages", "accepted", "lost", "suspected"))
+    return F.struct(*kept, *(nanoseconds(sender[f"{name}_seen_at"]).alias(f"{name}_ns") for name in ("first", "last")))
 
 
 def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
     """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired; ongoing before over.
 
-    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times. Other columns are those of `with_whole_story`.
+    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times, those of senders, too.
     """
-    incidents = with_whole_story(incidents)
+    incidents = incidents.withColumn("senders", F.transform("senders", _timed))
     order = F.array(*(F.lit(outcome.value) for outcome in IncidentOutcome))
     worst = [
         F.array_position(order, F.col("outcome")),
         F.desc(F.col("stuck") > 0),
-        F.desc(F.coalesce("ongoing", F.expr("false"))),
+        F.desc("ongoing"),
         *(F.desc(name) for name in ("lost", "pending", "unknown", "repaired", "findings")),
         *(F.asc(name) for name in ("began_at", "incident_id")),
     ]
