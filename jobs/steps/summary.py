@@ -11,7 +11,7 @@ from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.report_page.advice import advice
-from jobs.report_page.arrange import address
+from jobs.report_page.cards import address
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from jobs.transforms.expressions import each
 from jobs.transforms.report_lists import is_muted, places, worst_incidents
