@@ -4,6 +4,7 @@ from typing import Any
 
 from jobs.report_page.cards import became, frames, machines
 from jobs.report_page.saved import SAVED, SAVED_FOR_EACH_LISTED, saved
+from jobs.steps.summary import _told
 
 INCIDENT: dict[str, Any] = dict.fromkeys(("lost", "pending", "stuck", "unknown", "repaired", "expired"), 0)
 
@@ -46,3 +47,16 @@ def test_a_saved_list_holds_more_than_is_shown_and_every_column() -> None:
     assert first["outcome"] == "pending, stuck"
     assert (first["first_seen"], first["last_seen"]) == ("2026-03-03 08:24:26", None)
     assert first["first_address"] == "10.0.0.1"
+
+
+def test_a_summary_names_the_addresses_of_a_witness_where_an_incident_has_no_senders() -> None:
+    packet = {"stream_id": "10.0.0.1:1050>10.0.0.9:1801#0", "stream_offset": 576}
+    kept = ("incident_id", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues")
+    others = ("source_queue_manager", "session_id", "explanation", "began_ns", "ended_ns", "senders")
+    incident = dict.fromkeys((*kept, *others)) | {
+        "cause": "gap",
+        "outcome": "lost",
+        "advice": "Look.",
+        "witness": [packet, packet],
+    }
+    assert _told(incident)["addresses"] == [{"address": "10.0.0.1", "suspected": False}]

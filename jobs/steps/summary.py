@@ -128,7 +128,8 @@ def outcome_summary(warehouse: Warehouse, names: Names | None = None) -> dict[st
 
 def _told(incident: dict[str, Any]) -> dict[str, Any]:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do."""
-    seen = list(dict.fromkeys(filter(None, map(address, incident["witness"]))))
+    streams = (packet["stream_id"] for packet in incident["witness"])
+    seen = list(dict.fromkeys(filter(None, map(address, streams))))
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
         | {f"{name}_seen_at": sender[f"{name}_ns"] and second(sender[f"{name}_ns"]) for name in ("first", "last")}
