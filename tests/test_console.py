@@ -40,6 +40,33 @@ _NIGHT: dict[str, Any] = {
     ],
     "stuck": 0,
     "severities": {"error": 2, "warning": 0, "info": 4},
+    "findings_by_severity": {
+        "error": {"stuck_sequence": 1, "two_addresses": 1},
+        "info": {f"kind_{number}": 9 - number for number in range(8)},
+    },
+    "worst_incidents": [
+        {
+            "outcome": "lost",
+            "lost": 2,
+            "stuck": 0,
+            "pending": 0,
+            "unknown": 0,
+            "ongoing": False,
+            "destination_queues": ["DIRECT=OS:hq\\orders", "DIRECT=OS:hq\\stock"],
+            "session_id": "0a1b->2c3d",
+            "session_names": "Branch 1 → HQ",
+            "explanation": "Numbers were used again.",
+            "began_at": "2026-03-03 08:24:26 UTC",
+            "ended_at": "2026-03-03 08:39:37 UTC",
+            "addresses": [
+                {"address": "10.20.0.3", "name": "Branch 1", "messages": 90, "accepted": 80, "lost": 0}
+                | {"suspected": False, "first_seen_at": "2026-03-03 07:31:00 UTC"},
+                {"address": "10.20.0.123", "messages": 60, "accepted": 44, "lost": 2}
+                | {"suspected": True, "first_seen_at": "2026-03-03 08:24:26 UTC"},
+            ],
+            "advice": "Stop one of them.",
+        }
+    ],
     "report": "/data/msmq/report.html",
     "seconds": 31.4,
 }
@@ -48,17 +75,52 @@ _NIGHT: dict[str, Any] = {
 def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None:
     lines = for_people(_NIGHT).splitlines()
     assert lines[0] == "2 messages were lost: 2 never seen."
-    assert len(lines) <= 10
+    assert len(lines) <= 20
     assert lines[-1].endswith("/data/msmq/report.html")
     shown = {line[:20].strip(): line[20:].strip() for line in lines[1:]}
     assert shown["messages"] == "900, 880 of them transactional; 75 acknowledgments"
     assert shown["verdicts"] == "800 in order, 80 duplicate"
-    assert shown["findings"].startswith("2 errors, 4 notes: 9 kind 0, 8 kind 1")
-    assert shown["findings"].endswith("and 2 more")
+    assert shown["findings"] == "2 errors: 1 stuck sequence, 1 two addresses"
     assert "tables" not in shown
     assert "tables" in for_people(_NIGHT | {"report": "/elsewhere.html"})
     assert not {"books", "stuck", "lost", "lost by", "decoded alone"} & shown.keys()
-    assert shown["incidents"] == "1 lost, 3 repaired; 2 lost from Branch 1 (0a1b) to DIRECT=OS:hq\\orders"
+    assert shown["incidents"] == "1 lost, 3 repaired"
+
+
+def test_each_of_the_worst_incidents_says_what_where_since_when_and_what_to_do() -> None:
+    lines = [line.strip() for line in for_people(_NIGHT).splitlines()]
+    at = next(place for place, line in enumerate(lines) if line.startswith("1. "))
+    machines = (
+        "Sent from 10.20.0.3 (Branch 1): 90 messages, 80 accepted, 0 lost, first seen 2026-03-03 07:31:00 UTC; "
+        "10.20.0.123: 60 messages, 44 accepted, 2 lost, first seen 2026-03-03 08:24:26 UTC, came later: the suspected "
+        "copy"
+    )
+    assert lines[at : at + 5] == [
+        "1. 2 lost: Numbers were used again.",
+        "Since 2026-03-03 08:24:26 UTC, over since 2026-03-03 08:39:37 UTC. Branch 1 → HQ (0a1b->2c3d)",
+        "To DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock",
+        machines,
+        "What to do: Stop one of them.",
+    ]
+
+
+def test_an_error_is_never_among_those_that_a_summary_only_counts() -> None:
+    kinds = {f"kind_{number}": 1 for number in range(9)}
+    lines = for_people(_NIGHT | {"findings_by_severity": {"error": kinds, "info": kinds}}).splitlines()
+    errors, notes = (next(line for line in lines if word in line) for word in ("9 errors:", "9 notes:"))
+    assert errors.endswith("1 kind 8")
+    assert notes.endswith("and 3 more")
+
+
+def test_what_is_said_of_an_incident_cannot_move_the_cursor() -> None:
+    (incident,) = _NIGHT["worst_incidents"]
+    hostile = incident | {"destination_queues": ["\x1b[2J\n"], "explanation": "\x1b[2J"}
+    assert "\x1b" not in for_people(_NIGHT | {"worst_incidents": [hostile]})
+
+
+def test_incidents_that_are_not_told_are_counted() -> None:
+    text = for_people(_NIGHT | {"incidents": {"lost": 4, "repaired": 3}})
+    assert "3 more that were not repaired are in the report and in the table incidents" in text
 
 
 def test_books_that_do_not_balance_stand_right_under_the_headline() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobs.steps.headline import headline, headline_figures
+from jobs.app.names import Names
+from jobs.steps.headline import headline, headline_figures, located
 from schemas.outcomes import Outcome
 
 
@@ -48,4 +49,15 @@ def test_stuck_messages_are_told_beside_the_loss() -> None:
     figures = headline_figures({Outcome.DISPLACED: 21, Outcome.PENDING: 124}, stuck=104, errors=9)
     assert headline(figures) == (
         "21 messages were lost: 21 displaced. 104 messages are stuck. Also: 124 pending (104 of them stuck)."
+    )
+
+
+def test_loss_and_stuck_messages_have_a_time_and_a_queue() -> None:
+    figures = headline_figures({Outcome.DISPLACED: 21, Outcome.PENDING: 3}, stuck=2)
+    places = {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
+    places |= {"stuck": 2, "stuck_since_ns": None, "stuck_queue": None, "stuck_queues": 1}
+    assert headline(located(figures, places, Names(queues={"q": "Orders"}))) == (
+        "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
+        "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
+        "Also: 3 pending (2 of them stuck)."
     )

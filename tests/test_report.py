@@ -1,5 +1,6 @@
 """The report: what it says, what it leaves out, and what a browser makes of it."""
 
+import csv
 import itertools
 import json
 import os
@@ -24,11 +25,13 @@ from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable
+from jobs.app.names import Names
 from jobs.app.text_files import write_text
 from jobs.report_page import render
 from jobs.report_page.arrange import Row, shows, steps, witnesses
 from jobs.steps import report
 from jobs.transforms.report import points
+from jobs.warehouse.store import Warehouse
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.tables import TABLES
 
@@ -197,6 +200,51 @@ def test_incidents_come_worst_first_each_with_its_findings(limited: Path, nights
     folded = part.partition('<details class="more" id="repaired">')[2]
     assert len(re.findall(r'id="incident-[0-9a-f]', folded)) == 2
     assert part.count('data-new="yes"') == 5
+
+
+def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_to_do(
+    spark: SparkSession, nights: Path, tmp_path: Path, browser: Browser
+) -> None:
+    options = config(nights)
+    values = report.page_values(Warehouse.of(spark, options), options)
+    incident = values["incidents"][0]
+    machine = {"address": "10.0.0.7", "first_ns": 10**18, "last_ns": 2 * 10**18, "suspected": False}
+    machine |= {"messages": 9, "accepted": 8, "lost": 1}
+    incident |= {"machines": [machine, machine | {"address": "10.0.0.9", "suspected": True}], "ongoing": True}
+    incident |= {"destination_queues": ["DIRECT=OS:hq\\one", "DIRECT=OS:hq\\two"], "advice": "Stop one."}
+    page = tmp_path / "card.html"
+    page.write_text(render.render(values, names=Names({"10.0.0.7": "West"}, {"direct=os:hq\\two": "Stock"})))
+    browser.open(page)
+    card = "document.querySelector('details.incident')"
+    said = re.sub(r"\s+", " ", browser.run(f"{card}.innerText"))
+    frame = incident["frames"][0]["row"]["last_frame"]
+    assert "What to do: Stop one." in said
+    assert "still so at the end of the captures" in said
+    assert "DIRECT=OS:hq\\one, DIRECT=OS:hq\\two (Stock)" in said
+    assert "10.0.0.7 (West) 2001-09-09 01:46:40" in said
+    assert "10.0.0.9 came later" in said
+    assert f"Filter: frame.number == {frame} copy" in said
+    shown = "document.querySelectorAll('details.incident:not([hidden])').length"
+    for by, value in (("queue", "two"), ("queue", "stock"), ("managers", "10.0.0.9"), ("managers", "west")):
+        browser.run(
+            f"document.querySelectorAll('#incident-filters [data-by]').forEach(field => {{ if (field.type === 'search') "
+            f"{{ field.value = field.dataset.by === '{by}' ? '{value}' : ''; field.dispatchEvent(new Event('input')); }} }})"
+        )
+        assert browser.run(shown) == 1, value
+
+
+def test_a_list_is_saved_as_csv_that_no_spreadsheet_takes_for_formulas(browser: Browser, limited: Path) -> None:
+    browser.open(limited)
+    browser.run("window.written = []; navigator.clipboard.writeText = async text => { window.written.push(text); }")
+    browser.run("document.querySelector('#pending .save button').click()")
+    (text,) = browser.run("window.written")
+    head, *rows = csv.reader(text.splitlines())
+    assert head[:5] == ["outcome", "number", "numbers", "message_id", "label"]
+    assert len(rows) > 3  # which are shown
+    assert {row[4] for row in rows if row[4]} == {printable(HOSTILE)}
+    browser.run("JSON.parse(document.getElementById('data').textContent)")
+    said = browser.run("document.querySelector('#pending .save span').textContent")
+    assert said == f"As CSV, all {sum(int(row[2]) for row in rows)}:"
 
 
 def test_the_health_of_each_queue_names_what_changed(limited: Path, one_session: Path) -> None:

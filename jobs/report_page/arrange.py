@@ -3,11 +3,13 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
+from jobs.report_page.cards import address, became, frames, machines
+from jobs.report_page.saved import SAVED, saved
 from jobs.transforms.report import FATES
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
@@ -25,24 +27,6 @@ _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _MS = 10**6
-SAVED_FOR_EACH_LISTED = 100
-"""Messages that a list can be saved with, for each that the page may show of it."""
-_SAVED = {
-    "outcome": "outcome",
-    "number": "tx_sequence_number",
-    "numbers": "numbers",
-    "message_id": "message_id",
-    "label": "label",
-    "destination_queue": "destination_queue",
-    "source_queue_manager": "source_queue_manager",
-    "tx_sequence": "tx_sequence",
-    "arrivals": "arrivals",
-    "first_seen": "first_ns",
-    "last_seen": "last_ns",
-    "first_address": "witness",
-}
-"""Columns of a saved list, and those of the rows that they come from."""
-_SAVED_LISTS = ("lost", "pending", "unknown", "not_read")
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
 _REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
@@ -133,7 +117,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         ],
         "caveats": _caveats(rows["caveats"]),
         "data": _data(rows, *steps(extent, rows["busy_hours"]))
-        | {"columns": list(_SAVED), "lists": _saved(rows["saved_messages"], config.listed_messages)},
+        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages)},
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
@@ -193,14 +177,6 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
     }
 
 
-def take_turns(listed: Rows, limit: int) -> Rows:
-    """Returns at most `limit` rows of each list: from `report.listed_messages`, one of each outcome in turn."""
-    chosen: dict[str, Rows] = defaultdict(list)
-    for row in listed:
-        chosen[row["list"]].append(row)
-    return [row for rows in chosen.values() for row in rows[:limit]]
-
-
 def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
     proof = witnesses(rows)
@@ -220,33 +196,9 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     return listed
 
 
-def _saved(messages: Rows, limit: int) -> dict[str, list[list[Any]]]:
-    """Returns the values that each list can be saved with, in the order of the list."""
-    rows = take_turns(messages, limit * SAVED_FOR_EACH_LISTED)
-    lists: dict[str, list[list[Any]]] = {name: [] for name in _SAVED_LISTS}
-    for row in rows:
-        if row["list"] in lists:
-            stuck = {"outcome": f"{row['outcome']}, stuck" if row["stuck"] else row["outcome"]}
-            first = {"first_ns": _utc(row["first_ns"]), "last_ns": _utc(row["last_ns"])} | {
-                "witness": address(row["witness"][0]) if row["witness"] else None
-            }
-            told = row | stuck | first
-            lists[row["list"]].append([told[name] for name in _SAVED.values()])
-    return {name: values for name, values in lists.items() if values}
-
-
-def _utc(ns: int | None) -> str | None:
-    return None if ns is None else datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _is_direct(message: Row) -> bool:
     """Tells whether a message came from its original sender, not from a router."""
     return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
-
-
-def address(witness: str) -> str:
-    """Returns the address that the stream of a witness comes from."""
-    return witness.partition(">")[0].rpartition(":")[0]
 
 
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
@@ -390,37 +342,13 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "frames": [row["witnesses"][place] for place in sorted({0, len(row["witnesses"]) - 1}) if row["witnesses"]],
-            "machines": _machines(row),
-            "messages": _became(row),
+            "frames": frames(row),
+            "machines": machines(row),
+            "messages": became(row),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)
     ]
-
-
-def _machines(incident: Row) -> Rows:
-    """Returns the addresses that an incident's sender used, the earliest first."""
-    return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
-
-
-def _plain(struct: Any) -> Row:
-    """Returns a struct that Spark collected as a dictionary."""
-    return dict(struct) if isinstance(struct, Mapping) else struct.asDict()
-
-
-def _became(incident: Row) -> list[tuple[int, str]]:
-    """Returns the figures of an incident that are not 0, each with its word, the worst first."""
-    waiting = incident["pending"] - incident["stuck"]
-    figures = (
-        (incident["lost"], "lost"),
-        (incident["stuck"], "stuck"),
-        (waiting, "more pending" if incident["stuck"] else "pending"),
-        (incident["unknown"], "unknown"),
-        (incident["repaired"], "delivered after a refusal"),
-        (incident["expired"], "expired unseen"),
-    )
-    return [(many, word) for many, word in figures if many]
 
 
 def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:

@@ -19,7 +19,8 @@ from jinja2.filters import do_mark_safe
 
 from jobs.app.logs import printable
 from jobs.app.names import Names
-from jobs.report_page.arrange import address, short_id
+from jobs.report_page.arrange import short_id
+from jobs.report_page.cards import address
 
 _PAGE = resources.files("jobs.report_page")
 _FILES = (

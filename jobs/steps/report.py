@@ -21,6 +21,7 @@ from jobs.app.text_files import exists, read_text, write_text
 from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
+from jobs.report_page.saved import SAVED_FOR_EACH_LISTED, take_turns
 from jobs.steps import in_memory
 from jobs.steps.headline import NOT_TOLD, headline_figures, located
 from jobs.transforms import report, report_lists
@@ -143,9 +144,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         arrivals=report.arrivals_over_time(judged, *arrange.steps(extent, rows["busy_hours"])),
         outcome_counts=report_lists.outcome_counts(sequences),
         places=report_lists.places(outcomes),
-        saved_messages=_first(
-            config.listed_messages * arrange.SAVED_FOR_EACH_LISTED, report_lists.listed_messages, outcomes
-        ),
+        saved_messages=_first(config.listed_messages * SAVED_FOR_EACH_LISTED, report_lists.listed_messages, outcomes),
         final_acks=report_lists.final_acks(tables["acks"]),
         muted=muted_findings
         and report.findings_by_kind(report.findings_of_period(muted_findings, tables["sequences"], since)),
@@ -159,7 +158,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         ),
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"], sessions),
     )
-    rows["listed_messages"] = arrange.take_turns(rows["saved_messages"], config.listed_messages)
+    rows["listed_messages"] = take_turns(rows["saved_messages"], config.listed_messages)
     listed = [row["session_id"] for row in rows["sessions"]]
     drawn_sessions = listed[: config.drawn_sessions]
     drawn = judged.where(judged["session_id"].isin(*drawn_sessions))
