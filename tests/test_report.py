@@ -173,7 +173,7 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     page = text_of(limited)
     found = page.partition("> stuck sequence: ")[2].partition("</details>")[0]
     assert found.count("<tbody> <tr>") == 1
-    setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
+    ack, setter, refused, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
     row = next(row for row in verdicts if row["stream_id"] in refused and f"offset {row['stream_offset']}<" in refused)
     assert "Accepted: number " in setter
     assert "Refused: expected number " in refused
@@ -181,6 +181,8 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     assert f"wireshark -g {row['last_frame']} -r " in found
     assert "OrderAck: the receiver has everything up to number " in ack
     assert "not found" in nowhere
+    times = re.findall(r'<td class="nowrap">([^<]+)</td>', found)
+    assert times == sorted(times)
     assert '<th scope="row" class="proof">5,000 bytes missing.</th>' in page.partition('id="warning-capture_gap"')[2]
 
 
