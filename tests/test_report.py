@@ -172,7 +172,7 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     page = text_of(limited)
     found = page.partition("> stuck sequence: ")[2].partition("</details>")[0]
     assert found.count("<tbody> <tr>") == 1
-    setter, ack, refused, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
+    ack, setter, refused, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
     row = next(row for row in verdicts if row["stream_id"] in refused and f"offset {row['stream_offset']}<" in refused)
     assert "Accepted: number " in setter
     assert "Refused: expected number " in refused
