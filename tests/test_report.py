@@ -118,7 +118,10 @@ def test_the_figures_are_those_of_the_last_night(limited: Path, nights: Path) ->
     waiting = len(pending) + len({row["scope_key"] for row in pending})  # and one awaited of each scope
     accepted = sum(row["accepted"] is True for row in last)
     page = text_of(limited)
-    assert '1 message was lost</a></strong>: <a href="#lost">1 given up</a>.' in page
+    (lost,) = [row for row in outcomes if row["lost"] and row["witness"][0].split("@")[0] in streams]
+    since, queue = f"{lost['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC", printable(lost["destination_queue"])
+    said = f'1 message was lost</a></strong> since {since}, to {queue}: <a href="#lost">1 given up</a>.'
+    assert said in page
     assert f'Also: <a href="#pending">{waiting} pending (0 of them stuck)</a>' in page
     assert '<a href="#expired_unseen">1 expired unseen</a>' in page
     tiles = dict(re.findall(r"<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd>([^<]+)</dd>", page.partition("</dl>")[0]))
@@ -169,7 +172,7 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     page = text_of(limited)
     found = page.partition("> stuck sequence: ")[2].partition("</details>")[0]
     assert found.count("<tbody> <tr>") == 1
-    setter, refused, ack, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
+    ack, setter, refused, nowhere = found.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")[:4]
     row = next(row for row in verdicts if row["stream_id"] in refused and f"offset {row['stream_offset']}<" in refused)
     assert "Accepted: number " in setter
     assert "Refused: expected number " in refused
@@ -177,6 +180,8 @@ def test_witness_rows_are_shown_with_their_frames_whichever_table_holds_them(lim
     assert f"wireshark -g {row['last_frame']} -r " in found
     assert "OrderAck: the receiver has everything up to number " in ack
     assert "not found" in nowhere
+    times = re.findall(r'<td class="nowrap">([^<]+)</td>', found)
+    assert times == sorted(times)
     assert '<th scope="row" class="proof">5,000 bytes missing.</th>' in page.partition('id="warning-capture_gap"')[2]
 
 
@@ -196,55 +201,10 @@ def test_incidents_come_worst_first_each_with_its_findings(limited: Path, nights
     shown = [incidents[name] for name in re.findall(r'id="incident-([0-9a-f]{16})"', part)]
     assert [row["outcome"] for row in shown] == ["lost", "pending", "unknown", "repaired", "repaired"]
     assert "Of 5 incidents: 1 lost, 1 pending, 1 unknown, 2 repaired." in part
-    assert part.count("2 findings are part of it, of which 1 is listed:") == 2
+    assert part.count("2 findings are part of it, of which 1 is listed; all are in the table") == 2
     folded = part.partition('<details class="more" id="repaired">')[2]
     assert len(re.findall(r'id="incident-[0-9a-f]', folded)) == 2
     assert part.count('data-new="yes"') == 5
-
-
-def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_to_do(
-    spark: SparkSession, nights: Path, tmp_path: Path, browser: Browser
-) -> None:
-    options = config(nights)
-    values = report.page_values(Warehouse.of(spark, options), options)
-    incident = values["incidents"][0]
-    machine = {"address": "10.0.0.7", "first_ns": 10**18, "last_ns": 2 * 10**18, "suspected": False}
-    machine |= {"messages": 9, "accepted": 8, "lost": 1}
-    incident |= {"machines": [machine, machine | {"address": "10.0.0.9", "suspected": True}], "ongoing": True}
-    incident |= {"destination_queues": ["DIRECT=OS:hq\\one", "DIRECT=OS:hq\\two"], "advice": "Stop one."}
-    page = tmp_path / "card.html"
-    page.write_text(render.render(values, names=Names({"10.0.0.7": "West"}, {"direct=os:hq\\two": "Stock"})))
-    browser.open(page)
-    card = "document.querySelector('details.incident')"
-    said = re.sub(r"\s+", " ", browser.run(f"{card}.innerText"))
-    frame = incident["frames"][0]["row"]["last_frame"]
-    assert "What to do: Stop one." in said
-    assert "still so at the end of the captures" in said
-    assert "DIRECT=OS:hq\\one, DIRECT=OS:hq\\two (Stock)" in said
-    assert "10.0.0.7 (West) 2001-09-09 01:46:40" in said
-    assert "10.0.0.9 came later" in said
-    assert f"Filter: frame.number == {frame} copy" in said
-    shown = "document.querySelectorAll('details.incident:not([hidden])').length"
-    for by, value in (("queue", "two"), ("queue", "stock"), ("managers", "10.0.0.9"), ("managers", "west")):
-        browser.run(
-            f"document.querySelectorAll('#incident-filters [data-by]').forEach(field => {{ if (field.type === 'search') "
-            f"{{ field.value = field.dataset.by === '{by}' ? '{value}' : ''; field.dispatchEvent(new Event('input')); }} }})"
-        )
-        assert browser.run(shown) == 1, value
-
-
-def test_a_list_is_saved_as_csv_that_no_spreadsheet_takes_for_formulas(browser: Browser, limited: Path) -> None:
-    browser.open(limited)
-    browser.run("window.written = []; navigator.clipboard.writeText = async text => { window.written.push(text); }")
-    browser.run("document.querySelector('#pending .save button').click()")
-    (text,) = browser.run("window.written")
-    head, *rows = csv.reader(text.splitlines())
-    assert head[:5] == ["outcome", "number", "numbers", "message_id", "label"]
-    assert len(rows) > 3  # which are shown
-    assert {row[4] for row in rows if row[4]} == {printable(HOSTILE)}
-    browser.run("JSON.parse(document.getElementById('data').textContent)")
-    said = browser.run("document.querySelector('#pending .save span').textContent")
-    assert said == f"As CSV, all {sum(int(row[2]) for row in rows)}:"
 
 
 def test_the_health_of_each_queue_names_what_changed(limited: Path, one_session: Path) -> None:
@@ -654,6 +614,56 @@ def test_a_figure_of_the_headline_leads_to_its_messages(browser: Browser, limite
     browser.run("new Promise(done => setTimeout(done, 300))")
     assert browser.run("document.querySelector('#expired_unseen > details').open")
     assert browser.run("document.querySelectorAll('#expired_unseen tbody tr').length") == 1
+
+
+def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_to_do(
+    spark: SparkSession, nights: Path, tmp_path: Path, browser: Browser
+) -> None:
+    options = config(nights)
+    values = report.page_values(Warehouse.of(spark, options), options)
+    incident = values["incidents"][0]
+    machine = {"address": "10.0.0.7", "first_ns": 10**18, "last_ns": 2 * 10**18, "suspected": False}
+    machine |= {"messages": 9, "accepted": 8, "lost": 1}
+    incident |= {"machines": [machine, machine | {"address": "10.0.0.9", "suspected": True}], "ongoing": True}
+    incident |= {"destination_queues": ["DIRECT=OS:hq\\one", "DIRECT=OS:hq\\two"], "advice": "Stop one."}
+    page = tmp_path / "card.html"
+    page.write_text(render.render(values, names=Names({"10.0.0.7": "West"}, {"direct=os:hq\\two": "Stock"})))
+    browser.open(page)
+    card = "document.querySelector('details.incident')"
+    said = re.sub(r"\s+", " ", browser.run(f"{card}.innerText"))
+    frame = incident["frames"][0]["row"]["last_frame"]
+    assert "What to do: Stop one." in said
+    assert "still so at the end of the captures" in said
+    assert "DIRECT=OS:hq\\one, DIRECT=OS:hq\\two (Stock)" in said
+    assert "10.0.0.7 (West) 2001-09-09 01:46:40" in said
+    assert "10.0.0.9 came later" in said
+    assert f"Filter: frame.number == {frame} copy" in said
+    shown = "document.querySelectorAll('details.incident:not([hidden])').length"
+    for by, value in (("queue", "two"), ("queue", "stock"), ("managers", "10.0.0.9"), ("managers", "west")):
+        browser.run(
+            "document.querySelectorAll('#incident-filters [type=search]').forEach(field => {"
+            f"field.value = field.dataset.by === '{by}' ? '{value}' : ''; field.dispatchEvent(new Event('input')); }})"
+        )
+        assert browser.run(shown) == 1, value
+
+
+def test_a_list_is_saved_as_csv_that_no_spreadsheet_takes_for_formulas(
+    browser: Browser, limited: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "saved.html"
+    page.write_text(limited.read_text().replace('"order ', '"=order '))
+    browser.open(page)
+    browser.run("window.written = []; navigator.clipboard.writeText = async text => { window.written.push(text); }")
+    browser.run("document.querySelector('#pending .save button').click()")
+    (text,) = browser.run("window.written")
+    head, *rows = csv.reader(text.splitlines())
+    assert head[:5] == ["outcome", "number", "numbers", "message_id", "label"]
+    assert len(rows) > 3  # which are shown
+    labels = [row[4] for row in rows if row[4]]
+    assert labels
+    assert all(label.startswith("'=order ") and label.endswith(printable(HOSTILE)) for label in labels)
+    said = browser.run("document.querySelector('#pending .save span').textContent")
+    assert said == f"As CSV, all {sum(int(row[2]) for row in rows)}:"
 
 
 def test_the_template_is_one() -> None:
