@@ -55,5 +55,5 @@ def test_the_mail_of_a_loss_begins_with_it_and_says_what_to_do(tmp_path: Path) -
     assert " 104 messages are stuck since 2026-03-03 08:05:33 UTC, to " in mail[0]
     advice = [line for line in mail if line.lstrip().startswith("What to do: ")]
     assert len(advice) == 2
-    assert any("two machines with one queue manager GUID" in line for line in advice)
+    assert any("Two machines have one queue manager GUID" in line for line in advice)
     assert any(line.startswith("report ") for line in mail)

@@ -19,14 +19,8 @@ def frames(incident: Row) -> Rows:
 
 
 def machines(incident: Row) -> Rows:
-    """Returns the addresses that an incident's sender used, the earliest first.
-
-    Where the table has no `senders`, these are the addresses of the witnesses, without figures.
-    """
-    if incident["senders"]:
-        return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
-    seen = dict.fromkeys(address(witness["key"]) for witness in incident["witnesses"])
-    return [{"address": one, "messages": None, "suspected": False} for one in seen if one]
+    """Returns the addresses that an incident's sender used, the earliest first."""
+    return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
 
 
 def _plain(struct: Any) -> Row:
