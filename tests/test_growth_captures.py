@@ -89,6 +89,15 @@ def test_blocks_of_pcapng_are_extracted_in_linear_time_and_memory(what: str, sha
         assert cost.result <= 2 * n // share + 1
 
 
+def test_rows_of_many_small_stretches_between_faults_come_in_few_batches(tmp_path: Path) -> None:
+    """A batch takes some 20 KB however few rows it has, because each has the columns of every kind of row."""
+    row = index_one(written(tmp_path / "capture", HEAD + (BROKEN + GOOD) * 2_000))
+    splits = [pa.RecordBatch.from_pylist([one]) for one in split([row | {"capture": 1}])]
+    batches = [batch.num_rows for batch in extract_splits(OPTIONS)(splits)]
+    assert sum(batches) == 2_001
+    assert len(batches) < 20
+
+
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
