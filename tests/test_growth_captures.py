@@ -1,6 +1,8 @@
 """What a capture file can multiply costs time and memory in proportion to its bytes, and so do many files."""
 
+import gc
 import gzip
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +91,15 @@ def test_blocks_of_pcapng_are_extracted_in_linear_time_and_memory(what: str, sha
         assert cost.result <= 2 * n // share + 1
 
 
+def test_rows_of_many_small_stretches_between_faults_come_in_few_batches(tmp_path: Path) -> None:
+    """A batch takes some 20 KB however few rows it has, because each has the columns of every kind of row."""
+    row = index_one(written(tmp_path / "capture", HEAD + (BROKEN + GOOD) * 2_000))
+    splits = [pa.RecordBatch.from_pylist([one]) for one in split([row | {"capture": 1}])]
+    batches = [batch.num_rows for batch in extract_splits(OPTIONS)(splits)]
+    assert sum(batches) == 2_001
+    assert len(batches) < 20
+
+
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
@@ -125,6 +136,21 @@ def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_
         assert {row["content_bytes"] for row in cost.result} == {MIB}
         files = stamps([row["uri"] for row in cost.result])
         assert in_memory._bytes_of(files, 1 << 40) == len(files) * MIB
+
+
+@pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZSTD])
+def test_a_compressed_capture_that_nobody_reads_any_more_is_freed_at_once(kind: Compression, tmp_path: Path) -> None:
+    """Else many small bombs together take 17 MB each, until Python looks for cycles."""
+    packed = gzip.compress(bytes(MIB)) if kind is Compression.GZIP else zstd(bytes(MIB))
+    source = open_source(str(written(tmp_path / "capture", packed)), kind)
+    assert source.read(28)
+    freed = weakref.ref(source)
+    gc.disable()
+    try:
+        del source
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_memory_of_a_compressed_capture_does_not_grow_with_what_comes_out(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ class Framer:
         """Returns what `Framer.resume` needs to continue; without `keep_bodies`, no body is in it."""
         window = self._window
         window.advance(window.base)
-        runs: list[Run] = [window.data]
+        runs: list[Run] = [window.data] if window.data else []
         if window.dropped or not keep_bodies:
             runs = drop_bodies(window.data, window.dropped, synchronized=self._lost is None)
         return {

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from schemas.ingest import Compression, Stage
 from schemas.staging import Counted
-from udfs.arrow.buffers import fixed_binary
+from udfs.arrow.buffers import fixed_binary, put_together
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
@@ -35,7 +35,7 @@ def extract_splits(options: IngestOptions) -> Pass:
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from _Split(split, options).rows()
+                yield from put_together(_Split(split, options).rows())
 
     return run
 
@@ -72,7 +72,8 @@ class _Split:
             counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
             counts.update(rejected.not_judged)
             base = block.after.offset - len(buffer) if self._unpacked else None
-            yield from preframe(buffer, segments, self._capture, base, self._options)
+            if len(segments.frame):
+                yield from preframe(buffer, segments, self._capture, base, self._options)
             if len(fragments.frame):
                 yield fragment_rows(buffer, fragments, self._capture)
             yield from self._batch("ping", find_pings(block.records))
