@@ -10,11 +10,12 @@ from schemas.history import MESSAGE_HISTORY
 from schemas.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "questions.md"
 TARGET = ROOT / "conf" / "databricks" / "genie.yml"
 SCHEMA = "${var.catalog}.${resources.schemas.msmq.name}"
 QUESTIONS = re.findall(
     r"^## (\d+)\. (.+?)\n\n(?:[^`]+\n\n)?```sql\n(.+?)```",
-    (ROOT / "docs" / "questions.md").read_text(),
+    PAGE.read_text(),
     re.MULTILINE | re.DOTALL,
 )
 """Number, question and SQL of each."""

@@ -10,7 +10,7 @@ import duckdb
 import made_nights
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from genie_space import QUESTIONS
+from genie_space import PAGE, QUESTIONS
 from pyspark.sql import SparkSession
 from simulated_morning import ANSWERS, Morning
 
@@ -20,6 +20,7 @@ from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import QUARANTINE
 from schemas.table import Table
 from schemas.tables import INTERNAL, TABLES
+from udfs import functions
 
 ROOT = Path(__file__).parents[1]
 DASHBOARD = json.loads((ROOT / "conf" / "databricks" / "night.lvdash.json").read_text())
@@ -87,6 +88,17 @@ def test_the_answer_is_the_truth_in_spark_and_in_duckdb(
     holds(truth, by_duckdb)
     assert by_spark == [rounded_alike(row) for row in by_duckdb]
     assert bool(by_spark) == (number not in ELSEWHERE)
+
+
+def test_the_question_for_spark_alone_decodes_the_packets_of_lost_messages(
+    morning: tuple[SparkSession, duckdb.DuckDBPyConnection, Morning],
+) -> None:
+    spark, _, truth = morning
+    functions.register(spark)
+    asked = re.findall(r"^## In Spark: .+?```sql\n(.+?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    found = [tuple(row) for row in spark.sql(*asked).drop("sent_at", "body_type").collect()]
+    lost = [message.first for message in truth.messages if message.is_lost]
+    assert sorted(found) == sorted((packet["label"], True, packet["tx_sequence_number"]) for packet in lost)
 
 
 @pytest.fixture(scope="module")
