@@ -62,6 +62,7 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
+from jobs.warehouse.catalog import create_history
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.passes import RunPass, run_in_tasks
 from jobs.warehouse.provenance import derive
@@ -320,6 +321,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
         progress("replay: nothing new")
+    if warehouse.catalog_schema:
+        create_history(warehouse)
     return derived
 
 
