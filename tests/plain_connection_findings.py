@@ -1,6 +1,6 @@
 """A second computation of the findings on captures, connections and addresses: plain Python, one function a kind.
 
-From outcomes.md, decision 100 on the design and the comments of the tables, whose rows it takes.
+From outcomes.md, DECISIONS 100 and the comments of the tables, whose rows it takes.
 """
 
 from collections import defaultdict

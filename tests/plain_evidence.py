@@ -1,6 +1,6 @@
 """A second computation of what acknowledgments say of verdicts: plain Python, one message at a time.
 
-From decisions 10, 19, 20 and 50 on the protocol and the comments of `verdicts`. It takes rows of `messages` with their
+From DECISIONS 10, 19, 20 and 50 and the comments of `verdicts`. It takes rows of `messages` with their
 fates and rows of `acks`, and shares only names of columns with the transforms. Times are ns since 1970.
 """
 

@@ -1,6 +1,6 @@
 """A second computation of incidents: plain Python, one sequence after the other.
 
-From outcomes.md ("Incidents"), decisions 90 and 101 on the design and the comments of `incidents`. It takes rows of
+From outcomes.md ("Incidents"), DECISIONS 90 and 101 and the comments of `incidents`. It takes rows of
 `outcomes`, `sequences` and `findings`.
 """
 

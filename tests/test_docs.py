@@ -4,7 +4,6 @@ import doctest
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,41 @@ from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.app.command import Summary
-from jobs.app.config import DECLARED
+from jobs.app.config import DECLARED, DEFAULTS
+from jobs.bench.benchmark import BYTES_PER_MESSAGE, HEADING, on_page
+from jobs.transforms.replay import acknowledgments, copies, timeline
+from schemas.document import pages
 from schemas.replay import Verdict
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.capture.files import EXPANSION_LIMIT
 from udfs.msmq.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_PATH = re.compile(r"`((?:conf|docs|jobs|notebooks|schemas|tests|udfs)/[\w./-]+)`")
+_TEST = re.compile(r"`(test_\w+)`")
+_NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
+_NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) \d+(?:(?:, | and )\d+)*")
+_DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_CONTENTS = (DOCS / "README.md").read_text()
-PAGES = [DOCS / name for name in re.findall(r"^\d\. \[[^]]+\]\(([^)]+)\)", _CONTENTS, re.MULTILINE)]
-"""The newcomer's pages in their order."""
+_MOST_WORDS = 13_000
+_LONGEST_LINE = 145
+GENERATED = {DOCS / name for name in pages()}
+WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
+TRIED_ELSEWHERE = {"questions.md"}
+PAGES = [page for page in WRITTEN if page.parent == DOCS and page.name not in TRIED_ELSEWHERE]
+"""Pages whose blocks are tried here."""
+SOURCES = [
+    *(
+        path
+        for room in ("conf", "jobs", "notebooks", "schemas", "tests", "udfs")
+        for path in (ROOT / room).rglob("*.py")
+    ),
+    *(ROOT / name for name in ("Makefile", "pyproject.toml", "databricks.yml", "conf/spark-defaults.conf", ".ci/run")),
+]
 
 
 def blocks(language: str) -> list[Any]:
@@ -72,15 +94,95 @@ def test_python_answers_as_the_page_shows(text: str) -> None:
     assert test.examples
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.stem)
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    titles = _HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*WRITTEN, *sorted(GENERATED)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in _LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in _LINK.findall(page.read_text()):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
 
 
-def test_each_page_names_the_next() -> None:
-    for page, following in pairwise(PAGES):
-        assert page.read_text().rstrip().endswith(f"]({following.name}).")
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    named = [*_PATH.findall(page.read_text()), *(f"tests/{name}.py" for name in _TEST.findall(page.read_text()))]
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_pages_and_decisions_that_the_code_names_are_there() -> None:
+    known = {int(entry[1]) for entry in _DECISION.finditer((ROOT / "DECISIONS.md").read_text())}
+    for path in SOURCES:
+        text = path.read_text()
+        assert [page for page in _NAMED.findall(text) if not (ROOT / page).exists()] == [], path
+        for sentence in _NUMBERED.finditer(text):
+            assert {int(number) for number in re.findall(r"\d+", sentence[0])} <= known, (path, sentence[0])
+
+
+def test_a_decision_takes_five_lines_at_most() -> None:
+    entries = [entry[0].splitlines() for entry in _DECISION.finditer((ROOT / "DECISIONS.md").read_text())]
+    assert len(entries) > 40
+    assert [lines[0] for lines in entries if len(lines) > 5 or max(map(len, lines)) > _LONGEST_LINE] == []
+
+
+def test_the_map_names_every_page() -> None:
+    linked = {(DOCS / target).resolve() for target, _ in _LINK.findall((DOCS / "README.md").read_text())}
+    assert {page for page in WRITTEN if page.parent == DOCS} - linked == {DOCS / "README.md"}
+
+
+def test_pages_stay_short_together() -> None:
+    words = (word for page in WRITTEN for word in page.read_text().split() if re.search(r"\w", word))
+    assert sum(1 for _ in words) <= _MOST_WORDS
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_targets_of_make_are_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", page.read_text(), re.MULTILINE):
+        assert set("".join(command).split()) <= targets, command
+
+
+def test_figures_on_pages_are_those_of_the_program() -> None:
+    hours, a_week = DEFAULTS.claim_seconds // 3_600, DEFAULTS.vacuum_hours == 7 * 24
+    said = {
+        "docs/every-night.md": (
+            "`claim_seconds` (an hour)" if hours == 1 else f"{hours} hours",
+            "`vacuum_hours` (a week)" if a_week else f"{DEFAULTS.vacuum_hours} hours",
+            f"`state_days` ({DEFAULTS.state_days})",
+        ),
+        "docs/how-the-replay-decides.md": (
+            f"more than {acknowledgments._MOST_SENDERS} senders",
+            f"more than {timeline._MOST_PAIRS:,} pairs",
+            f"more than {copies._MOST_ALIKE} connections",
+            f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
+        ),
+        "docs/speed-and-cost.md": (f"{DEFAULTS.in_memory_bytes >> 30} GiB (`in_memory_bytes`)",),
+        "SECURITY.md": (f"at most {EXPANSION_LIMIT} times its own",),
+        "DECISIONS.md": (f"{LATEST_ORDER_ACK_MS / 1_000} s later",),
+    }
+    for name, parts in said.items():
+        page = " ".join((ROOT / name).read_text().replace("**", "").split())
+        assert [part for part in parts if part not in page] == [], name
+
+
+def test_the_fleet_costs_what_the_benchmark_says() -> None:
+    page = (DOCS / "speed-and-cost.md").read_text()
+    managers, messages = 10_000, 2_000
+    gigabytes = managers * messages * BYTES_PER_MESSAGE / 1e9
+    megabytes, cpu_s = re.findall(r"^\| dropped \| (\d+) \| [\d.]+ \| ([\d.]+) \|", page, re.MULTILINE)[-1]
+    hours = gigabytes * 1e3 * float(cpu_s) / float(megabytes) / 3_600
+    assert f"make {gigabytes:.0f} GB of captures ({BYTES_PER_MESSAGE:,} bytes a message" in page
+    assert f"{hours:.1f} core-hours a day" in page
+
+
+def test_a_benchmark_replaces_the_end_of_its_page() -> None:
+    page = (DOCS / "speed-and-cost.md").read_text()
+    head, _, _ = page.partition(HEADING)
+    assert on_page(page, "found") == f"{head}{HEADING}\n\nfound\n"
 
 
 def test_the_worked_trace_is_what_the_rule_does() -> None:

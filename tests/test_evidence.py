@@ -22,7 +22,7 @@ from jobs.warehouse.checkpoint import materialize
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
 
-MODES = tuple(product(Reading, (Scope.AUTO, Scope.SESSION, Scope.QUEUE), (True, False)))
+MODES = tuple(product(Reading, (Scope.AUTO, Scope.SESSION, Scope.QUEUE)))
 PAUSES = (0, 1, MS, 249 * MS + 999_999, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
 CLASSES = (
     *[MessageClass.MQMSG_CLASS_ACK_RECEIVE] * 3,
@@ -148,21 +148,21 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
     return (at, after(said.acknowledged_ns), covered, said.evidence, said.explained_by, *final, said.assumed)
 
 
-def found(inputs: dict[str, DataFrame], reading: Reading, scope: Scope, *, chained: bool) -> dict[Key, tuple[Any, ...]]:
+def found(inputs: dict[str, DataFrame], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
     """Returns what the product says of each message, in COLUMNS."""
     read = read_inputs(*(inputs[name] for name in INPUTS), scope=scope)
-    rows = materialize(judge_messages(read, reading=reading, chained=chained))
+    rows = materialize(judge_messages(read, reading=reading))
     times = [f"unix_micros({name}) AS {name}" if name.endswith("_at") else name for name in COLUMNS]
     columns = rows.selectExpr("stream_id", "stream_offset", *times).toArrow().to_pydict().values()
     return {row[:2]: row[2:] for row in zip(*columns, strict=True)}
 
 
 def disagreements(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope, *, chained: bool
+    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
     """Yields messages of which the two say different things: key, what the product says, what the second says."""
     second = expected(tables, reading, scope)
-    given = found(inputs, reading, scope, chained=chained)
+    given = found(inputs, reading, scope)
     spark.catalog.clearCache()
     rows = {(row["stream_id"], row["stream_offset"]): row for row in tables.rows["messages"]}
     assert given.keys() == second.keys()
@@ -184,11 +184,11 @@ def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPat
     return tables.on(spark, tmp_path_factory.mktemp("acknowledged"))
 
 
-@pytest.mark.parametrize(("reading", "scope", "chained"), merge_needs([(Reading.CONFORMANT, Scope.AUTO, True)], MODES))
+@pytest.mark.parametrize(("reading", "scope"), merge_needs([(Reading.CONFORMANT, Scope.AUTO)], MODES))
 def test_two_computations_say_the_same_of_acknowledgments(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope, chained: bool
+    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
 ) -> None:
-    assert list(disagreements(spark, tables, inputs, reading, scope, chained=chained))[:3] == []
+    assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
 
 
 def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tables) -> None:
@@ -225,19 +225,17 @@ REFUSED = [(1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED), *OTHERS]
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="a FinalAck is taken as for whatever message has the number")
 def test_a_final_ack_for_another_message_acknowledges_nothing(spark: SparkSession, tmp_path: Path) -> None:
     tables = final_acks_of_one_number(*OTHERS)
     inputs = tables.on(spark, tmp_path)
-    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO, chained=False))
+    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO))
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="only the last FinalAck for a number is looked at")
 def test_a_final_ack_for_another_message_hides_none(spark: SparkSession, tmp_path: Path) -> None:
     tables = final_acks_of_one_number(*REFUSED)
     inputs = tables.on(spark, tmp_path)
-    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO, chained=False))
+    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO))
 
 
 def test_a_final_ack_speaks_of_the_message_that_it_names_alone() -> None:
@@ -249,9 +247,9 @@ def test_a_final_ack_speaks_of_the_message_that_it_names_alone() -> None:
 def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
     """Yields each mode, and the messages of a night that differ."""
     inputs = tables.on(spark, folder)
-    for reading, scope, chained in MODES:
-        differing = list(disagreements(spark, tables, inputs, reading, scope, chained=chained))
-        yield f"{reading}, {scope}, chained {chained}", differing
+    for reading, scope in MODES:
+        differing = list(disagreements(spark, tables, inputs, reading, scope))
+        yield f"{reading}, {scope}", differing
 
 
 if __name__ == "__main__":

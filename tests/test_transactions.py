@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from replay_tables import T0, Derived, Tables, replay
 
-from jobs.steps.replay import derive_transactions
 from jobs.transforms.outcomes.rows import message_fates
+from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, whole_transactions
 from schemas.replay import TRANSACTIONS
 
@@ -217,7 +217,7 @@ def _random_transactions(tables: Tables, seed: int) -> None:
 def test_an_aggregate_finds_the_same_transactions_as_windows(replayed: Replayed) -> None:
     verdicts, derived = replayed
     fates, unusual = message_fates(derived.outcomes.rows), derived.outcomes.unusual
-    by_windows = derive_transactions(verdicts, derived.outcomes, fates, aggregated=False)
+    by_windows = assemble_transactions(verdicts, fates)
     found, expected = (rows.orderBy(*TRANSACTIONS.key).collect() for rows in (derived.transactions, by_windows))
     assert found == expected
     assert unusual is not None

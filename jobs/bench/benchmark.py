@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -39,10 +39,11 @@ from udfs.msmq.reference_rows import decode_packet
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches, Pass
 
+HEADING = "## The benchmark"
 _APPLICATION = "msmq-replay benchmark"
 _SEED = 1
 _BODY = 1_000  # bytes of a message's body
-_BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
+BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
 _DISORDER = 0.001
 _HALF = 0.5
 _BASE = 0.25  # of the capture
@@ -89,7 +90,7 @@ class Night(NamedTuple):
 
 def simulate_capture(folder: Path, megabytes: float, *, largest: float = 0.0) -> Capture:
     """Simulates a capture of about `megabytes`; one sender has the share `largest` of all messages, if not 0."""
-    messages = max(int(megabytes * 1_000_000 / _BYTES_PER_MESSAGE), 1)
+    messages = max(int(megabytes * 1_000_000 / BYTES_PER_MESSAGE), 1)
     simulate(
         str(folder),
         _SEED,
@@ -129,9 +130,10 @@ def run_peer(tshark: str, capture: Capture) -> Peer:
         return Peer(cost, sum(row.rstrip("\n").split("\t")[transactions].count(",") + 1 for row in rows))
 
 
-def beside_peer(nights: Sequence[Night]) -> str:
+def beside_peer(nights_by_bodies: Mapping[str, Sequence[Night]]) -> str:
     """Returns Markdown on nights with captures of rising size: what each costs, whole and at the margin."""
     heads = (
+        "bodies",
         "capture, MB",
         "wall s",
         "CPU s",
@@ -141,18 +143,17 @@ def beside_peer(nights: Sequence[Night]) -> str:
         "at the margin",
     )
     rows = []
-    before: Night | None = None
-    for found in nights:
-        cpu_s, theirs_s = _cpu_s(found)
-        more, times = "-", "-"
-        if before is not None:
-            base_s, base_theirs_s = _cpu_s(before)
-            more = f"{(cpu_s - base_s) / (found.capture.megabytes - before.capture.megabytes) * 1e3:.0f}"
-            times = f"{(theirs_s - base_theirs_s) / (cpu_s - base_s):.2f}" if theirs_s else "-"
-        theirs = (f"{theirs_s:.1f}", f"{theirs_s / cpu_s:.2f}") if theirs_s else ("-", "-")
-        size = f"{found.capture.megabytes:.0f}"
-        rows.append((size, f"{found.run.cost.wall_s:.1f}", f"{cpu_s:.1f}", more, *theirs, times))
-        before = found
+    for bodies, nights in nights_by_bodies.items():
+        for before, found in zip((None, *nights), nights, strict=False):
+            cpu_s, theirs_s = _cpu_s(found)
+            more, times = "-", "-"
+            if before is not None:
+                base_s, base_theirs_s = _cpu_s(before)
+                more = f"{(cpu_s - base_s) / (found.capture.megabytes - before.capture.megabytes) * 1e3:.0f}"
+                times = f"{(theirs_s - base_theirs_s) / (cpu_s - base_s):.2f}" if theirs_s else "-"
+            theirs = (f"{theirs_s:.1f}", f"{theirs_s / cpu_s:.2f}") if theirs_s else ("-", "-")
+            costs = (f"{found.run.cost.wall_s:.1f}", f"{cpu_s:.1f}", more, *theirs, times)
+            rows.append((bodies, f"{found.capture.megabytes:.0f}", *costs))
     return _table(heads, rows)
 
 
@@ -181,11 +182,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def small_nights(folder: Path) -> str:
     """Returns Markdown on a night with one small capture, and one with nothing new."""
     capture = simulate_capture(folder, _SMALL_MB)
-    costs = (
-        (what, night(capture).run.cost) for what in ("a night with one small capture", "a second one with nothing new")
+    first, second = (night(capture).run.cost for _ in range(2))
+    return (
+        f"A night with one small capture: {first.wall_s:.1f} s, {first.cpu_s:.1f} CPU s; a second one with nothing "
+        f"new: {second.wall_s:.1f} s, {second.cpu_s:.1f} CPU s."
     )
-    rows = ((what, f"{cost.wall_s:.1f}", f"{cost.cpu_s:.1f}") for what, cost in costs)
-    return _table(("a process of its own", "wall s", "CPU s"), rows)
 
 
 def decoding(warehouse: Warehouse) -> str:
@@ -200,9 +201,10 @@ def decoding(warehouse: Warehouse) -> str:
     with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
         together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
     slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED_TABLES), strict=True))
-    rates = (("in batches", f"{together:,.0f}"), ("one by one", f"{alone:,.0f}"))
-    table = _table(("decoding, outside Spark", "messages per core-second"), rates)
-    return f"{table}\n\n{slow} of {every} packets ({slow / max(every, 1):.2%}) were decoded one by one."
+    return (
+        f"Decoding outside Spark, messages a core-second: {together:,.0f} in batches, {alone:,.0f} one by one, as "
+        f"{slow:,} of {every:,} packets were."
+    )
 
 
 def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
@@ -288,25 +290,26 @@ def benchmark(folder: Path, megabytes: int, largest: int) -> str:
         "a process of its own, from the start of Spark to the report."
     )
     skew = (
-        f"One sender with half of all messages: {per_mb[0] / per_mb[1]:.2f} times the even case's wall time "
-        f"for each MB ({uneven.run.cost.wall_s:.1f} s, {full.run.cost.wall_s:.1f} s)."
+        f"One sender with half of all messages: {per_mb[0] / per_mb[1]:.2f} times the wall time for each MB "
+        f"({uneven.run.cost.wall_s:.1f} s, otherwise {full.run.cost.wall_s:.1f} s)."
     )
     parts = (
         setting,
-        "## Captures to report, bodies dropped",
-        beside_peer(dropped),
+        beside_peer({"dropped": dropped, "kept": kept}),
         f"Transactional messages found in {full.capture.megabytes:.0f} MB: {ours:,}{theirs}.",
+        "CPU seconds of steps, and memory, with bodies dropped:",
         step_costs(dropped),
-        "## Bodies kept",
-        beside_peer(kept),
-        "## Skew",
         skew,
-        "## Small nights",
         small,
-        "## Decoding",
         *decoded,
     )
     return "\n\n".join(parts)
+
+
+def on_page(page: str, found: str) -> str:
+    """Returns the page with the result in place of what is below its heading of the benchmark."""
+    head, _, _ = page.partition(HEADING)
+    return f"{head}{HEADING}\n\n{found}\n"
 
 
 def main() -> int:
@@ -314,7 +317,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m jobs.bench.benchmark", allow_abbrev=False)
     parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
     parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")
-    parser.add_argument("--out", type=Path, help="a file for the result, beside the terminal")
+    parser.add_argument("--page", type=Path, help="a page in Markdown that ends with the result of a benchmark")
     options = parser.parse_args()
     try:
         with TemporaryDirectory() as folder:
@@ -323,8 +326,8 @@ def main() -> int:
         print(f"benchmark: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code
     print(found)  # noqa: T201 - the result
-    if options.out:
-        options.out.write_text(f"# Benchmark\n\nHow fast it is on one machine. Made by `make bench`.\n\n{found}\n")
+    if options.page:
+        options.page.write_text(on_page(options.page.read_text(), found))
     return 0
 
 

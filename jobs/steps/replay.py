@@ -41,25 +41,23 @@ from jobs.transforms.outcomes.slots import (
     with_falling_order,
 )
 from jobs.transforms.outcomes.tallies import scope_states, tally
-from jobs.transforms.replay.acceptance import mark_sequence_breaks, with_conformant_state, with_literal_state
-from jobs.transforms.replay.acknowledgments import crowded, pair_acks, select_order_acks, sequences_used
+from jobs.transforms.replay.acceptance import mark_sequence_breaks, stretches, with_conformant_state, with_literal_state
+from jobs.transforms.replay.acknowledgments import (
+    acknowledged,
+    crowded,
+    pair_acks,
+    select_order_acks,
+    sequences_used,
+)
 from jobs.transforms.replay.clocks import disputed_messages
 from jobs.transforms.replay.conversations import Conversations
 from jobs.transforms.replay.coverage import unread_ranges
-from jobs.transforms.replay.evidence import with_conformant_number, with_evidence
 from jobs.transforms.replay.initial_states import find_initial_states
 from jobs.transforms.replay.inputs import ReplayInputs, select_transactional
 from jobs.transforms.replay.peers import with_peers
 from jobs.transforms.replay.scopes import choose_scopes, find_flows, with_scope
-from jobs.transforms.replay.timeline import build_timeline, doubtful_scopes, number_streams
-from jobs.transforms.replay.verdicts import (
-    blocks_of,
-    cut_where_verdicts_differ,
-    verdict_rows,
-    with_disputes,
-    with_end_of_doubt,
-    with_verdict,
-)
+from jobs.transforms.replay.timeline import doubtful_scopes, marks, number_streams
+from jobs.transforms.replay.verdicts import verdict_rows, with_disputes, with_end_of_doubt
 from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
@@ -72,6 +70,7 @@ from jobs.warehouse.store import Warehouse
 from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, OF_SLOT
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import CHAIN, JUDGED, PROVEN
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.pings import PINGS
@@ -88,18 +87,22 @@ from schemas.replay import (
 )
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.msmq.acceptance import fold
 from udfs.replay.arrivals import find_plain_runs
+from udfs.replay.evidence import prove
 from udfs.replay.findings.on_facts import tell_facts
 from udfs.replay.findings.on_messages import FINDING, SEQUENCE, choose_messages, tell_messages
 from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
 from udfs.replay.incidents import explain_incidents
 from udfs.replay.slots import explain_slots
+from udfs.replay.timeline import find_chains
+from udfs.replay.verdicts import judge
 
 SOURCES = (PACKETS, MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, SESSION_ACKS, PINGS)
 _FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
 """Tables of what became of messages, which have no rows under the literal reading: that judges arrivals."""
-_MOST_CHAINS = 300_000
-"""Chains to broadcast: messages are wide, and there are ten to a hundred times as many."""
+_MOST_RUNS = 300_000
+"""Runs to broadcast: messages are wide, and there are ten to a hundred times as many."""
 _MOST_SLOTS = 1_000_000
 """Numbers of slots to broadcast, of eight bytes each."""
 
@@ -153,14 +156,11 @@ def derive_transactions(
     fates: DataFrame,
     *,
     materialize: Materialize = materialize,
-    aggregated: bool = True,
 ) -> DataFrame:
     """Returns one row of TRANSACTIONS per use of a sender's transaction ID.
 
-    `aggregated`: windows see only those that one aggregate does not describe, which few messages do not repay.
+    Windows see only those that one aggregate does not describe.
     """
-    if not aggregated:
-        return assemble_transactions(verdicts, fates)
     uses = materialize(find_uses(verdicts, outcomes.unusual))
     others = materialize(other_ids(uses))
     nearby = materialize(slots_nearby(verdicts, others, outcomes.below_holes), _MOST_SLOTS)
@@ -226,31 +226,25 @@ def judge_messages(
     *,
     reading: Reading = Reading.CONFORMANT,
     materialize: Materialize = materialize,
-    chained: bool = True,
+    run: RunPass = run_in_tasks,
 ) -> DataFrame:
     """Returns one row of VERDICTS per transactional message that arrived at its final destination.
 
-    Scopes with a row in `previous`, which are STATES, resume there. `chained`: the windows see chains of messages; that
-    takes a pass in Python, which few messages do not repay. The literal reading has none.
+    Scopes with a row in `previous`, which are STATES, resume there.
     """
     streams = materialize(number_streams(inputs.flows, inputs.unread, inputs.peers))
     initial = find_initial_states(streams.where("has_messages"), select_order_acks(inputs.acks), previous)
-    literal = reading is Reading.LITERAL
-    chained = chained and not literal
-    timeline = build_timeline(
-        inputs.messages, inputs.unread, streams, initial, inputs.legs, inputs.disputed, chained=chained
-    )
-    timeline = materialize(timeline) if literal else timeline
-    marked = materialize(mark_sequence_breaks(timeline))
-    states = with_conformant_state(marked)
-    judged = with_conformant_number(with_verdict(cut_where_verdicts_differ(states) if chained else states))
-    if literal:
-        conformant = judged.select("scope_no", "replay_order", "conformant_number")
-        judged = with_verdict(with_literal_state(timeline)).join(conformant, ["scope_no", "replay_order"])
-    proven = with_end_of_doubt(with_evidence(judged, inputs.acks, streams, reading, chained=chained))
-    blocks = blocks_of(proven)
-    blocks = materialize(blocks, _MOST_CHAINS) if chained else blocks
-    verdicts = verdict_rows(blocks, inputs.messages, streams)
+    marked = marks(inputs.messages, inputs.unread, streams, initial, inputs.legs, inputs.disputed)
+    chains = run(marked, find_chains, CHAIN, ("scope_no",))
+    broken = materialize(mark_sequence_breaks(chains))
+    to_fold = stretches(broken)
+    folded = run(to_fold, fold, to_fold.schema, ("scope_no", "stretch"), ("replay_order",))  # splits a large scope
+    states = with_conformant_state(broken, folded)
+    states = with_literal_state(states) if reading is Reading.LITERAL else states
+    judged = run(states, judge, JUDGED, ("scope_no",), ("replay_order",))
+    rows = judged.unionByName(acknowledged(inputs.acks, streams), allowMissingColumns=True)
+    proven = with_end_of_doubt(run(rows, prove(reading), PROVEN, ("pair_no", "sequence")))
+    verdicts = verdict_rows(materialize(proven, _MOST_RUNS), inputs.messages, streams)
     return verdicts if inputs.disputed is None else with_disputes(verdicts, inputs.disputed)
 
 
@@ -273,12 +267,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         every_end = once.every_end(peers)
         read = (once.messages, peers, once.stream_gaps, once.quarantine, once.acks)
         inputs = read_inputs(*read, scope=scope, once=once, materialize=keep)
-        chained = not warehouse.has_few_rows
         # Where conversations are united or clocks corrected, a message may move although its row has not changed.
         may_move = once.had_copies or once.copies is not None or once.steps is not None
         kept = Kept() if may_move else Kept.of(warehouse, inputs, every_end, options)
         new = replace(inputs, flows=kept.others(inputs.flows))
-        judged = judge_messages(new, states, reading=reading, materialize=keep, chained=chained)
+        judged = judge_messages(new, states, reading=reading, materialize=keep, run=warehouse.run)
         warehouse.replace(VERDICTS, with_kept(once.restore(judged), kept.verdicts))
         progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
@@ -292,9 +285,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         paired = pair_acks(once.counted(acks), every_end, outcomes.tallies, crowded(outcomes.tallies))
         tables: dict[Table, Rows] = {
             TRANSACTIONS: lambda: with_kept(
-                derive_transactions(
-                    kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep, aggregated=chained
-                ),
+                derive_transactions(kept.others(verdicts), outcomes, message_fates(outcomes.rows), materialize=keep),
                 kept.transactions,
             ),
             **summaries(outcomes.tallies, outcomes),

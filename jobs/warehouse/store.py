@@ -52,11 +52,6 @@ class Warehouse(Tables):
     local: Memory | None = field(default=None, repr=False, compare=False)
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
-    @property
-    def has_few_rows(self) -> bool:
-        """Returns whether a pass over messages takes longer than it saves."""
-        return self.local is not None and self.local.folder is None
-
     def read(self, table: Table, version: int | None = None) -> DataFrame:
         """Returns the table's rows, those of the given version if there is one."""
         if self.local is None or version is not None:

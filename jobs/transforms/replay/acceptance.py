@@ -12,17 +12,14 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.transforms.expressions import BEFORE
-from jobs.transforms.replay.timeline import in_scope
-from udfs.msmq.acceptance import STATE, fold
-from udfs.on_spark import map_arrow
+from udfs.replay.verdicts import LITERAL
 
 
-def in_replay_order() -> WindowSpec:
-    """Returns the window of a scope in replay order, for rows with `replay_order`."""
+def _in_replay_order() -> WindowSpec:
     return Window.partitionBy("scope_no").orderBy("replay_order")
 
 
-def is_above_state(number: str = "number") -> Column:
+def _is_above_state(number: str = "number") -> Column:
     """Returns whether (sequence, number) is above the state; null where the state is unknown."""
     return (F.col("sequence") > F.col("state_sequence")) | (
         (F.col("sequence") == F.col("state_sequence")) & (F.col(number) > F.col("state_number"))
@@ -35,16 +32,18 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
     `sequence_break`: the chain is one. `after_break`: the last sequence break came after the last reset. `stretch`: the
     `replay_order` of that reset.
     """
-    before = in_scope().rowsBetween(*BEFORE)
+    before = _in_replay_order().rowsBetween(*BEFORE)
     # Of equal numbers the first set the state: the one with the fewest unread ranges before it.
     highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(before)
-    new_high = F.col("state_number").isNull() | is_above_state()
+    new_high = F.col("state_number").isNull() | _is_above_state()
     sequence_break = (
-        new_high & (F.col("previous") != 0) & is_above_state("previous") & (F.col("missing") == F.col("state_missing"))
+        new_high & (F.col("previous") != 0) & _is_above_state("previous") & (F.col("missing") == F.col("state_missing"))
     )
     reset = new_high & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
     return (
-        timeline.select("*", highest.alias("highest"), F.lag("missing").over(in_scope()).alias("missing_before"))
+        timeline.select(
+            "*", highest.alias("highest"), F.lag("missing").over(_in_replay_order()).alias("missing_before")
+        )
         .select(
             "*",
             F.col("highest.sequence").alias("state_sequence"),
@@ -58,30 +57,31 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
             F.max(F.when(F.col("sequence_break"), F.col("replay_order"))).over(before).alias("last_break"),
         )
         .withColumn("after_break", F.coalesce(F.col("last_break") > F.coalesce("stretch", F.lit(-1)), F.lit(False)))
-        .drop("highest", "missing_before", "last_break", "clock")
+        .drop("highest", "missing_before", "last_break")
     )
 
 
-def with_conformant_state(marked: DataFrame) -> DataFrame:
-    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it.
-
-    `marked` is read twice: rows from a sequence break to the next reset are folded, all others have their state.
-    """
-    to_fold = F.col("sequence_break") | F.col("after_break")
-    timeline = [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
-    stretches = (
-        marked.where(to_fold)
-        .select(*timeline, (F.col("sequence_break") & ~F.col("after_break")).alias("begins"), "stretch")
-        .repartition("scope_no", "stretch")  # splits a large scope
-        .sortWithinPartitions("scope_no", "replay_order")
-    )
-    folded = map_arrow(stretches, fold, stretches.schema)
-    return marked.where(~to_fold).select(timeline).unionByName(folded.select(timeline))
+def stretches(marked: DataFrame) -> DataFrame:
+    """Returns the rows from each sequence break to the next reset, for `fold`; a `stretch` of a scope by itself."""
+    begins = (F.col("sequence_break") & ~F.col("after_break")).alias("begins")
+    return marked.where(_is_folded()).select(*_timeline(marked), begins, "stretch")
 
 
-def with_literal_state(timeline: DataFrame) -> DataFrame:
-    """Returns the timeline with the state before each row, where every message sets it, accepted or not."""
-    return timeline.select(
-        "*",
-        *(F.lag(name.removeprefix("state_")).over(in_replay_order()).alias(name) for name in STATE),
-    )
+def with_conformant_state(marked: DataFrame, folded: DataFrame) -> DataFrame:
+    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it."""
+    timeline = _timeline(marked)
+    return marked.where(~_is_folded()).select(timeline).unionByName(folded.select(timeline))
+
+
+def _is_folded() -> Column:
+    return F.col("sequence_break") | F.col("after_break")
+
+
+def _timeline(marked: DataFrame) -> list[str]:
+    return [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
+
+
+def with_literal_state(states: DataFrame) -> DataFrame:
+    """Adds the state before each row under the literal reading, where every message sets it, accepted or not."""
+    named = zip(LITERAL, ("sequence", "number", "missing"), strict=True)
+    return states.select("*", *(F.lag(of).over(_in_replay_order()).alias(name) for name, of in named))

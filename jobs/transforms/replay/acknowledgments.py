@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import row_key, signed
 from jobs.transforms.replay.peers import known_guid
 from jobs.transforms.replay.scopes import with_flow
+from schemas.judging import ACKNOWLEDGED
 from schemas.messages import AckType
 
 _MOST_SENDERS = 16
@@ -29,7 +30,8 @@ def sequences_used(messages: DataFrame, flows: DataFrame) -> DataFrame:
 def pair_acks(acks: DataFrame, peers: DataFrame, flows: DataFrame, used: DataFrame | None = None) -> DataFrame:
     """Returns acknowledgments with `receiver` and `source_queue_manager`, which are a pair, and what they acknowledge.
 
-    One row per ACKS row and pair: `ack_type`, `sequence` (`signed`), `number`, `ns`, `key` and, of a FinalAck, `final`.
+    One row per ACKS row and pair: `ack_type`, `sequence` (`signed`), `number`, `ns`, `key` and, of a FinalAck, its
+    `message_class` and the hash `message_no` of the message ID that it names.
     Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
     pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for every
     sender in `flows` (`session_id`, `source_queue_manager`) whose messages went the other way on its session. On a
@@ -60,7 +62,8 @@ def pair_acks(acks: DataFrame, peers: DataFrame, flows: DataFrame, used: DataFra
             F.col("tx_sequence_number").alias("number"),
             F.col("captured_ns").alias("ns"),
             row_key().alias("key"),
-            F.when(_is_final(), F.struct("captured_ns", "message_class", "acknowledged_message_id")).alias("final"),
+            F.when(_is_final(), F.col("message_class")).alias("message_class"),
+            F.when(_is_final(), F.xxhash64("acknowledged_message_id")).alias("message_no"),
         )
     )
 
@@ -78,3 +81,10 @@ def _few_senders(flows: DataFrame, *key: str) -> DataFrame:
 def select_order_acks(acknowledgments: DataFrame) -> DataFrame:
     """Returns the OrderAcks among acknowledgments."""
     return acknowledgments.where(F.col("ack_type") == AckType.ORDER_ACK.value)
+
+
+def acknowledged(acks: DataFrame, streams: DataFrame) -> DataFrame:
+    """Returns rows of ACKNOWLEDGED: the acknowledgments of `pair_acks` whose pair has messages on the streams."""
+    pairs = streams.where("has_messages").select("receiver", "source_queue_manager", "pair_no").distinct()
+    rows = acks.join(pairs, ["receiver", "source_queue_manager"]).withColumnRenamed("ns", "ack_ns")
+    return rows.select(*(F.col(field.name).cast(field.dataType) for field in ACKNOWLEDGED))

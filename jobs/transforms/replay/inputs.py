@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from jobs.transforms.replay.evidence import CONTENT
 from jobs.transforms.replay.scopes import FLOW_KEY
+from jobs.transforms.replay.verdicts import CONTENT
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS
 

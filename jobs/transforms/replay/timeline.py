@@ -1,19 +1,19 @@
-"""Builds the timeline of each scope: its initial state and its chains in replay order, with the unread ranges before.
+"""Lists what stands on the streams of each scope: messages, its initial state, unread ranges (`udfs.replay.timeline`).
 
 Scopes, streams and pairs of queue managers have numbers here, because windows over text cost several times as much.
 """
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import ALL, BEFORE, SO_FAR
-from jobs.transforms.replay import chains
+from jobs.transforms.expressions import ALL, SO_FAR, null, signed
 from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
+from schemas.judging import MARK
 from schemas.replay import Scope
+from udfs.replay.timeline import STREAM_END
 
 STREAM = ["scope_no", "stream_no"]
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
-_STREAM_END = (1 << 63) - 1
 _MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
 
@@ -90,107 +90,38 @@ def with_stream_number(messages: DataFrame, streams: DataFrame) -> DataFrame:
     return with_flow(messages, streams.where("has_messages"), *STREAM, *facts)
 
 
-def in_scope() -> WindowSpec:
-    """Returns the window of a scope in replay order; the running maximum of each clock merges its streams."""
-    return Window.partitionBy("scope_no").orderBy("clock", "stream_no", "stream_offset")
-
-
-def build_timeline(
+def marks(
     messages: DataFrame,
     unread: DataFrame,
     streams: DataFrame,
     initial: DataFrame,
     legs: DataFrame | None,
     disputed: DataFrame | None,
-    *,
-    chained: bool,
 ) -> DataFrame:
-    """Returns initial states and chains of messages, in replay order, and the unread ranges so far, `missing`.
+    """Returns rows of MARK: what stands on the streams of each scope, and counts where a message may be missing.
 
-    `replay_order` is that of the chain's first message, 1 for the scope's first; 0 for the initial state. Order on a
-    stream is its offset; the running maximum of the clock merges streams, so that no clock moves a message on its
-    stream. Unread ranges count from the next message of their stream on. A stream that was captured from mid-stream
-    counts as one more, unless it is the scope's first, and so does each message on the unknown `legs` that may have
-    reached the scope's receiver, and each of the `disputed` messages, and of `doubtful` scopes, just before itself.
-    Unless `chained`, each message is a chain of its own.
+    That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
+    scope, and, at its time, each message on unknown `legs` that may have reached the scope's receiver.
     """
-    on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
-    so_far = in_scope().rowsBetween(*SO_FAR)
-    is_message = F.col("previous").isNotNull()
-    counted = F.max(F.when(is_message, F.col("missing_here"))).over(on_stream.rowsBetween(*BEFORE))
-    first = F.count_if(is_message).over(on_stream.rowsBetween(*BEFORE)) == 0
-    messages_so_far = F.coalesce(F.sum(F.when(is_message, F.size("offsets"))).over(so_far), F.lit(0))
     arrived = with_stream_number(messages, streams)
-    found = chains.find_chains(arrived) if chained else chains.find_single_chains(arrived)
-    rows = found.withColumn("at_ns", F.col("first_ns")).withColumn("missing", F.lit(0).cast("long"))
+    rows = arrived.select(
+        *("scope_no", "stream_no", "pair_no", "stream_offset", "captured_ns", "mid_stream"),
+        F.coalesce("captured_ns", "first_ns").alias("at_ns"),
+        signed(F.col("tx_sequence_id")).alias("sequence"),
+        F.col("tx_sequence_number").cast("long").alias("number"),
+        F.col("previous_tx_sequence_number").cast("long").alias("previous"),
+        F.xxhash64("message_id").alias("message_no"),
+        F.lit(0).cast("long").alias("missing"),
+        null("long").alias("assumed_until"),
+    )
+    others = [_rows_before(arrived.where("doubtful")), _unread_rows(arrived, unread), _stream_end_rows(unread, streams)]
     if legs is not None:
-        rows = rows.unionByName(_leg_rows(messages, legs, streams), allowMissingColumns=True)
+        others.append(_leg_rows(messages, legs, streams))
     if disputed is not None:
-        rows = rows.unionByName(_disputed_rows(messages, disputed, streams), allowMissingColumns=True)
-    rows = (
-        rows.unionByName(_rows_before(arrived.where("doubtful")), allowMissingColumns=True)
-        .unionByName(_unread_rows(arrived, unread), allowMissingColumns=True)
-        .unionByName(_stream_end_rows(unread, streams), allowMissingColumns=True)
-        .unionByName(_initial_rows(initial), allowMissingColumns=True)
-        .repartition("scope_no")  # once for all windows of a scope
-    )
-    return (
-        _with_clock(_cut_where_interrupted(rows) if chained else rows)
-        .withColumn("missing_here", F.sum("missing").over(on_stream.rowsBetween(*SO_FAR)))
-        .select(
-            "*",
-            (F.col("missing_here") - F.coalesce(counted, F.lit(0))).alias("added"),
-            (first & F.col("mid_stream")).cast("int").alias("cut_off"),
-        )
-        .where(F.col("sequence").isNotNull() | (F.col("stream_offset") == _STREAM_END))
-        .select(
-            "*",
-            F.when(is_message, messages_so_far - F.size("offsets") + 1)
-            .otherwise(messages_so_far)
-            .alias("replay_order"),
-            F.sum("added").over(so_far).alias("added_so_far"),
-            (F.sum("cut_off").over(so_far) - F.first("cut_off", ignorenulls=True).over(so_far)).alias("cut_off_later"),
-        )
-        .where(F.col("sequence").isNotNull())
-        .select(
-            *STREAM,
-            "pair_no",
-            "clock",
-            "stream_offset",
-            *("sequence", "first_number", "number", "previous", "offsets", "times"),
-            (F.col("added_so_far") + F.coalesce("cut_off_later", F.lit(0))).alias("missing"),
-            "replay_order",
-            "assumed_until",
-        )
-    )
-
-
-def _with_clock(rows: DataFrame) -> DataFrame:
-    """Adds the places of a chain's first and last message: `stream_offset` and `clock`, `last_offset`, `last_clock`."""
-    on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
-    first_ns, last_ns = (F.coalesce(F.element_at("times", at), "at_ns") for at in (1, -1))
-    return (
-        rows.withColumn("stream_offset", F.coalesce(F.element_at("offsets", 1), "stream_offset"))
-        .withColumn("last_offset", F.coalesce(F.element_at("offsets", -1), "stream_offset"))
-        .withColumn("last_clock", F.max(last_ns).over(on_stream.rowsBetween(*SO_FAR)))
-        .withColumn("clock", F.greatest(first_ns, F.max(last_ns).over(on_stream.rowsBetween(*BEFORE))))
-    )
-
-
-def _cut_where_interrupted(rows: DataFrame) -> DataFrame:
-    """Cuts the chains into messages where another row of the stream or scope lies between them."""
-    on_stream = Window.partitionBy(*STREAM).orderBy("stream_offset")
-    place = F.struct("clock", "stream_no", "stream_offset")
-    last_place = F.struct("last_clock", "stream_no", "last_offset")
-
-    def overlaps(order: WindowSpec, first: Column, last: Column) -> Column:
-        following, before = F.lead(first).over(order), F.max(last).over(order.rowsBetween(*BEFORE))
-        return F.coalesce(following <= last, F.lit(False)) | F.coalesce(before >= first, F.lit(False))
-
-    on_its_stream = overlaps(on_stream, F.col("stream_offset"), F.col("last_offset"))
-    marked = _with_clock(rows).withColumn("interrupted", on_its_stream | overlaps(in_scope(), place, last_place))
-    ends = F.when(F.col("interrupted"), chains.each_message()).otherwise(chains.whole())
-    return chains.cut(marked, ends)
+        others.append(_disputed_rows(messages, disputed, streams))
+    for more in (*others, _initial_rows(initial)):
+        rows = rows.unionByName(more, allowMissingColumns=True)
+    return rows.select(*(F.col(field.name).cast(field.dataType) for field in MARK))
 
 
 def _unread_rows(arrived: DataFrame, unread: DataFrame) -> DataFrame:
@@ -249,7 +180,7 @@ def _stream_end_rows(unread: DataFrame, streams: DataFrame) -> DataFrame:
         .join(counted, "stream_id")
         .select(
             *STREAM,
-            F.lit(_STREAM_END).alias("stream_offset"),
+            F.lit(STREAM_END).alias("stream_offset"),
             F.when(~F.col("has_messages"), F.col("first_ns")).alias("at_ns"),
             F.when(F.col("has_messages"), 0).otherwise(F.col("all")).alias("missing"),
         )
@@ -280,7 +211,7 @@ def _leg_rows(messages: DataFrame, legs: DataFrame, streams: DataFrame) -> DataF
         .select(
             "f.scope_no",
             F.when(place < 0, place).otherwise(-1 - place).alias("stream_no"),
-            F.lit(_STREAM_END).alias("stream_offset"),
+            F.lit(STREAM_END).alias("stream_offset"),
             F.col("m.captured_ns").alias("at_ns"),
             F.lit(1).cast("long").alias("missing"),
         )
@@ -309,10 +240,9 @@ def _initial_rows(initial: DataFrame) -> DataFrame:
         _scope_no().alias("scope_no"),
         F.lit(0).alias("stream_no"),
         zero.alias("stream_offset"),
-        F.array("ns").alias("times"),
         F.col("ns").alias("at_ns"),
         F.when(F.col("resumed"), F.lit(False)).alias("mid_stream"),
-        *("sequence", F.col("number").alias("first_number"), "number"),
+        *("sequence", "number"),
         zero.alias("missing"),
         "assumed_until",
     )

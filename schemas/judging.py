@@ -1,0 +1,70 @@
+"""Rows between the passes that judge messages: marks, chains, judged and proven runs.
+
+A row says nothing of a column that does not concern it: that is null. A TxSequenceID is `signed` (TxSequenceID - 2^63),
+so that it is a BIGINT; times are ns since 1970.
+"""
+
+from pyspark.sql.types import ArrayType
+
+from schemas.table import BOOL, LONG, STRING, U16, row
+
+_LISTS = dict.fromkeys(("offsets", "times", "message_nos"), ArrayType(LONG))
+"""Stream offset, captured_ns and hash of the message ID of each message of a chain or a run, in order."""
+_STREAM = {"scope_no": LONG, "stream_no": LONG, "pair_no": LONG}
+_NUMBERS = dict.fromkeys(("replay_order", "sequence", "first_number", "number", "previous", "missing"), LONG)
+_STATE = dict.fromkeys(("state_sequence", "state_number"), LONG)
+
+MARK = row(
+    **_STREAM,
+    **dict.fromkeys(("stream_offset", "at_ns", "captured_ns"), LONG),
+    mid_stream=BOOL,
+    **dict.fromkeys(("sequence", "number", "previous", "message_no", "missing", "assumed_until"), LONG),
+)
+"""What stands on a stream of a scope: a message, the state before all messages, or bytes that are not read.
+
+`at_ns` is what counts for the order between streams; `missing` counts unread ranges.
+"""
+
+CHAIN = row(**_STREAM, **_NUMBERS, **_LISTS, assumed_until=LONG)
+"""Messages that follow one another in a scope, on one stream, without a gap; or, without `previous`, an initial state.
+
+`replay_order`, `first_number` and `previous` are those of the first message, `number` is that of the last. `missing`
+counts the unread ranges before.
+"""
+
+JUDGED = row(
+    **_STREAM,
+    **{name: of for name, of in _NUMBERS.items() if name not in {"previous", "missing"}},
+    **_LISTS,
+    **_STATE,
+    accepted=BOOL,
+    verdict=STRING,
+    reason=STRING,
+    **dict.fromkeys(("gap_size", "reject_count", "missing_runs", "conformant_number"), LONG),
+    behind_gap=BOOL,
+    in_doubt=BOOL,
+    doubt_order=LONG,
+    initially_until=LONG,
+)
+"""A message with its verdict and the state before it; or a run of a chain that is all in order.
+
+In a run, `replay_order`, `state_number` and `conformant_number` are those of the first message and rise by one.
+"""
+
+ACKNOWLEDGED = row(pair_no=LONG, sequence=LONG, number=LONG, ack_ns=LONG, message_class=U16, message_no=LONG)
+"""An OrderAck for a pair; or a FinalAck, which has a class and the hash of a message's ID."""
+
+PROVEN = row(
+    scope_no=LONG,
+    stream_no=LONG,
+    block=LONG,
+    **dict.fromkeys(("first_offset", "last_offset", "replay_order", "sequence", "first_number"), LONG),
+    **_STATE,
+    **{f.name: f.dataType for f in JUDGED.fields[JUDGED.names.index("accepted") :] if f.name != "conformant_number"},
+    **dict.fromkeys(("acknowledged_ns", "covered_ns"), LONG),
+    evidence=STRING,
+    explained_by=STRING,
+    final_ack_class=U16,
+    final_ns=LONG,
+)
+"""A run of messages in one block of 64 KiB of their stream, of which acknowledgments say the same."""

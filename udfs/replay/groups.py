@@ -1,0 +1,109 @@
+"""Rows of equal keys as whole tables, and rows that stand for several messages."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from udfs.replay.rows import Batches
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+NONE = np.iinfo(np.int64).min
+"""Stands for null in columns of numbers, below all others."""
+_BATCH_ROWS = 2_000
+"""A row may list hundreds of messages."""
+_MANY = 100_000
+"""Rows that are worth a call of their own: the cost of vectorised steps is per call."""
+
+
+def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
+    """Yields tables of rows whose key no other table has; rows with the same key come next to each other.
+
+    Memory is that of _MANY rows, or of all rows with one key.
+    """
+    waiting: list[pa.Table] = []
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        if not rows.num_rows:
+            continue
+        if waiting and sum(table.num_rows for table in waiting) >= _MANY:
+            cut = _first_other(rows, waiting[-1], key)
+            if cut is not None:
+                yield pa.concat_tables([*waiting, rows.slice(0, cut)]).combine_chunks()
+                rows, waiting = rows.slice(cut), []
+        waiting.append(rows)
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _first_other(rows: pa.Table, before: pa.Table, key: Sequence[str]) -> int | None:
+    """Returns the place of the first row whose key is not that of the last row before; None where all have it."""
+    last = before.slice(before.num_rows - 1)
+    other = np.zeros(rows.num_rows, bool)
+    for name in key:
+        other |= pc.not_equal(rows[name], last[name][0]).to_numpy(zero_copy_only=False)
+    return int(other.argmax()) if other.any() else None
+
+
+def numbers(rows: pa.Table, *names: str) -> pd.DataFrame:
+    """Returns columns of numbers or flags as int64, with NONE for null."""
+    return pd.DataFrame(
+        {name: pc.fill_null(rows[name].cast(pa.int64()), NONE).to_numpy(zero_copy_only=False) for name in names},
+        copy=False,
+    )
+
+
+def begins(frame: pd.DataFrame, *key: str) -> Bools:
+    """Returns which rows have another key than the row before."""
+    first = np.ones(len(frame), bool)
+    first[1:] = False
+    for name in key:
+        values = frame[name].to_numpy()
+        first[1:] |= values[1:] != values[:-1]
+    return first
+
+
+def group_of(frame: pd.DataFrame, *key: str) -> Ints:
+    """Returns the number of each row's group, 0, 1, …, where rows of a group are next to each other."""
+    return np.cumsum(begins(frame, *key)) - 1
+
+
+def before(values: "pd.Series[int]", groups: Ints, nothing: int) -> "pd.Series[int]":
+    """Returns the running maximum over the rows before each in its group; `nothing` before the first."""
+    return values.groupby(groups).cummax().groupby(groups).shift(fill_value=nothing)
+
+
+def so_far(values: "pd.Series[int]", groups: Ints) -> "pd.Series[int]":
+    """Returns the running maximum up to each row in its group."""
+    return values.groupby(groups).cummax()
+
+
+def expand(rows: pa.Table, *lists: str) -> tuple[pd.DataFrame, Ints, Ints]:
+    """Returns a row per message with its items of the lists; and the place of its row, and its own place in that."""
+    lengths = pc.list_value_length(rows[lists[0]]).combine_chunks().to_numpy()
+    row = np.repeat(np.arange(rows.num_rows), lengths)
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    items = pa.table({name: pc.list_flatten(rows[name]) for name in lists})
+    return numbers(items, *lists), row, nth
+
+
+def as_lists(frame: pd.DataFrame, first: Ints, *names: str) -> dict[str, pa.Array]:
+    """Returns columns as lists, each from one of the rows `first` to the next."""
+    ends = pa.array(np.append(first, len(frame)), pa.int32())
+    return {name: pa.ListArray.from_arrays(ends, nullable(frame[name])) for name in names}
+
+
+def nullable(values: "pd.Series[int]", of: pa.DataType | None = None) -> pa.Array:
+    """Returns numbers with null in place of NONE, as int64 or another type."""
+    made = pa.array(values.to_numpy(), pa.int64(), mask=values.to_numpy() == NONE)
+    return made if of is None else made.cast(of)
+
+
+def to_batches(columns: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Returns the columns of the schema as batches that Spark can hold."""
+    table = pa.table([columns[name] for name in schema.names], schema=schema)
+    yield from table.to_batches(max_chunksize=_BATCH_ROWS)
