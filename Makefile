@@ -22,7 +22,7 @@ $(OUT)/captures/truth.json: $(BIN)/.can-run $(wildcard jobs/simulator/*.py)
 	$(BIN)/msmq-replay simulate --scenario demo --out $(OUT)/captures > /dev/null
 
 run: $(OUT)/captures/truth.json  ## install, simulate a morning on which something went wrong, and say what became of each message
-	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse
+	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse --names-file $(OUT)/captures/names.toml
 
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
 	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='not slow'

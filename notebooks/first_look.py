@@ -31,7 +31,7 @@ warehouse = chosen_warehouse(spark, chosen)
 
 # MAGIC %md
 # MAGIC ## Was something lost?
-# MAGIC `witness` names the rows of `verdicts` that prove it, as `stream_id@stream_offset`.
+# MAGIC `witness` names the frames that prove it: `uri` and `frame_number`, in order of time, each with what it shows.
 
 # COMMAND ----------
 

@@ -69,7 +69,7 @@ display(with_names(happened, chosen))
 
 # MAGIC %md
 # MAGIC ## What was found
-# MAGIC `witness` names the rows of `verdicts` that prove it, as `stream_id@stream_offset`.
+# MAGIC `witness` names the frames that prove it: `uri` and `frame_number`, in order of time, each with what it shows.
 
 # COMMAND ----------
 

@@ -5,7 +5,7 @@ from pyspark.sql.types import ArrayType
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
-from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, U64, row
+from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, U64, RowType, Table, row
 
 CHOSEN = row(
     scope_no=LONG,
@@ -25,7 +25,16 @@ CHOSEN = row(
 )
 """A message that a finding shows in a `role`, beside the figures of the finding."""
 
-EXPLAINED = row(finding=FINDINGS.spark, incident=INCIDENTS.spark)
+
+def keyed(table: Table) -> RowType:
+    """Returns a table's row in which `witness` lists keys, `<stream_id>@<stream_offset>`: frames are looked up last."""
+    return row(**{f.name: ArrayType(STRING) if f.name == "witness" else f.dataType for f in table.spark})
+
+
+FOUND = keyed(FINDINGS)
+"""A row of FINDINGS, without `incident_id`."""
+
+EXPLAINED = row(finding=FOUND, incident=keyed(INCIDENTS))
 """A row of FINDINGS with its `incident_id`, or one of INCIDENTS."""
 
 ARRIVAL = row(
@@ -63,7 +72,7 @@ ARRIVAL = row(
 """An arrival in an unusual slot with what is known of its scope, or a run of plain ones (`udfs.replay.arrivals`)."""
 
 OF_SLOT = row(
-    outcome=row(**{f.name: f.dataType for f in OUTCOMES.spark}),
+    outcome=keyed(OUTCOMES),
     slot_below=row(scope_key=STRING, tx_sequence_id=U64, tx_sequence_number=LONG),
 )
 """A row of `outcomes`, delivered messages among them; or the slot right below a hole of numbers that were not seen."""

@@ -3,9 +3,12 @@
 from dataclasses import replace
 from enum import StrEnum
 
+from pyspark.sql.types import ArrayType
+
 from schemas.messages import STRINGS, TX_SEQUENCE
 from schemas.outcomes import SCOPE_KEY, SOURCE
-from schemas.table import LONG, STRING, TIMESTAMP, U64, Column, Table
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table, row
+from schemas.witness import WITNESS
 
 
 class Cause(StrEnum):
@@ -34,6 +37,16 @@ class IncidentOutcome(StrEnum):
     UNKNOWN = "unknown"
     REPAIRED = "repaired"
 
+
+SENDER = row(
+    address=STRING,
+    first_seen_at=TIMESTAMP,
+    last_seen_at=TIMESTAMP,
+    messages=LONG,
+    accepted=LONG,
+    lost=LONG,
+    suspected=BOOL,
+)
 
 INCIDENTS = Table(
     "incidents",
@@ -65,6 +78,7 @@ INCIDENTS = Table(
         SCOPE_KEY,
         SOURCE,
         Column("destination_queue", STRING, "Queue of the first message concerned."),
+        Column("destination_queues", STRINGS, "All queues concerned, sorted.", nullable=False),
         Column("tx_sequence_id", U64, "TxSequenceID of its first sequence, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
         Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
@@ -82,11 +96,22 @@ INCIDENTS = Table(
         Column("findings", LONG, "Findings with this incident_id.", nullable=False),
         Column("explanation", STRING, "The incident in one sentence.", nullable=False),
         Column(
-            "witness",
-            STRINGS,
-            "The rows that prove the worst of it, as stream_id@stream_offset: those of its worst message, or of its "
-            "gravest finding.",
+            "ongoing",
+            BOOL,
+            "Whether it is still so at the end of the captures: messages of it still wait, or numbers of the scope's "
+            "last sequence were used twice.",
             nullable=False,
         ),
+        Column(
+            "senders",
+            ArrayType(SENDER),
+            "Each address that the original sender used, in order of first_seen_at: when it was first and last seen "
+            "in all captures, and its messages in this incident, how many of them were accepted and lost; a message "
+            "that came from two addresses counts for both. `suspected`: numbers were used twice, and the address "
+            "began later, while another still sent.",
+            nullable=False,
+        ),
+        Column("advice", STRING, "What to do about it.", nullable=False),
+        replace(WITNESS, comment=f"Of its worst message, or of its gravest finding. {WITNESS.comment}"),
     ),
 )

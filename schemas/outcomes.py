@@ -4,10 +4,12 @@ The outcomes stand in the order of the rules: the first whose condition holds is
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 
-from schemas.messages import STRINGS, TX_SEQUENCE
+from schemas.messages import TX_SEQUENCE
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
+from schemas.witness import WITNESS
 
 
 class Outcome(StrEnum):
@@ -127,12 +129,10 @@ OUTCOMES = Table(
             values=tuple(DeliveredBy),
         ),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
-        Column(
-            "witness",
-            STRINGS,
-            "First arrival, the arrival that decided, and the message that displaced, passed or skipped it, as "
-            "stream_id@stream_offset.",
-            nullable=False,
+        replace(
+            WITNESS,
+            comment="The first arrival, the one that decided, and the message that displaced, passed or skipped it. "
+            + WITNESS.comment,
         ),
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE
 from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
+from schemas.witness import WITNESS
 
 
 class Reading(StrEnum):
@@ -455,12 +456,7 @@ FINDINGS = Table(
             nullable=False,
         ),
         Column("explanation", STRING, "The finding in words.", nullable=False),
-        Column(
-            "witness",
-            STRINGS,
-            "The fewest rows that prove it, as stream_id@stream_offset, in the order of the proof.",
-            nullable=False,
-        ),
+        WITNESS,
         Column("incident_id", STRING, "The incident that it is part of; null where it is part of none."),
     ),
 )

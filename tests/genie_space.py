@@ -30,7 +30,7 @@ column numbers.
 lost is true for a message that is lost for good, false where that is not decided yet (pending, awaited), and null where
 the captures cannot tell. stuck: it was resent and refused again.
 incidents is the shortest answer to what happened; findings with the same incident_id are its evidence.
-witness names rows of verdicts as stream_id@stream_offset. All times are UTC.
+witness is an array of the frames that prove a row, with role, uri and frame_number. All times are UTC.
 """
 _HEAD = "# Made by `make docs` from docs/questions.md. Do not edit.\n"
 

@@ -47,9 +47,16 @@ def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
     for table in TABLES:
         place = warehouse / table.name
         there = place.exists() and DeltaTable(str(place)).to_pyarrow_table()
-        tables[table.name] = complete(plain(there), table) if there else []
+        tables[table.name] = [with_keys(row) for row in complete(plain(there), table)] if there else []
     has_copies = any(row["copy_of"] is not None for row in tables["ends"])
     return with_conversations(tables, Night(captures) if has_copies else None)
+
+
+def with_keys(row: Row) -> Row:
+    """Returns a row whose witness lists keys, in place of packets."""
+    packets = row.get("witness") or []
+    keys = [one if isinstance(one, str) else f"{one['stream_id']}@{one['stream_offset']}" for one in packets]
+    return row | {"witness": keys} if "witness" in row else row
 
 
 def with_conversations(tables: Rows, night: Night | None = None) -> Rows:

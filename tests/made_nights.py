@@ -7,15 +7,17 @@ skips expired numbers, one misses bytes, in turn.
 import random
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from pyspark.sql.types import ArrayType
 
 from schemas.outcomes import Outcome, count_column
-from schemas.table import Table
+from schemas.table import STRING, Table
 from schemas.tables import TABLES
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -40,11 +42,32 @@ def write(warehouse: Path, table: Table, rows: list[Row]) -> None:
     write_deltalake(str(warehouse / table.name), fill(table, rows))
 
 
+def keyed(table: Table) -> Table:
+    """Returns the table as the passes know it: a witness lists keys."""
+    columns = (replace(one, type=ArrayType(STRING)) if one.name == "witness" else one for one in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
 def fill(table: Table, rows: Iterable[Row]) -> pa.Table:
-    """Return the rows as Arrow; columns that they lack are null, or else 0, false or an empty text."""
+    """Return the rows as Arrow; columns that they lack are null, or else 0, false or an empty text or list.
+
+    Rows name the packets of a witness by their keys.
+    """
     empty = {pa.int64(): 0, pa.int32(): 0, pa.bool_(): False, pa.string(): ""}
-    filled = [{f.name: row.get(f.name, None if f.nullable else empty.get(f.type)) for f in table.arrow} for row in rows]
-    return pa.Table.from_pylist(filled, schema=table.arrow)
+
+    def value(of: pa.Field, row: Row) -> Any:
+        found = row.get(of.name, None if of.nullable else [] if pa.types.is_list(of.type) else empty.get(of.type))
+        if of.name != "witness" or of.type == pa.list_(pa.string()):
+            return found
+        return [packet(key) for key in found]
+
+    return pa.Table.from_pylist([{of.name: value(of, row) for of in table.arrow} for row in rows], schema=table.arrow)
+
+
+def packet(key: str) -> Row:
+    """Return the packet of a witness with this key, of which no frame is known."""
+    stream_id, _, offset = key.rpartition("@")
+    return {"role": "refused", "stream_id": stream_id, "stream_offset": int(offset)}
 
 
 def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> None:

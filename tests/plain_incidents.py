@@ -192,7 +192,9 @@ def incident(story: list[Trouble]) -> Row:
     }
     outcome = next((name for name in ("lost", "pending", "unknown") if figures[name]), "repaired")
     stuck, cause = sum_of(PENDING, stuck=True), CAUSES[min(event.cause for event in events)]
-    worst = min(events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), event.witness))
+    worst = min(
+        events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), sorted(event.witness))
+    )
     placed = min(story, key=lambda trouble: (trouble.began_at, int(trouble.sequence["tx_sequence_id"])))
     times = [(_nulls_first(event.began_at), event.rank) for event in placed.events]
     places = {event.place for event, time in zip(placed.events, times, strict=True) if time == min(times)}

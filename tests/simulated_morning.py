@@ -153,6 +153,10 @@ def _lost_messages(morning: Morning, answer: list[Row]) -> None:
         (message.first["label"], message.outcome, message.first["captured_at"])
         for message in sorted(lost, key=lambda message: message.first["captured_at"])
     ]
+    for row in answer:
+        frames = {(packet["uri"], packet["frame_number"]) for packet in row["witness"]}
+        assert len(frames) > 1
+        assert any(row["label"].encode("utf-16-le") in payload(*frame) for frame in frames)
 
 
 def _by_sender(morning: Morning, answer: list[Row]) -> None:
@@ -178,6 +182,7 @@ def _what_happened(morning: Morning, answer: list[Row]) -> None:
                 sum(row[name] for row in scope["incidents"]) for name in figures
             ]
     assert [row["severity"] for row in answer][:2] == ["error"] * 2
+    assert all(row["destination_queues"] and row["advice"] for row in answer)
 
 
 def _sent_again(morning: Morning, answer: list[Row]) -> None:
@@ -283,13 +288,13 @@ def _frames(_: Morning, answer: list[Row]) -> None:
 
 
 def payload(uri: str, number: int) -> bytes:
-    """What a frame carries of its stream, after the two segments before it: a packet may begin in these."""
+    """What a frame carries of its stream, with the two segments after it: a packet may end in these."""
     with Path(uri).open("rb") as file:
-        frames = [dpkt.ethernet.Ethernet(raw) for _, raw in dpkt.pcap.Reader(file)][:number]
-    of_stream = [frame.data for frame in frames if _flow(frame) == _flow(frames[-1])]
-    segments = {each.data.seq: bytes(each.data.data) for each in of_stream}
-    last = of_stream[-1].data.seq
-    return b"".join(segments[seq] for seq in sorted(seq for seq in segments if seq <= last)[-3:])
+        frames = [dpkt.ethernet.Ethernet(raw) for _, raw in dpkt.pcap.Reader(file)]
+    began = frames[number - 1]
+    of_stream = (frame.data.data for frame in frames if _flow(frame) == _flow(began))
+    segments = {each.seq: bytes(each.data) for each in of_stream if each.seq >= began.data.data.seq}
+    return b"".join(segments[seq] for seq in sorted(segments)[:3])
 
 
 def _flow(frame: Any) -> tuple[Any, ...]:

@@ -38,14 +38,14 @@ from jobs.app.spark_session import open_session
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
 from jobs.transforms.facts.captures import clock_steps
-from jobs.transforms.facts.events import events
+from jobs.transforms.facts.events import events, sender_spans
 from jobs.transforms.summaries.sequences import summarize_sequences
 from jobs.warehouse.passes import run_in_tasks
 from schemas.explained import EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
-from schemas.replay import FINDINGS, SEQUENCES
+from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
 from schemas.replay import FindingKind as K
 from schemas.table import Table
 from udfs.replay.incidents import explain_incidents
@@ -64,6 +64,11 @@ def expected(tables: Rows) -> list[Finding]:
     return found
 
 
+def in_any_order(finding: Finding) -> Finding:
+    """Returns a finding whose witness is sorted: tables have it in order of time, the passes in that of the proof."""
+    return finding._replace(witness=tuple(sorted(finding.witness)))
+
+
 def as_grave_as_its_incident(finding: Finding, at_most: dict[tuple[str, int], str]) -> Finding:
     """Returns a finding that is no graver than the incident of its sequence, if it has one."""
     if finding.scope_key is None or finding.tx_sequence_id is None:
@@ -77,12 +82,14 @@ def differences(tables: Rows) -> Iterator[str]:
     said = expected(tables)
     found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], said))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
-    given = Counter(finding_of(row) for row in tables["findings"])
-    second = Counter(as_grave_as_its_incident(one, at_most) for one in said)
+    given = Counter(in_any_order(finding_of(row)) for row in tables["findings"])
+    second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)
     yield from (f"only the product: {one}" for one in sorted(map(str, (given - second).elements())))
     yield from (f"only the second computation: {one}" for one in sorted(map(str, (second - given).elements())))
     stories = {row["incident_id"]: row for row, _ in found}
     rows = {row["incident_id"]: row for row in tables["incidents"]}
+    for row in (*stories.values(), *rows.values()):
+        row["witness"] = sorted(row["witness"])
     for name in sorted(stories.keys() | rows.keys()):
         one, other = rows.get(name, {}), stories.get(name, {})
         if (one.get("session_id"), one.get("destination_queue")) in other.pop("places", ()):
@@ -115,7 +122,7 @@ def derived_rows(spark: SparkSession, tables: Tables, folder: Path) -> Rows:
     derived = Derived(inputs, verdicts)
     sequences = summarize_sequences(derived.outcomes.tallies, derived.outcomes).cache()
     outcomes = derived.outcomes.rows.where("outcome <> 'delivered'")
-    findings, incidents = with_incidents(derived.findings(), outcomes, sequences)
+    findings, incidents = with_incidents(verdicts, derived.findings(), outcomes, sequences)
     frames: dict[str, DataFrame] = {
         "verdicts": verdicts,
         "outcomes": outcomes,
@@ -131,9 +138,11 @@ def derived_rows(spark: SparkSession, tables: Tables, folder: Path) -> Rows:
     return with_conversations(given | rows | {CAPTURES.name: [], "pings": []})
 
 
-def with_incidents(findings: DataFrame, outcomes: DataFrame, sequences: DataFrame) -> tuple[DataFrame, DataFrame]:
+def with_incidents(
+    verdicts: DataFrame, findings: DataFrame, outcomes: DataFrame, sequences: DataFrame
+) -> tuple[DataFrame, DataFrame]:
     """Returns the findings with their incidents, and the incidents."""
-    told = events(findings, outcomes, sequences)
+    told = events(findings, outcomes, sequences, sender_spans(verdicts, outcomes, findings))
     explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
     found = (explained.where(f"{name} IS NOT NULL").select(f"{name}.*") for name in ("finding", "incident"))
     return next(found), next(found)
@@ -177,7 +186,7 @@ def test_a_lower_number_of_another_sequence_is_no_state_that_fell(spark: SparkSe
 def in_both_orders(spark: SparkSession, folder: Path, table: Table, rows: list[Row]) -> Iterator[DataFrame]:
     """Yields the table of these rows, and that of the same rows the other way round."""
     for i, ordered in enumerate((rows, rows[::-1])):
-        pq.write_table(made_nights.fill(table, ordered), folder / f"{table.name}{i}.parquet")
+        pq.write_table(made_nights.fill(made_nights.keyed(table), ordered), folder / f"{table.name}{i}.parquet")
         yield spark.read.parquet(str(folder / f"{table.name}{i}.parquet"))
 
 
@@ -199,8 +208,9 @@ def test_the_session_of_an_incident_does_not_depend_on_the_order_of_rows(spark: 
         story.outcome(0, Outcome.EXPIRED_UNSEEN, number + 1, session_id=session)
     (sequences, _) = in_both_orders(spark, tmp_path, SEQUENCES, story.rows["sequences"])
     (findings, _) = in_both_orders(spark, tmp_path, FINDINGS, [])
+    verdicts = spark.createDataFrame([], VERDICTS.spark)
     one, other = (
-        plain(with_incidents(findings, outcomes, sequences)[1].toArrow())
+        plain(with_incidents(verdicts, findings, outcomes, sequences)[1].toArrow())
         for outcomes in in_both_orders(spark, tmp_path, OUTCOMES, story.rows["outcomes"])
     )
     assert one == other

@@ -34,7 +34,7 @@ from jobs.steps.replay import (
 )
 from jobs.transforms.facts.arrivals import watched_sessions
 from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.facts.events import events
+from jobs.transforms.facts.events import events, sender_spans
 from jobs.transforms.facts.kinds import facts_of_messages
 from jobs.transforms.outcomes.rows import message_fates
 from jobs.transforms.replay import timeline
@@ -364,7 +364,7 @@ def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
     }
     findings = keep(find_on_messages(verdicts, watched, outcomes).unionByName(find_by_facts(facts)))
     unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
-    told = events(findings, unusual, sequences)
+    told = events(findings, unusual, sequences, sender_spans(verdicts, unusual, findings))
     explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
     sessions = summarize_sessions(once.messages, peers, once.stream_gaps, once.quarantine, outcomes.tallies, outcomes)
     made = {

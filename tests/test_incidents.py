@@ -26,6 +26,10 @@ from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_eve
 from udfs.replay.rows import write_rows
 
 Row = dict[str, Any]
+SENDERS = (
+    "scope_key string, tx_sequence_id decimal(20,0), address string, first_seen_at timestamp, "
+    "last_seen_at timestamp, messages bigint, accepted bigint, lost bigint"
+)
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1_772_474_400 << 32 | 1  # 2026-03-02T18:00:00Z#1
 
@@ -224,7 +228,7 @@ def played() -> list[Story]:
 def filled(table: Table) -> list[Row]:
     """Returns the rows of all scenes with all columns of the table."""
     rows = chain.from_iterable(story.rows[table.name] for story in played())
-    return made_nights.fill(table, rows).to_pylist()  # type: ignore[no-any-return]
+    return made_nights.fill(made_nights.keyed(table), rows).to_pylist()  # type: ignore[no-any-return]
 
 
 def counted(rows: Iterable[Row]) -> Iterator[Event]:
@@ -247,6 +251,7 @@ def counted(rows: Iterable[Row]) -> Iterator[Event]:
             witness=first["witness"],
             session_id=first["session_id"],
             destination_queue=first["destination_queue"],
+            queues=sorted({row["destination_queue"] for row in of if row["destination_queue"]}),
         )
         yield Event(scope, sequence, None, count._asdict(), None)
 
@@ -273,10 +278,10 @@ def derived() -> dict[str, list[Row]]:
 
 def test_in_tasks_and_in_this_process_the_same_is_told(spark: SparkSession, tmp_path: Path) -> None:
     def table(table: Table) -> DataFrame:
-        pq.write_table(pa.Table.from_pylist(filled(table), table.arrow), tmp_path / table.name)
+        pq.write_table(pa.Table.from_pylist(filled(table), made_nights.keyed(table).arrow), tmp_path / table.name)
         return spark.read.parquet(str(tmp_path / table.name))
 
-    rows = events(*map(table, (FINDINGS, OUTCOMES, SEQUENCES)))
+    rows = events(table(FINDINGS), table(OUTCOMES), table(SEQUENCES), spark.createDataFrame([], SENDERS))
     of_scopes = rows, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)
     expected = pa.Table.from_batches(write_rows(explain_events(all_events()), arrow_schema(EXPLAINED))).to_pylist()
     for told in (run_here(*of_scopes), LocalTable.collect(run_in_tasks(*of_scopes)).arrow):

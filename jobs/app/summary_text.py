@@ -18,6 +18,8 @@ _IN_OTHERS = {
     "transactional_messages",
     "acks",
     "severities",
+    "findings_by_severity",
+    "worst_incidents",
     "decoded_alone",
     "books",
     "seconds",
@@ -40,7 +42,9 @@ def for_people(summary: Mapping[str, Any]) -> str:
     for key in keys:
         text = _LINES.get(key, _plain)(summary[key], summary)
         if text:
-            lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{text}")
+            first, *more = text.split("\n")
+            lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{first}")
+            lines += [f"{'':<{_COLUMN}}{line}" for line in more]
     if "seconds" in summary:
         lines.append(f"{'took':<{_COLUMN}}{summary['seconds']} s")
     if report:
@@ -84,30 +88,74 @@ def _messages(messages: int, summary: Mapping[str, Any]) -> str:
 
 
 def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    counts = summary.get("severities", {})
-    named = (("error", "error", "errors"), ("warning", "warning", "warnings"), ("info", "note", "notes"))
-    severities = [
-        f"{counts[name]:,} {one if counts[name] == 1 else many}" for name, one, many in named if counts.get(name)
-    ]
+    """Returns a line for each severity, the gravest first; all kinds that are errors or warnings are named."""
+    words = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("note", "notes")}
+    lines = []
+    for severity, counts in summary.get("findings_by_severity", {}).items():
+        many = sum(counts.values())
+        named = [_named(kind, count) for kind, count in counts.items()]
+        shown = _first(named) if severity == "info" else named
+        lines.append(f"{many:,} {words[severity][many != 1]}: {', '.join(shown)}")
     muted = sum(count for name, count in summary.get("muted", {}).items() if name in kinds)
-    found = f"{', '.join(severities)}: {_plain(kinds, summary)}" if severities else _plain(kinds, summary)
-    return f"{found}; {muted:,} muted" if muted else found
+    lines = lines or [_plain(kinds, summary)]
+    return "\n".join([*lines, f"{muted:,} muted"] if muted else lines)
 
 
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    """Returns incidents by outcome, and who lost most messages to which queue, by their names where they have some."""
+    """Returns incidents by outcome, and for each of the worst what happened, where, since when, and what to do."""
+    told = summary.get("worst_incidents", ())
+    lines = [_plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)]
+    for number, incident in enumerate(told, 1):
+        lines += [f"{number}. {_what(incident)}", *(f"   {line}" for line in _where(incident))]
+    needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
+    if told and needing > len(told):
+        lines.append(
+            f"{needing - len(told):,} more that were not repaired are in the report and in the table incidents"
+        )
+    return "\n".join(lines)
 
-    def called(row: Mapping[str, Any], name: str, original: str) -> str:
-        text = printable(row[original] or "not named")
-        return f"{printable(row[name])} ({text})" if row.get(name) else text
 
-    lost = [
-        f"{row['lost']:,} lost from {called(row, 'sender_name', 'source_queue_manager')} "
-        f"to {called(row, 'queue_name', 'destination_queue')}"
-        for row in summary.get("lost_by", ())[:1]
+def _what(incident: Mapping[str, Any]) -> str:
+    """Returns the figures of an incident that are not 0 and what happened."""
+    waiting = incident["pending"] - incident["stuck"]
+    figures = [
+        (incident["lost"], "lost"),
+        (incident["stuck"], "stuck"),
+        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["unknown"], "unknown"),
     ]
-    worst_first = {name.value: outcomes.get(name, 0) for name in IncidentOutcome}
-    return "; ".join([_plain(worst_first, summary), *lost])
+    named = ", ".join(f"{many:,} {word}" for many, word in figures if many)
+    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+
+
+def _where(incident: Mapping[str, Any]) -> list[str]:
+    """Returns since when and where an incident is, which machines sent, and what to do."""
+    end = (
+        f", last seen {incident['ended_at']}"
+        if incident["ongoing"] is None
+        else ", and still at the end of the captures"
+        if incident["ongoing"]
+        else f", over since {incident['ended_at']}"
+    )
+    names = incident.get("session_names")
+    session = f"{names} ({incident['session_id']})" if names else incident["session_id"]
+    lines = [
+        f"Since {incident['began_at'] or 'no time known'}{end}. {session}",
+        f"To {', '.join(incident['destination_queues']) or 'a queue that is not named'}",
+    ]
+    machines = [_machine(one) for one in incident["addresses"]]
+    lines += [f"Sent from {'; '.join(machines)}"] if machines else []
+    lines += [f"What to do: {incident['advice']}"] if incident["advice"] else []
+    return [printable(line) for line in lines]
+
+
+def _machine(sender: Mapping[str, Any]) -> str:
+    """Returns an address with its name, and what was sent from it where that is known."""
+    text = f"{sender['address']} ({sender['name']})" if sender.get("name") else str(sender["address"])
+    if sender.get("messages") is not None:
+        text += f": {sender['messages']:,} messages, {sender['accepted']:,} accepted, {sender['lost']:,} lost"
+        text += f", first seen {sender['first_seen_at']}"
+    return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 
 
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {

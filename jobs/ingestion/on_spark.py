@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
-from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.ingestion.engine import Row
 from jobs.transforms.expressions import timestamp
@@ -96,7 +95,6 @@ class OnSpark:
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times), update=update)
-        progress(f"ingest: wrote {table.name}")
 
     def delete_from_offset(self, table: Table, stale: DataFrame) -> None:
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"

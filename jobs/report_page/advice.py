@@ -22,9 +22,10 @@ _NEEDED: Mapping[Cause, str] = {
 _STILL_REFUSED = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
-_TWO_ADDRESSES = "The addresses of the rows below tell them apart."
+_TWO_ADDRESSES = "The addresses of the rows that prove it tell them apart."
 _ONE_ADDRESS = (
-    "The rows below come from one address: the sender was set back to an earlier state, or both machines are behind it."
+    "The rows that prove it come from one address: the sender was set back to an earlier state, or both machines are "
+    "behind it."
 )
 
 

@@ -1,8 +1,9 @@
 """Arranges the few rows that the report collects as plain values for the template."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs.app.code_version import VERSION
@@ -25,6 +26,24 @@ _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _MS = 10**6
+SAVED_FOR_EACH_LISTED = 100
+"""Messages that a list can be saved with, for each that the page may show of it."""
+_SAVED = {
+    "outcome": "outcome",
+    "number": "tx_sequence_number",
+    "numbers": "numbers",
+    "message_id": "message_id",
+    "label": "label",
+    "destination_queue": "destination_queue",
+    "source_queue_manager": "source_queue_manager",
+    "tx_sequence": "tx_sequence",
+    "arrivals": "arrivals",
+    "first_seen": "first_ns",
+    "last_seen": "last_ns",
+    "first_address": "witness",
+}
+"""Columns of a saved list, and those of the rows that they come from."""
+_SAVED_LISTS = ("lost", "pending", "unknown", "not_read")
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
 _REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
@@ -114,7 +133,9 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, *steps(extent, rows["busy_hours"])),
+        "data": _data(rows, *steps(extent, rows["busy_hours"]))
+        | {"columns": list(_SAVED), "lists": _saved(rows["saved_messages"], config.listed_messages)},
+        "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
         "version": VERSION,
@@ -158,7 +179,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
         "messages": sum(became.values()),
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
-        **rows["stuck"][0],
+        "stuck": rows["places"][0]["stuck"],
         **rows["unjudged"][0],
         "errors": sum(
             row["findings"] for row in [*rows["kinds"], *rows["muted"]] if row["severity"] == Severity.ERROR.value
@@ -186,15 +207,37 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     proof = witnesses(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
-        listed[row["list"]].append(
+        before = listed[row["list"]]
+        said = {other["explanation"] for other in before}
+        before.append(
             row
             | {
+                "said_before": row["explanation"] in said,
                 "sender": _first_part(row["source_queue_manager"]),
-                "address": _address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
+                "address": address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
     return listed
+
+
+def _saved(messages: Rows, limit: int) -> dict[str, list[list[Any]]]:
+    """Returns the values that each list can be saved with, in the order of the list."""
+    rows = take_turns(messages, limit * SAVED_FOR_EACH_LISTED)
+    lists: dict[str, list[list[Any]]] = {name: [] for name in _SAVED_LISTS}
+    for row in rows:
+        if row["list"] in lists:
+            stuck = {"outcome": f"{row['outcome']}, stuck" if row["stuck"] else row["outcome"]}
+            first = {"first_ns": _utc(row["first_ns"]), "last_ns": _utc(row["last_ns"])} | {
+                "witness": address(row["witness"][0]) if row["witness"] else None
+            }
+            told = row | stuck | first
+            lists[row["list"]].append([told[name] for name in _SAVED.values()])
+    return {name: values for name, values in lists.items() if values}
+
+
+def _utc(ns: int | None) -> str | None:
+    return None if ns is None else datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _is_direct(message: Row) -> bool:
@@ -202,7 +245,7 @@ def _is_direct(message: Row) -> bool:
     return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
 
 
-def _address(witness: str) -> str:
+def address(witness: str) -> str:
     """Returns the address that the stream of a witness comes from."""
     return witness.partition(">")[0].rpartition(":")[0]
 
@@ -210,7 +253,8 @@ def _address(witness: str) -> str:
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
     """Returns a function from a witness to a list of its `key`, its `row` (None for none), and what the row `shows`.
 
-    `displaced` says that the witness is of a message whose number another message has.
+    They are in the order of their times, those without one last. `displaced` says that the witness is of a message
+    whose number another message has.
     """
     by_key = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
 
@@ -228,9 +272,16 @@ def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
             shared = displaced or len(users[row["tx_sequence_id"], row["tx_sequence_number"]]) > 1
             return shows(row, shared=shared and bool(row["verdict"]))
 
-        return [{"key": text, "row": row, "shows": describe(row)} for text, row in zip(witness, shown, strict=True)]
+        found = [{"key": text, "row": row, "shows": describe(row)} for text, row in zip(witness, shown, strict=True)]
+        return sorted(found, key=_time)
 
     return proof
+
+
+def _time(witness: Row) -> float:
+    """Returns when a witness was captured; the end of all times for none."""
+    row = witness["row"]
+    return math.inf if row is None or row["captured_ns"] is None else row["captured_ns"]
 
 
 def shows(row: Row, *, shared: bool = False) -> str:
@@ -331,7 +382,8 @@ def _first_part(queue_manager: str) -> str:
 def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
-    `new`: it began in the time of the captures that the last run read.
+    `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
+    witnesses, `machines` the addresses that its sender used, the earliest first.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
     since = rows["last_run"][0]["ns"] if rows["last_run"] else None
@@ -339,11 +391,45 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "advice": advice(row["cause"], row["outcome"], one_address=len(set(map(_address, row["witness"]))) == 1),
+            "advice": row["advice"]
+            or advice(row["cause"], row["outcome"], one_address=len(set(map(address, row["witness"]))) == 1),
+            "frames": [row["witnesses"][place] for place in sorted({0, len(row["witnesses"]) - 1}) if row["witnesses"]],
+            "machines": _machines(row),
+            "messages": _became(row),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)
     ]
+
+
+def _machines(incident: Row) -> Rows:
+    """Returns the addresses that an incident's sender used, the earliest first.
+
+    Where the table has no `senders`, these are the addresses of the witnesses, without figures.
+    """
+    if incident["senders"]:
+        return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
+    seen = dict.fromkeys(address(witness["key"]) for witness in incident["witnesses"])
+    return [{"address": one, "messages": None, "suspected": False} for one in seen if one]
+
+
+def _plain(struct: Any) -> Row:
+    """Returns a struct that Spark collected as a dictionary."""
+    return dict(struct) if isinstance(struct, Mapping) else struct.asDict()
+
+
+def _became(incident: Row) -> list[tuple[int, str]]:
+    """Returns the figures of an incident that are not 0, each with its word, the worst first."""
+    waiting = incident["pending"] - incident["stuck"]
+    figures = (
+        (incident["lost"], "lost"),
+        (incident["stuck"], "stuck"),
+        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["unknown"], "unknown"),
+        (incident["repaired"], "delivered after a refusal"),
+        (incident["expired"], "expired unseen"),
+    )
+    return [(many, word) for many, word in figures if many]
 
 
 def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:

@@ -19,7 +19,7 @@ from jinja2.filters import do_mark_safe
 
 from jobs.app.logs import printable
 from jobs.app.names import Names
-from jobs.report_page.arrange import short_id
+from jobs.report_page.arrange import address, short_id
 
 _PAGE = resources.files("jobs.report_page")
 _FILES = (
@@ -105,7 +105,7 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
     )
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
-    environment.filters["short_id"] = short_id
+    environment.filters |= {"short_id": short_id, "sent_from": address}
     environment.filters |= {
         "queue_manager_name": names.queue_manager,
         "queue_name": names.queue,

@@ -163,7 +163,7 @@
     const counts = new Map();
     picture.v.forEach((v) => counts.set(data.verdicts[v], (counts.get(data.verdicts[v]) || 0) + 1));
     const parts = [...counts].map(([verdict, count]) => `${number(count)} ${verdict.replaceAll("_", " ")}`);
-    return `Sequence number over time, ${number(picture.t.length)} messages drawn: ${parts.join(", ")}; ${number(picture.acks.t.length)} OrderAcks.`;
+    return `Sequence number over time, ${number(picture.t.length)} arrivals drawn: ${parts.join(", ")}; ${number(picture.acks.t.length)} OrderAcks.`;
   }
 
   function draw(figure) {
@@ -252,9 +252,9 @@
     add(details, "summary", "The same as a table");
     details.addEventListener("toggle", () => {
       if (!details.open || details.querySelector("table")) return;
-      const box = add(details, "div", "", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "Messages of this picture" });
+      const box = add(details, "div", "", { class: "scroll tall", tabindex: "0", role: "group", "aria-label": "Arrivals of this picture" });
       const table = add(box, "table");
-      add(table, "caption", "Messages in the order of their times");
+      add(table, "caption", "Arrivals in the order of their times");
       const head = add(add(table, "thead"), "tr");
       ["Time, UTC", "Verdict", "Number", "Previous", "Acknowledged after, ms", "Sequence", "Frame", "Capture"].forEach((name) => add(head, "th", name, { scope: "col" }));
       const body = add(table, "tbody");
@@ -277,7 +277,7 @@
     const total = (values) => number(values.reduce((a, b) => a + b, 0));
     const plots = add(figure, "div", "", {
       class: "plots", role: "img",
-      "aria-label": `Messages in steps of ${number(step / 1000)} s from ${time(t[0])} UTC on: ${total(accepted)} accepted, ${total(no)} refused, of which ${total(lost)} of lost and ${total(pending)} of pending messages, ${total(unknown)} unknown. The sessions' tables have the figures.`,
+      "aria-label": `Arrivals in steps of ${number(step / 1000)} s from ${time(t[0])} UTC on: ${total(accepted)} accepted, ${total(no)} refused, of which ${total(lost)} of lost and ${total(pending)} of pending messages, ${total(unknown)} unknown. The sessions' tables have the figures.`,
     });
     const readout = add(figure, "p", "", { class: "readout" });
     const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60, 2] }), points: { show: false } });
@@ -294,6 +294,33 @@
     resized.observe(plots);
     return () => { resized.disconnect(); drawn.forEach((u) => u.destroy()); };
   }
+
+  /** A cell of a CSV file that no spreadsheet takes for a formula, in which every character can be seen. */
+  const cell = (value) => {
+    const text = visible(String(value ?? ""));
+    const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
+    return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const csvOf = (list) => [data.columns, ...data.lists[list]].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+  document.querySelectorAll(".save").forEach((part) => {
+    const { list } = part.dataset;
+    const button = (text, act) => {
+      part.append(" ");
+      const made = add(part, "button", text, { type: "button" });
+      made.addEventListener("click", () => act(made));
+    };
+    button("copy", async (made) => {
+      try { await navigator.clipboard.writeText(csvOf(list)); made.textContent = "copied"; } catch { made.textContent = "not allowed here: save it"; }
+      setTimeout(() => { made.textContent = "copy"; }, 2000);
+    });
+    button("save", () => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([csvOf(list)], { type: "text/csv" }));
+      link.download = `${list}.csv`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    });
+  });
 
   document.querySelectorAll("code.copy").forEach((code) => {
     const button = document.createElement("button");

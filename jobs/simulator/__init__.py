@@ -23,10 +23,12 @@ from jobs.simulator.truth import TRUTH, Truth
 from jobs.simulator.world import LARGEST_BODY, World
 from schemas.replay import FindingKind
 
-__all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "START_NS", "TRUTH", "simulate"]
+__all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "NAMES", "START_NS", "TRUTH", "simulate"]
 
 START_NS = 1_772_438_400 * SECOND  # 2026-03-02 08:00 UTC
 CAPTURE_PREFIX = "simulated"
+NAMES = "names.toml"
+"""What people call the queue managers and queues of the demonstration, beside its captures."""
 _STAGGER_NS = 7_000_000
 _HEADERS = 500  # bytes that a message takes beside its body, roughly
 _FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30
@@ -69,7 +71,8 @@ def simulate(
     there, and whose acknowledgments go to another address. `mirrored`: every frame is captured twice. `both_ends`:
     captures of the senders' end as well, before address translation, by a clock that is 7 s ahead, which loses some
     frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
-    `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders.
+    `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
+    and write a file of their names, too.
 
     Memory grows by about 150 bytes a message.
     """
@@ -105,7 +108,7 @@ def simulate(
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies, step[0] if clock_step_s else 0)
         if is_demo:
-            demo.populate(world)
+            (folder / NAMES).write_text(demo.populate(world), encoding="utf-8")
         else:
             _populate(world, messages, largest_sender, Faults(rng, disorder, RANDOM_FAULTS), situations=situations)
         tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged

@@ -7,6 +7,7 @@ it is sent, a message of South vanishes at 08:05, so that the hub refuses all th
 
 from dataclasses import replace
 
+from jobs.app.names import skeleton
 from jobs.simulator.branches import Branch, Fault, Habits
 from jobs.simulator.events import SECOND, Events, Faults
 from jobs.simulator.managers import Receiver, Router, Sender
@@ -41,8 +42,8 @@ class _Script(Faults[Fault]):
         return None
 
 
-def populate(world: World) -> None:
-    """Starts the hub and its branches, and ends the simulation at 09:10."""
+def populate(world: World) -> str:
+    """Starts the hub and its branches, and ends the simulation at 09:10; returns a names file of them."""
     events = world.events
     hub = Receiver(world.rng, events, 0)
     router = Router(world, 0, hub)  # none of the branches needs it
@@ -55,9 +56,15 @@ def populate(world: World) -> None:
         (Branch((_DIRECT,), ("orders",), "South order "), _Script(events, (35, Fault.VANISHED)), 200),
         (Branch((_DIRECT,), ("orders",), "West order ", is_cloned=True, cloned_after=3 / 4), _Script(events), 200),
     )
+    hub_address = str(hub.addresses[4])
+    known = [(False, str(hub.guid), "Hub", hub_address), (False, hub_address, "Hub", "")]
+    known += [(True, rf"DIRECT=OS:hub\private$\{name}", name.capitalize(), "") for name in ("orders", "stock")]
     for index, (branch, script, quota) in enumerate(stories):
         sender = Sender(
             world, script, index, hub, router, quota, branch=replace(branch, habits=_HABITS, timestamp=_BOOTED_S)
         )
         events.after((index + 1) * _MINUTE, sender.start)
+        name, address = branch.label.split()[0], str(sender.link.address)
+        known += [(False, str(sender.guid), name, address), (False, address, name, "")]
     events.at(START_NS + _END_NS, events.stop)
+    return skeleton(known)

@@ -92,6 +92,7 @@ class Link:
         self.streams: list[Stream] = []
         """Streams whose destination is at the far end."""
         self.far = far
+        self.address = line.address
         self.beside: Host | None = None
         """Another queue manager at the address of `far`: connections reach the two in turn."""
         self._world, self._near, self._line = world, near, line

@@ -62,7 +62,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             undecodable = quarantine_undecodable(_explain_in_memory(warehouse), config.quarantine_raw_bytes)
             writes = [partial(_decode_in_memory, warehouse, table, key) for table in DECODED_TABLES]
             _replace_all(warehouse, undecodable, writes)
-        progress(f"decode: wrote {', '.join(table.name for table in DECODED_TABLES)}")
 
     warehouse.require(PACKETS, "ingest")
     key = config.hiding_key

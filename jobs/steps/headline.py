@@ -1,8 +1,10 @@
 """Puts into one sentence what became of the messages."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from jobs.app.names import Names
 from schemas.outcomes import LOST, Outcome
 
 NOT_TOLD = (
@@ -41,6 +43,31 @@ class Figures(NamedTuple):
     split: list[Figure]
     doubts: list[Figure]
     beside: list[Figure]
+    lost_where: str = ""
+    """Since when and to which queue, in the words of `where`."""
+    stuck_where: str = ""
+
+
+def located(figures: Figures, places: Mapping[str, Any], names: Names) -> Figures:
+    """Returns the figures with the time and the queue of loss and of stuck messages, of `report_lists.places`."""
+    lost, stuck = (where(places, what, names) for what in ("lost", "stuck"))
+    return figures._replace(lost_where=lost, stuck_where=stuck)
+
+
+def second(ns: int) -> str:
+    """Returns nanoseconds since 1970 as UTC, to the second."""
+    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def where(places: Mapping[str, Any], what: str, names: Names) -> str:
+    """Returns since when messages are lost or stuck (`what`) and to which queue the most: of `report_lists.places`."""
+    since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
+    if not places[what]:
+        return ""
+    name, queue = names.queue(queue), queue or "a queue that is not named"
+    called = f"{name} ({queue})" if name else queue
+    many = "most of them " if queues > 1 else ""
+    return f"{f' since {second(since)}' if since is not None else ''}, {many}to {called}"
 
 
 def headline_figures(
@@ -65,9 +92,9 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    split = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
-    present = ([one for one in figures if one.number] for figures in (split, doubts, beside))
-    return Figures(lost_messages(outcomes), stuck, *present)
+    lost = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
+    present = [[one for one in figures if one.number] for figures in (lost, doubts, beside)]
+    return Figures(lost_messages(outcomes), stuck, present[0], present[1], present[2])
 
 
 def headline(figures: Figures) -> str:
@@ -75,12 +102,13 @@ def headline(figures: Figures) -> str:
 
     "Nothing was lost" is said only where nothing is in doubt.
     """
-    lost, stuck, split, doubts, beside = figures
+    lost, stuck, split, doubts, beside, lost_where, stuck_where = figures
     said = []
     if lost:
-        said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost: {_list(split)}.")
+        said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost{lost_where}: {_list(split)}.")
     if stuck:
-        said.append(f"{stuck:,} {'messages are' if stuck > 1 else 'message is'} stuck.")
+        still = ", and still at the end of the captures" if stuck_where else ""
+        said.append(f"{stuck:,} {'messages are' if stuck > 1 else 'message is'} stuck{stuck_where}{still}.")
     if not said:
         said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else "Nothing was lost.")
     return " ".join([*said, f"Also: {_list(beside)}."] if beside else said)

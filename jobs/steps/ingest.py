@@ -58,7 +58,6 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
         )
     with settings_for_size(warehouse.spark, 0):
         run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
-    progress(f"ingest: {len(files)} files to look at")
     for _ in range(_ATTEMPTS):
         before = stamps(files)
         try:

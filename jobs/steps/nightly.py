@@ -43,7 +43,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             replay.step(held, config)
             reconcile.step(held)
         with step("report", 5, _STEPS):
-            found = with_muted(with_names(summary(held), names), held, muted)
+            found = with_muted(with_names(summary(held, names), names), held, muted)
             report.step(held, config)
             names_step.step(held, config, names)
         place = report.destination(held, config)

@@ -6,7 +6,6 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from jobs.app import code_version
-from jobs.app.logs import progress
 from jobs.transforms import books
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
@@ -39,6 +38,5 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
             rows[Law.SLOTS] = books.balance_slots(outcomes, sequences)
         laws = ", ".join(f"'{law}'" for law in rows)
         warehouse.replace(BOOKS, reduce(DataFrame.unionAll, rows.values()), f"law IN ({laws})")
-        progress(f"books: wrote {BOOKS.name}")
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

@@ -24,7 +24,7 @@ from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.transforms.facts.acks import negative_acks
 from jobs.transforms.facts.arrivals import shown_messages, watched_sessions, with_fates, with_neighbours
 from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.facts.events import events
+from jobs.transforms.facts.events import events, sender_spans
 from jobs.transforms.facts.kinds import Facts, Suspects, collect_facts, facts_of_messages
 from jobs.transforms.facts.senders import fallen_ordinals, outlived_messages, sending_seconds
 from jobs.transforms.outcomes.rows import Outcomes, count_outcomes, count_slots, message_fates, plain_arrivals
@@ -62,12 +62,13 @@ from jobs.transforms.summaries.sequences import summarize_sequences, summarize_s
 from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
+from jobs.transforms.witness import find_frames, keys_of, with_frames
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.passes import RunPass, run_in_tasks
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
-from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, OF_SLOT
+from schemas.explained import ARRIVAL, CHOSEN, EXPLAINED, FOUND, OF_SLOT
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import CHAIN, JUDGED, PROVEN
@@ -116,7 +117,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     with in_memory.hold(warehouse, config) as (held, _):
         step(held, config)
         reconcile.step(held)
-        found = with_names(replay_summary(held), Names.read(config.names_file))
+        names = Names.read(config.names_file)
+        found = with_names(replay_summary(held, names), names)
         return with_muted(found, held, read_muted(config.muted_file))
 
 
@@ -182,12 +184,12 @@ def find_on_messages(
     neighbours = with_neighbours(verdicts, watched, outcomes.unusual)
     arrivals = with_fates(neighbours, verdicts, message_fates(outcomes.rows))
     chosen = run(arrivals, choose_messages, CHOSEN, SEQUENCE, ("replay_order",))
-    return run(shown_messages(verdicts, chosen), tell_messages, FINDINGS.spark, FINDING)
+    return run(shown_messages(verdicts, chosen), tell_messages, FOUND, FINDING)
 
 
 def find_by_facts(facts: Facts, run: RunPass = run_in_tasks) -> DataFrame:
     """Returns the FINDINGS that facts show, without incidents."""
-    return run(collect_facts(facts), tell_facts, FINDINGS.spark)
+    return run(collect_facts(facts), tell_facts, FOUND)
 
 
 def read_inputs(
@@ -273,7 +275,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
         new = replace(inputs, flows=kept.others(inputs.flows))
         judged = judge_messages(new, states, reading=reading, materialize=keep, run=warehouse.run)
         warehouse.replace(VERDICTS, with_kept(once.restore(judged), kept.verdicts))
-        progress("replay: wrote verdicts")
         verdicts = warehouse.read(VERDICTS)
         summaries = partial(_summaries, once, peers, states, scope)
         if reading is Reading.LITERAL:
@@ -289,7 +290,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
                 kept.transactions,
             ),
             **summaries(outcomes.tallies, outcomes),
-            OUTCOMES: lambda: outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value),
         }
 
         def of_messages() -> DataFrame:
@@ -300,7 +300,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             transactions, sequences, *_ = run_in_parallel(
                 partial(_write, warehouse, table, rows) for table, rows in tables.items()
             )
-            progress("replay: wrote ends, outcomes, sequences, states, sessions, transactions")
             counted = once.counted(messages)
             suspects = find_suspects(counted, every_end, materialize=keep)
             facts = {
@@ -312,11 +311,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             return find_by_facts(facts, warehouse.run)
 
         some, others = run_in_parallel([of_messages, write_and_find_others])
-        told = events(some.unionByName(others), warehouse.read(OUTCOMES), warehouse.read(SEQUENCES))
-        parts = {"finding": FINDINGS, "incident": INCIDENTS}
-        warehouse.replace_by_pass(parts, told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+        unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
+        _write_explained(warehouse, verdicts, unusual, some.unionByName(others))
         name_copies(warehouse, once)
-        progress("replay: wrote findings, incidents")
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
@@ -324,6 +321,21 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if warehouse.catalog_schema:
         create_history(warehouse)
     return derived
+
+
+def _write_explained(warehouse: Warehouse, verdicts: DataFrame, outcomes: DataFrame, findings: DataFrame) -> None:
+    """Puts outcomes and findings together as incidents, and writes all three with the frames that prove them."""
+    senders = sender_spans(verdicts, outcomes, findings)
+    told = events(findings, outcomes, warehouse.read(SEQUENCES), senders)
+    explained = warehouse.run(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
+    made = {
+        OUTCOMES: outcomes,
+        FINDINGS: explained.where("finding is not null").select("finding.*"),
+        INCIDENTS: explained.where("incident is not null").select("incident.*"),
+    }
+    packets, captures = warehouse.read(PACKETS), warehouse.read(CAPTURES)
+    frames = warehouse.materialize(find_frames(keys_of(*made.values()), packets, verdicts, captures))
+    run_in_parallel(partial(warehouse.replace, table, with_frames(rows, frames)) for table, rows in made.items())
 
 
 def _summaries(
@@ -348,7 +360,6 @@ def _write_without_fates(warehouse: Warehouse, tables: Mapping[Table, Rows]) -> 
     """Writes these tables, and none of what became of messages."""
     nothing: dict[Table, Rows] = {table: partial(warehouse.spark.createDataFrame, [], table.spark) for table in _FATES}
     run_in_parallel(partial(_write, warehouse, table, rows) for table, rows in {**tables, **nothing}.items())
-    progress("replay: wrote ends, sequences, states, sessions; nothing else under the literal reading")
 
 
 def _write(warehouse: Warehouse, table: Table, rows: Rows) -> DataFrame:

@@ -22,10 +22,11 @@ from jobs.report_page import arrange
 from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
 from jobs.steps import in_memory
-from jobs.steps.headline import NOT_TOLD, headline_figures
+from jobs.steps.headline import NOT_TOLD, headline_figures, located
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.health import health
+from jobs.transforms.witness import with_keys
 from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -77,7 +78,6 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress(f"report: nothing new in {place}")
         return
     write_text(place, render(page_values(warehouse, config), made_from, Names.read(config.names_file)))
-    progress(f"report: wrote {place}")
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
@@ -114,6 +114,7 @@ def head(uri: str) -> str:
 def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
     """Returns the values that the page shows; no part grows with the tables."""
     tables = {table.name: warehouse.read(table) for table in _TABLES}
+    tables |= {name: with_keys(tables[name]) for name in ("outcomes", "findings", "incidents")}
     since, only = _since(config, tables["captures"]), config.session
     all_sessions, all_verdicts, all_findings = (
         report_lists.of_sessions(tables[name], only) for name in ("sessions", "verdicts", "findings")
@@ -141,8 +142,11 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         last_run=report.last_run(tables["captures"]).select(nanoseconds("since").alias("ns")),
         arrivals=report.arrivals_over_time(judged, *arrange.steps(extent, rows["busy_hours"])),
         outcome_counts=report_lists.outcome_counts(sequences),
-        stuck=report_lists.stuck_messages(outcomes),
-        listed_messages=_first(config.listed_messages, report_lists.listed_messages, outcomes),
+        places=report_lists.places(outcomes),
+        saved_messages=_first(
+            config.listed_messages * arrange.SAVED_FOR_EACH_LISTED, report_lists.listed_messages, outcomes
+        ),
+        final_acks=report_lists.final_acks(tables["acks"]),
         muted=muted_findings
         and report.findings_by_kind(report.findings_of_period(muted_findings, tables["sequences"], since)),
         unjudged=report_lists.unjudged_messages(sessions),
@@ -155,7 +159,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         ),
         caveats=report.caveats(files, streams, tables["quarantine"], tables["books"], sessions),
     )
-    rows["listed_messages"] = arrange.take_turns(rows["listed_messages"], config.listed_messages)
+    rows["listed_messages"] = arrange.take_turns(rows["saved_messages"], config.listed_messages)
     listed = [row["session_id"] for row in rows["sessions"]]
     drawn_sessions = listed[: config.drawn_sessions]
     drawn = judged.where(judged["session_id"].isin(*drawn_sessions))
@@ -182,15 +186,16 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         uris=report.uris(tables["captures"], captures) if captures else None,
     )
     numbers = arrange.numbers(rows, only=bool(only))
+    figures = headline_figures(
+        {outcome: numbers[count_column(outcome)] for outcome in Outcome},
+        **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
+    )
     return arrange.page(rows, extent, config, warehouse.place, since) | {
         "muted": [one._asdict() for one in muted],
         "muted_findings": rows["muted"],
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": headline_figures(
-            {outcome: numbers[count_column(outcome)] for outcome in Outcome},
-            **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
-        )._asdict(),
+        "headline": located(figures, rows["places"][0], Names.read(config.names_file))._asdict(),
     }
 
 

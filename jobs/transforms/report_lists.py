@@ -7,8 +7,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.expressions import tx_sequence, with_nanoseconds
+from jobs.transforms.expressions import nanoseconds, optional, tx_sequence, with_nanoseconds
 from schemas.incidents import IncidentOutcome
+from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
 from schemas.replay import FINDINGS, Severity, Verdict
 
@@ -24,6 +25,10 @@ LISTS: Mapping[str, tuple[Outcome, ...]] = {
     "delivered_after_refusal": (Outcome.DELIVERED_AFTER_REFUSAL,),
 }
 """The lists of messages in the report, and the outcomes that each shows, in this order."""
+_SENDERS = (
+    "array<struct<address:string,first_seen_at:timestamp,last_seen_at:timestamp,messages:bigint,accepted:bigint,"
+    "lost:bigint,suspected:boolean>>"
+)
 
 
 def of_period(rows: DataFrame, since: datetime | None, column: str = "captured_at") -> DataFrame:
@@ -77,9 +82,30 @@ def outcome_counts(sequences: DataFrame) -> DataFrame:
     )
 
 
-def stuck_messages(outcomes: DataFrame) -> DataFrame:
-    """Returns one row: how many messages are `stuck`."""
-    return outcomes.agg(F.count_if("stuck").alias("stuck"))
+def places(outcomes: DataFrame) -> DataFrame:
+    """Returns one row: since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
+
+    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck`.
+    """
+    numbers = {"lost": F.when(F.col("lost"), F.col("numbers")), "stuck": F.when(F.col("stuck"), F.lit(1))}
+    of_queue = outcomes.groupBy("destination_queue").agg(
+        *(F.coalesce(F.sum(number), F.lit(0)).alias(name) for name, number in numbers.items()),
+        *(F.min(F.when(F.col(name), F.col("first_seen_at"))).alias(f"{name}_since") for name in numbers),
+    )
+    return of_queue.agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in numbers),
+        *(nanoseconds(F.min(f"{name}_since")).alias(f"{name}_since_ns") for name in numbers),
+        *(
+            F.max_by("destination_queue", F.struct(name, "destination_queue")).alias(f"{name}_queue")
+            for name in numbers
+        ),
+        *(F.count_if(F.col(name) > 0).alias(f"{name}_queues") for name in numbers),
+    )
+
+
+def final_acks(acks: DataFrame) -> DataFrame:
+    """Returns one row, whether `any` FinalAck was captured: without one, no capture tells what was read."""
+    return acks.agg((F.count_if(F.col("ack_type") == AckType.FINAL_ACK.value) > 0).alias("any"))
 
 
 def unjudged_messages(sessions: DataFrame) -> DataFrame:
@@ -116,15 +142,41 @@ def incident_counts(incidents: DataFrame) -> DataFrame:
     return incidents.groupBy("outcome").agg(F.count(F.lit(1)).alias("incidents"))
 
 
-def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
-    """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired.
+def with_whole_story(incidents: DataFrame) -> DataFrame:
+    """Adds columns that a table of an earlier release lacks, and gives the `senders` their times in nanoseconds.
 
-    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times.
+    There, an incident has its one queue, goes on as long as a message is pending, and has neither senders nor advice.
     """
+
+    def timed(sender: Column) -> Column:
+        kept = (sender[name].alias(name) for name in ("address", "messages", "accepted", "lost", "suspected"))
+        first, last = (nanoseconds(sender[f"{name}_seen_at"]).alias(f"{name}_ns") for name in ("first", "last"))
+        return F.struct(*kept, first, last)
+
+    own_queue = F.array_compact(F.array("destination_queue"))
+    going_on = F.when(F.col("pending") > 0, F.expr("true"))
+    senders = optional(incidents, "senders", _SENDERS)
+    return incidents.withColumns(
+        {
+            "destination_queues": F.coalesce(optional(incidents, "destination_queues", "array<string>"), own_queue),
+            "ongoing": F.coalesce(optional(incidents, "ongoing", "boolean"), going_on),
+            "senders": F.transform(senders, timed),
+            "advice": optional(incidents, "advice", "string"),
+        }
+    )
+
+
+def worst_incidents(incidents: DataFrame, limit: int) -> DataFrame:
+    """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired; ongoing before over.
+
+    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times. Other columns are those of `with_whole_story`.
+    """
+    incidents = with_whole_story(incidents)
     order = F.array(*(F.lit(outcome.value) for outcome in IncidentOutcome))
     worst = [
         F.array_position(order, F.col("outcome")),
         F.desc(F.col("stuck") > 0),
+        F.desc(F.coalesce("ongoing", F.expr("false"))),
         *(F.desc(name) for name in ("lost", "pending", "unknown", "repaired", "findings")),
         *(F.asc(name) for name in ("began_at", "incident_id")),
     ]

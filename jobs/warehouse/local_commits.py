@@ -137,6 +137,19 @@ def read(place: str, schema: pa.Schema) -> pa.Table | None:
     return rows.to_table(schema.names).cast(schema) if {*schema.names} <= {*rows.schema.names} else None
 
 
+def files(place: str) -> list[str] | None:
+    """Returns the Parquet files that hold the table's rows; None where these alone do not say what they are."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        table = DeltaTable(place)
+        is_plain = table.protocol().min_reader_version == 1  # no deletion vectors, no other names of columns
+        return table.file_uris() if is_plain and not table.metadata().partition_columns else None
+    except DeltaError:
+        return None
+
+
 def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
     """Sets properties of the table at this place, in the version after the one that it reads; returns whether it could.
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 _MANY = 2_000_000
 """Bytes of rows that are cheaper to read from a file than as a local relation."""
 _ROWS_PER_TASK = 100_000
-_NO_GLOB = "__globPaths__"
+NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 
 
@@ -54,7 +54,7 @@ class LocalTable:
             if self._held is not None:
                 _write(self._held, self._file)
                 self._held = None
-        return self._spark.read.schema(self._schema).option(_NO_GLOB, "false").parquet(str(self._file))
+        return self._spark.read.schema(self._schema).option(NO_GLOB, "false").parquet(str(self._file))
 
     @classmethod
     def collect(cls, rows: DataFrame, folder: Path | None = None) -> Self:

@@ -1,7 +1,7 @@
 """Reads and writes the rows of the Delta tables. Every read and write of a step goes through `Warehouse`."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import checkpoint, local_commits, log
-from jobs.warehouse.local_tables import LocalTable, Memory, cast_columns, nullable
+from jobs.warehouse.local_tables import NO_GLOB, LocalTable, Memory, cast_columns, nullable
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.passes import run_here, run_in_tasks
 from jobs.warehouse.tables import CONFLICT, Tables
@@ -54,9 +54,19 @@ class Warehouse(Tables):
 
     def read(self, table: Table, version: int | None = None) -> DataFrame:
         """Returns the table's rows, those of the given version if there is one."""
-        if self.local is None or version is not None:
+        if version is not None:
             return Tables.read(self, table, version)
-        return self._local(table).rows
+        return self._read_files(table) if self.local is None else self._local(table).rows
+
+    def _read_files(self, table: Table) -> DataFrame:
+        """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
+        place = self.log_place(table)
+        files = local_commits.files(place) if place is not None else None
+        if files is None:
+            return Tables.read(self, table)
+        if not files:
+            return self.spark.createDataFrame([], table.spark)
+        return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
     def read_local(self, table: Table) -> pa.Table:
         """Returns the rows of a table of a warehouse that is held in memory."""
@@ -75,26 +85,6 @@ class Warehouse(Tables):
         if self.local is None:
             return run_in_tasks(rows, work, schema, by, order)
         return LocalTable(self.spark, run_here(rows, work, schema, by, order), schema, self.local.folder).rows
-
-    def replace_by_pass(
-        self,
-        parts: Mapping[str, Table],
-        rows: DataFrame,
-        work: Pass,
-        schema: RowType,
-        by: Sequence[str],
-        order: Sequence[str],
-    ) -> None:
-        """Replaces all rows of tables by those that a pass makes: each has a struct of one of the `parts`."""
-        if self.local is None:
-            made = run_in_tasks(rows, work, schema, by, order)
-            for name, table in parts.items():
-                self.replace(table, made.where(F.col(name).isNotNull()).select(f"{name}.*"))
-            return
-        here = run_here(rows, work, schema, by, order)
-        for name, table in parts.items():
-            of_table = here[name].combine_chunks().drop_null()
-            self.replace_local(table, pa.Table.from_arrays(of_table.flatten(), schema=table.arrow))
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""

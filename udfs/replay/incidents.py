@@ -6,8 +6,9 @@ trouble from its first message on. Sequences whose numbers were used again are o
 lies between them: a cloned sender spoils one sequence after the other.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
@@ -22,6 +23,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from schemas.replay import FindingKind, Severity
 from schemas.table import arrow_schema
+from udfs.replay.advice import advise
 from udfs.replay.rows import Batches, read_rows, write_rows
 from udfs.replay.words import all_counted, counted, tx_sequence
 
@@ -94,7 +96,20 @@ class Event(NamedTuple):
     outcome: dict[str, Any] | None
     """The fields of OutcomeCount."""
     finding: dict[str, Any] | None
-    """A row of FINDINGS."""
+    """A row of FOUND."""
+    sender: dict[str, Any] | None = None
+    """The fields of SenderSpan."""
+
+
+class SenderSpan(NamedTuple):
+    """Holds the messages of a sequence that came from one address, and when that was seen in all captures."""
+
+    address: str
+    first_seen_at: datetime | None
+    last_seen_at: datetime | None
+    messages: int
+    accepted: int
+    lost: int
 
 
 class SequenceSpan(NamedTuple):
@@ -121,6 +136,8 @@ class OutcomeCount(NamedTuple):
     """Of the first."""
     session_id: str
     destination_queue: str | None
+    queues: list[str]
+    """Of all of them."""
 
 
 class Trouble(NamedTuple):
@@ -136,6 +153,7 @@ class Trouble(NamedTuple):
     witness: list[str]
     session_id: str
     destination_queue: str | None
+    queues: list[str]
     makes_story: bool
     """Without one that does, a sequence has no story."""
     counts: Mapping[str, int]
@@ -159,6 +177,7 @@ def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
         witness=count.witness,
         session_id=count.session_id,
         destination_queue=count.destination_queue,
+        queues=count.queues,
         makes_story=True,
         counts={"stuck": count.stuck} | ({} if name is None else {name: count.numbers}),
         undelivered=count.last_number if name in {"lost", "pending"} else 0,
@@ -177,6 +196,7 @@ def trouble_of_finding(finding: Mapping[str, Any]) -> Trouble:
         witness=finding["witness"],
         session_id=finding["session_id"],
         destination_queue=finding["destination_queue"],
+        queues=[name for name in (finding["destination_queue"],) if name is not None],
         makes_story=kind not in _EXPLAINING,
         counts={"findings": 1},
     )
@@ -203,6 +223,7 @@ class Sequence:
     tx_sequence_id: int
     span: SequenceSpan
     troubles: list[Trouble]
+    senders: list[SenderSpan] = field(default_factory=list)
 
     @property
     def has_story(self) -> bool:
@@ -273,7 +294,7 @@ def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | N
                 story.findings.extend(findings)
             before = sequence
         if story.sequences:
-            yield from story.rows()
+            yield from story.rows(is_last=before is story.sequences[-1])
 
 
 def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
@@ -281,14 +302,19 @@ def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[s
     sequence: Sequence | None = None
     troubles: list[Trouble] = []
     findings: list[dict[str, Any]] = []
+    senders: list[SenderSpan] = []
     for event in events:
         if event.span is not None and event.scope_key is not None and event.tx_sequence_id is not None:
-            sequence = Sequence(event.scope_key, int(event.tx_sequence_id), SequenceSpan(**event.span), troubles)
+            sequence = Sequence(
+                event.scope_key, int(event.tx_sequence_id), SequenceSpan(**event.span), troubles, senders
+            )
         if event.outcome is not None and (trouble := trouble_of_outcome(OutcomeCount(**event.outcome))):
             troubles.append(trouble)
         if event.finding is not None:
             findings.append(event.finding)
             troubles.append(trouble_of_finding(event.finding))
+        if event.sender is not None:
+            senders.append(SenderSpan(**event.sender))
     return sequence, findings
 
 
@@ -299,9 +325,12 @@ class Story:
     sequences: list[Sequence]
     findings: list[dict[str, Any]]
 
-    def rows(self) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Yields the findings, none of them graver than the incident, and the incident."""
-        incident = incident_row(self.sequences)
+    def rows(self, *, is_last: bool = False) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Yields the findings, none of them graver than the incident, and the incident.
+
+        `is_last`: it has the last sequence of its scope.
+        """
+        incident = incident_row(self.sequences, is_last=is_last)
         for finding in self.findings:
             severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
             yield finding | {"incident_id": incident["incident_id"], "severity": severity}, None
@@ -315,8 +344,45 @@ def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
     return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
 
-def incident_row(story: list[Sequence]) -> dict[str, Any]:
-    """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence."""
+def senders_of(story: list[Sequence]) -> list[dict[str, Any]]:
+    """Returns the addresses that the sender used, the first one first.
+
+    One is suspected where numbers were used twice, and it began later while another still sent.
+    """
+    spans: dict[str, list[SenderSpan]] = defaultdict(list)
+    for sequence in story:
+        for one in sequence.senders:
+            spans[one.address].append(one)
+    reused = any(sequence.is_reused for sequence in story)
+    rows: list[dict[str, Any]] = []
+    for address, parts in sorted(spans.items(), key=lambda item: (_in_order(item[1][0].first_seen_at), item[0])):
+        began = parts[0].first_seen_at
+        others_until = [row["last_seen_at"] for row in rows if row["last_seen_at"] is not None]
+        rows.append(
+            {
+                "address": address,
+                "first_seen_at": began,
+                "last_seen_at": parts[0].last_seen_at,
+                **{name: sum(getattr(one, name) for one in parts) for name in ("messages", "accepted", "lost")},
+                "suspected": reused and began is not None and max(others_until, default=began) > began,
+            }
+        )
+    return rows
+
+
+def goes_on(story: list[Sequence], pending: int, *, is_last: bool) -> bool:
+    """Returns whether a story is not over at the end of the captures.
+
+    Messages of it still wait, or numbers of the scope's last sequence were used twice: nothing shows that this ended.
+    """
+    return pending > 0 or (is_last and story[-1].is_reused)
+
+
+def incident_row(story: list[Sequence], *, is_last: bool) -> dict[str, Any]:
+    """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence.
+
+    `is_last`: the story has the last sequence of its scope.
+    """
     first, troubles = story[0], [one for sequence in story for one in sequence.troubles]
     counts = dict.fromkeys(_COUNTS, 0)
     for trouble in troubles:
@@ -324,7 +390,9 @@ def incident_row(story: list[Sequence]) -> dict[str, Any]:
             counts[name] += count
     cause = min((one.cause for one in troubles), key=list(Cause).index)
     outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
-    worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), one.witness))
+    worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
+    senders = senders_of(story)
+    suspected = [one["address"] for one in senders if one["suspected"]]
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
     return counts | {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
@@ -335,12 +403,16 @@ def incident_row(story: list[Sequence]) -> dict[str, Any]:
         "scope_key": first.scope_key,
         "source_queue_manager": first.span.source_queue_manager,
         "destination_queue": queue,
+        "destination_queues": sorted({name for one in troubles for name in one.queues}),
         "tx_sequence_id": first.tx_sequence_id,
         "tx_sequence": tx_sequence(first.tx_sequence_id),
         "sequences": len(story),
         "began_at": _earliest(one.began_at for one in story),
         "ended_at": _latest(one.ended_at for one in story),
         "last_captured_at": _latest(one.span.last_captured_at for one in story),
+        "ongoing": goes_on(story, counts["pending"], is_last=is_last),
+        "senders": senders,
+        "advice": advise(cause, outcome, [one["address"] for one in senders], suspected),
         "explanation": _sentence(first, len(story) - 1, cause, counts),
         "witness": [key for key in worst.witness if key is not None],
     }

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from schemas.explained import CHOSEN
-from schemas.replay import FINDINGS, FindingKind, Severity, Verdict
+from schemas.explained import CHOSEN, FOUND
+from schemas.replay import FindingKind, Severity, Verdict
 from schemas.table import arrow_schema
 from udfs.replay.findings import answers, doubts, refusals, repeats
 from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
@@ -138,7 +138,7 @@ def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
     rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
     findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
-    return write_rows((tell_finding(shown) for _, shown in findings), FINDINGS.arrow)
+    return write_rows((tell_finding(shown) for _, shown in findings), arrow_schema(FOUND))
 
 
 def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:

@@ -1,0 +1,52 @@
+"""Says for an incident what an operator can do about it."""
+
+from collections.abc import Mapping, Sequence
+
+from schemas.incidents import Cause, IncidentOutcome
+
+_DUPLICATES = "Check what was accepted from it for orders that nobody placed, or that were placed twice."
+_SEND_AGAIN = "Have the application send the lost messages again: MSMQ will not."
+_WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
+_NEEDED: Mapping[Cause, str] = {
+    Cause.REFUSED_FOR_CAUSE: "Mend what the FinalAck's class names, such as a missing or full queue or a right that is "
+    "not granted.",
+    Cause.SEQUENCE_REGRESSED: "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
+    Cause.MESSAGE_MISSING: "Look for the missing message on the sender: in the outgoing queue to this receiver, and in "
+    "the transactional dead-letter queue.",
+    Cause.CONTRADICTED: "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
+    Cause.CAPTURE_INCOMPLETE: "Compare with the receiver's queue. Next time, capture at the receiver, without loss, "
+    "from before the connection is made.",
+    Cause.TRANSACTION: "Check in the application that the transaction took effect as a whole.",
+    Cause.ACKNOWLEDGMENT: "Check that the receiver's acknowledgments reach the sender.",
+}
+
+
+def advise(cause: Cause, outcome: IncidentOutcome, addresses: Sequence[str], suspected: Sequence[str]) -> str:
+    """Returns what to do about an incident whose sender used these addresses; `suspected` are those of a copy."""
+    if outcome is IncidentOutcome.REPAIRED:
+        return "Nothing: all its messages were delivered."
+    needed = _two_machines(addresses, suspected) if cause is Cause.NUMBER_REUSED else _NEEDED.get(cause, "")
+    if outcome is IncidentOutcome.LOST:
+        needed = f"{needed} {_SEND_AGAIN}"
+    elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
+        needed = f"{needed} {_WAITS}"
+    return needed.strip() or "Compare with the receiver's queue."
+
+
+def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:
+    """Returns what to do where one queue manager's numbers were used twice."""
+    if suspected:
+        later = " and ".join(suspected)
+        return (
+            f"Two machines have one queue manager GUID, and {later} began later: stop Message Queuing there, and "
+            f"reinstall it before it is started again. {_DUPLICATES}"
+        )
+    if len(addresses) == 1:
+        return (
+            f"All came from {addresses[0]}: ask whether the sender was set back to an earlier state, as by a snapshot, "
+            "or whether two machines with one queue manager GUID are behind that address."
+        )
+    return (
+        "Look for two machines with one queue manager GUID, such as a cloned or restored virtual machine. Stop one, "
+        "and reinstall Message Queuing on it."
+    )
