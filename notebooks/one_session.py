@@ -15,9 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.transforms import report, report_lists
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
+from udfs.functions import register
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
@@ -68,7 +69,7 @@ display(with_names(happened, chosen))
 
 # MAGIC %md
 # MAGIC ## What was found
-# MAGIC `witness` names the rows of `verdicts` that prove it, as `stream_id@stream_offset`.
+# MAGIC `witness` names the frames that prove it: `uri` and `frame_number`, in order of time, each with what it shows.
 
 # COMMAND ----------
 
@@ -147,4 +148,24 @@ display(
     messages.groupBy("capture_id")
     .agg(F.min("first_frame").alias("first_frame"), F.max("last_frame").alias("last_frame"))
     .join(warehouse.read(CAPTURES).select("capture_id", "uri"), "capture_id")
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Decode one packet in SQL
+# MAGIC The first message that was refused, else the first; the functions take any BINARY column.
+
+# COMMAND ----------
+
+register(spark)
+key = ["stream_id", "stream_offset"]
+refused_first = messages.orderBy(F.coalesce("accepted", F.lit(True)), "scope_key", "replay_order").limit(1)
+warehouse.read(PACKETS).join(refused_first.select(key), key, "left_semi").createOrReplaceTempView("one_packet")
+display(
+    spark.sql("""
+        SELECT msmq_packet(raw) AS packet, msmq_user_header(raw) AS user_header,
+               msmq_transaction_header(raw) AS transaction_header, msmq_message_properties(raw) AS message_properties
+        FROM one_packet
+    """)
 )

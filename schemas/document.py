@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from schemas import wire
+from schemas.asked import ASKED
+from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
 from schemas.messages import HEADERS_OF, TABLE_OF
 from schemas.table import Column, Table
@@ -34,7 +36,7 @@ _KINDS = {
 
 def pages() -> dict[str, str]:
     """Returns the pages in Markdown by file name."""
-    of_tables = {f"tables/{table.name}.md": table_page(table) for table in TABLES}
+    of_tables = {f"tables/{table.name}.md": table_page(table) for table in (*TABLES, MESSAGE_HISTORY)}
     return {"wire-format.md": wire_format(), "tables.md": tables()} | of_tables
 
 
@@ -67,7 +69,7 @@ def tables() -> str:
     )
     parts = ["# All tables", _NOTE, introduction]
     for title, about, listed in (
-        ("To begin with", "From the answer to its proof.", FIRST),
+        ("To begin with", "From the answer to its proof; the first is a view.", (MESSAGE_HISTORY, *FIRST)),
         ("To look closer", "In the order of the data flow.", others),
         ("Internal", "What the next run needs to go on; no analyst's business.", INTERNAL),
     ):
@@ -85,12 +87,29 @@ def table_page(table: Table) -> str:
     layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""
     layout += f" File statistics: {_codes(table.statistics_columns)}." if table.statistics else ""
     note = " An internal table: the next run needs it, and its columns may change." if table in INTERNAL else ""
+    asked = ASKED.get(table)
     return _page(
         f"# {table.name}",
         _NOTE,
+        *((f"**{asked.question}**", _sql(asked.query)) if asked else ()),
         f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC.{note} [All tables](../tables.md)",
         _table(("column", "type", "null", "meaning"), columns),
+        *(_STATEMENTS if table is MESSAGE_HISTORY else ()),
     )
+
+
+def _sql(text: str) -> str:
+    return f"```sql\n{text.rstrip()}\n```"
+
+
+_STATEMENTS = (
+    "## The statement",
+    "In a catalog, replays create this view. [Over a folder of tables](../start-for-analysts.md), it is a statement.",
+    "DuckDB and Polars (`schemas/message_history.sql`):",
+    _sql(SQL),
+    "Spark (`schemas.history.spark_sql()`):",
+    _sql(spark_sql()),
+)
 
 
 def _page(*parts: str) -> str:

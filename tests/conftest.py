@@ -13,6 +13,7 @@ from warehouses import CAPTURES, config, night_of_orders
 
 from jobs.app.command import Summary
 from jobs.app.spark_session import FOR_FEW_ROWS, open_session
+from jobs.simulator import simulate
 from jobs.steps import in_memory, nightly
 from jobs.warehouse import local_tables
 
@@ -82,3 +83,12 @@ def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
         nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz", in_memory_bytes=1 << 25))
     assert not list(warehouse.glob("_rows-*"))
     return warehouse
+
+
+@pytest.fixture(scope="session")
+def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables and the truth of the demonstration, with a clone and a stuck branch; only to be read."""
+    folder = tmp_path_factory.mktemp("demo")
+    simulate(str(folder), 1, 0, is_demo=True)
+    nightly.run(spark, config(folder, *sorted(folder.glob("*.pcap"))))
+    return folder

@@ -6,41 +6,47 @@ from typing import Any
 
 import yaml
 
+from schemas.history import MESSAGE_HISTORY
 from schemas.tables import TABLES
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "questions.md"
 TARGET = ROOT / "conf" / "databricks" / "genie.yml"
 SCHEMA = "${var.catalog}.${resources.schemas.msmq.name}"
-_QUESTION = re.compile(r"^## \d+\. (.+?)\n\n```sql\n(.+?)```", re.MULTILINE | re.DOTALL)
-_TABLE = re.compile(rf"\b(FROM|JOIN) ({'|'.join(table.name for table in TABLES)})\b")
+QUESTIONS = re.findall(
+    r"^## (\d+)\. (.+?)\n\n(?:[^`]+\n\n)?```sql\n(.+?)```",
+    PAGE.read_text(),
+    re.MULTILINE | re.DOTALL,
+)
+"""Number, question and SQL of each."""
+_TOLD = (MESSAGE_HISTORY, *TABLES)
+_TABLE = re.compile(rf"\b(FROM|JOIN) ({'|'.join(table.name for table in _TOLD)})\b")
 _INSTRUCTIONS = """\
-A message is what an application sent; an arrival is one transmission of it. Count messages with outcomes, sequences and
-sessions, and arrivals with verdicts.
+A message is what an application sent; an arrival is one transmission of it. Count messages with message_history,
+outcomes, sequences and sessions, and arrivals with verdicts.
+message_history has a row for every transactional message, with what became of it, its arrivals and their frames.
 outcomes has no row for a message that was plainly delivered. One of its rows can stand for several numbers: sum the
 column numbers.
 lost is true for a message that is lost for good, false where that is not decided yet (pending, awaited), and null where
 the captures cannot tell. stuck: it was resent and refused again.
 incidents is the shortest answer to what happened; findings with the same incident_id are its evidence.
-witness names rows of verdicts as stream_id@stream_offset. All times are UTC.
+witness is an array of the frames that prove a row, with role, uri and frame_number. All times are UTC.
 """
 _HEAD = "# Made by `make docs` from docs/questions.md. Do not edit.\n"
 
 
 def space() -> dict[str, Any]:
     """Returns the definition: IDs are 32 hexadecimal digits, and every list is in the order of its IDs or names."""
-    questions = _QUESTION.findall((ROOT / "docs" / "questions.md").read_text())
-    tables = {name for _, statement in questions for _, name in _TABLE.findall(statement)} | {"findings"}
+    tables = {name for *_, statement in QUESTIONS for _, name in _TABLE.findall(statement)}
     return {
         "version": 2,
         "config": {
-            "sample_questions": [
-                {"id": _id(number), "question": [question]} for number, (question, _) in enumerate(questions, 1)
-            ]
+            "sample_questions": [{"id": _id(int(number)), "question": [question]} for number, question, _ in QUESTIONS]
         },
         "data_sources": {
             "tables": [
                 {"identifier": f"{SCHEMA}.{table.name}", "description": [table.comment]}
-                for table in sorted(TABLES, key=lambda table: table.name)
+                for table in sorted(_TOLD, key=lambda table: table.name)
                 if table.name in tables
             ]
         },
@@ -48,11 +54,11 @@ def space() -> dict[str, Any]:
             "text_instructions": [{"id": _id(0x100), "content": [_INSTRUCTIONS]}],
             "example_question_sqls": [
                 {
-                    "id": _id(0x200 + number),
+                    "id": _id(0x200 + int(number)),
                     "question": [question],
                     "sql": [_TABLE.sub(rf"\1 {SCHEMA}.\2", statement)],
                 }
-                for number, (question, statement) in enumerate(questions, 1)
+                for number, question, statement in QUESTIONS
             ],
         },
     }

@@ -75,7 +75,8 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: 
     assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 17)]
     assert quarantine == unbalanced == []
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
-    assert all(row["last_frame"] for row in refused)
+    assert all(row["first_frame_number"] and {"out_of_order", "duplicate"} & {*row["verdicts"]} for row in refused)
+    assert refused
 
 
 def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_schema_is_chosen_before_a_folder(spark: SparkSession) -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_one_session_is_shown_message_by_message() -> None:
-    worst, became, incidents, findings, messages, latency, coverage, holes, captures = shown_by("one_session")
+    worst, became, incidents, findings, messages, latency, coverage, holes, captures, _ = shown_by("one_session")
     assert became[0]["outcome"] == "given_up"
     assert [row["outcome"] for row in incidents] == ["lost"]
     assert len(worst) == len(coverage) == len(captures) == 1
@@ -121,6 +122,14 @@ def test_one_session_is_shown_message_by_message() -> None:
     assert [row["replay_order"] for row in messages] == list(range(1, 10))
     assert {row["evidence"] for row in latency} == {"confirmed", "none"}
     assert holes == []
+
+
+def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
+    widgets = Widgets(warehouse=str(demo))
+    *_, (decoded,) = shown_by("one_session", dbutils=SimpleNamespace(widgets=widgets))
+    assert decoded["packet"]["decodes"]
+    assert decoded["message_properties"]["label"] == "West order 574426"
+    assert decoded["transaction_header"]["tx_sequence_number"] == 1
 
 
 @pytest.mark.usefixtures("weeks")

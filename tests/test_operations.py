@@ -29,6 +29,7 @@ from jobs.warehouse import local_commits, local_tables, lock_state, log, publish
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
+from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
@@ -628,6 +629,10 @@ def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str)
     registered = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
     assert {table.name for table in TABLES} <= registered
     assert nightly.run(spark, night) == summary
+    history = spark.table(f"{schema}.message_history")
+    assert [(field.name, field.dataType) for field in history.schema] == [(c.name, c.type) for c in MESSAGE_HISTORY]
+    assert history.schema["outcome"].metadata["comment"].startswith("What became of it")
+    outcomes = {row["outcome"]: row["count"] for row in history.groupBy("outcome").count().collect()}
+    assert outcomes["delivered"] == summary["outcomes"]["delivered"]
     maintain.run(spark, night)
-    assert spark.table(f"{schema}.message_history").count() == spark.table(f"{schema}.verdicts").count()
     assert replay.run(spark, replace(night, reading="literal")) != summary

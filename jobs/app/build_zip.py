@@ -5,7 +5,7 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 _PACKAGES = ("schemas", "udfs", "jobs", "conf")
-_KINDS = (".py", ".toml", ".conf", ".html", ".css", ".js", ".lua", "")
+_KINDS = (".py", ".toml", ".conf", ".html", ".css", ".js", ".lua", ".sql", "")
 
 
 def write_archive(path: Path) -> None:

@@ -63,6 +63,7 @@ from jobs.transforms.summaries.sessions import summarize_sessions
 from jobs.transforms.summaries.transactions import assemble_transactions
 from jobs.transforms.summaries.whole_transactions import find_uses, other_ids, slots_nearby, whole_transactions
 from jobs.transforms.witness import find_frames, keys_of, with_frames
+from jobs.warehouse.catalog import create_history
 from jobs.warehouse.checkpoint import Materialize, materialize
 from jobs.warehouse.passes import RunPass, run_in_tasks
 from jobs.warehouse.provenance import derive
@@ -317,6 +318,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **options)
     if not derived:
         progress("replay: nothing new")
+    if warehouse.catalog_schema:
+        create_history(warehouse)
     return derived
 
 

@@ -3,12 +3,15 @@
 Keys and references are informational: they tell people and tools what joins to what, and nothing enforces them.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.app.logs import progress
 from jobs.warehouse.tables import Tables, identifier, string_literal
+from schemas.history import MESSAGE_HISTORY, spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS, SESSION_ACKS
@@ -17,7 +20,6 @@ from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from schemas.table import Table
 from schemas.tables import TABLES
 
-HISTORY = "message_history"
 REFERENCES: Mapping[Table, tuple[Table, ...]] = {
     STREAM_GAPS: (STREAMS,),
     PACKETS: (STREAMS, CAPTURES),
@@ -33,15 +35,14 @@ REFERENCES: Mapping[Table, tuple[Table, ...]] = {
 """The tables whose key the columns of the same names refer to."""
 _ADDRESSES = ("queue_manager_address", "src_ip", "dst_ip")
 _BYTES = ("raw", "trailer", "state")
+_DECLARATION = "msmq.view"
 _TAG = "msmq_replay", "names"
 """Marks the columns that hold labels, names or addresses of people's machines, also within bytes of the wire."""
 
 
 def describe(warehouse: Tables) -> None:
     """Creates the view and, in Unity Catalog, adds the keys, references and tags that are missing."""
-    comment = string_literal("One row per arrival: its message, verdict, outcome, and the capture and frame to open.")
-    view = warehouse.registered(HISTORY)
-    warehouse.spark.sql(f"CREATE OR REPLACE VIEW {view} COMMENT {comment} AS {history(warehouse.name)}")
+    create_history(warehouse)
     try:
         there = set(_there(warehouse))
     except PySparkException:  # not Unity Catalog, which has an information schema
@@ -51,22 +52,29 @@ def describe(warehouse: Tables) -> None:
             warehouse.spark.sql(statement)
 
 
-def history(name: Callable[[Table], str]) -> str:
-    """Returns the query of `message_history`; a message of which `outcomes` has no row was delivered.
+def create_history(warehouse: Tables) -> None:
+    """Creates the view `message_history` beside registered tables, unless it is there as declared.
 
-    Under the literal reading, where `sequences` counts no outcomes, `outcome` is null.
+    Who may write tables may lack the right to make views: then a line of the log says so.
     """
-    outcome = "CASE WHEN s.delivered IS NOT NULL THEN coalesce(o.outcome, 'delivered') END AS outcome"
-    columns = (
-        "v.captured_at, v.session_id, v.source_queue_manager, v.destination_queue, v.message_id, v.label, "
-        "v.tx_sequence, v.tx_sequence_number, v.previous_tx_sequence_number, v.verdict, v.reason, v.accepted, "
-        f"{outcome}, o.explanation, c.uri AS capture, v.first_frame, v.last_frame, v.stream_id, v.stream_offset"
+    view = warehouse.registered(MESSAGE_HISTORY.name)
+    columns = ", ".join(
+        f"{identifier(column.name)} COMMENT {string_literal(column.comment)}" for column in MESSAGE_HISTORY
     )
-    same = " AND ".join(f"o.{column} = v.{column}" for column in OUTCOMES.key)
-    of = " AND ".join(f"s.{column} = v.{column}" for column in SEQUENCES.key)
-    outcomes, captures = f"LEFT JOIN {name(OUTCOMES)} o ON {same}", f"JOIN {name(CAPTURES)} c USING (capture_id)"
-    sequences = f"JOIN {name(SEQUENCES)} s ON {of}"
-    return f"SELECT {columns} FROM {name(VERDICTS)} v {sequences} {outcomes} {captures}"  # noqa: S608 - our own names
+    about = f"({columns}) COMMENT {string_literal(MESSAGE_HISTORY.comment)}"
+    query = spark_sql(warehouse.name)
+    declared = hashlib.sha256(f"{about} {query}".encode()).hexdigest()[:16]
+    try:
+        there = warehouse.spark.sql(f"SHOW TBLPROPERTIES {view}").where(F.col("key") == _DECLARATION).collect()
+    except PySparkException:  # there is none
+        there = []
+    if [row["value"] for row in there] == [declared]:
+        return
+    properties = f"TBLPROPERTIES ({string_literal(_DECLARATION)} = {string_literal(declared)})"
+    try:
+        warehouse.spark.sql(f"CREATE OR REPLACE VIEW {view} {about} {properties} AS {query}")
+    except PySparkException as error:
+        progress(f"the view {MESSAGE_HISTORY.name} could not be created: {str(error).splitlines()[0]}")
 
 
 def has_key(table: Table) -> bool:

@@ -1,0 +1,96 @@
+"""One row per message, told by three engines from the same tables."""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from warehouses import rows
+
+from schemas.history import MESSAGE_HISTORY, SOURCES, SQL, spark_sql
+from schemas.outcomes import OUTCOMES
+
+Row = dict[str, Any]
+
+
+def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
+    """The rows that Spark finds."""
+    asked = spark.sql(spark_sql(lambda table: f"delta.`{warehouse / table.name}`"))
+    assert [(field.name, field.dataType) for field in asked.schema] == [(c.name, c.type) for c in MESSAGE_HISTORY]
+    return list(asked.toArrow().to_pylist())
+
+
+def by_duckdb(warehouse: Path) -> list[Row]:
+    """The rows that DuckDB finds."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for table in SOURCES:
+        connection.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
+    return list(connection.sql(SQL).to_arrow_table().to_pylist())
+
+
+def by_polars(warehouse: Path) -> list[Row]:
+    """The rows that Polars finds."""
+    tables = {t.name: pl.from_arrow(DeltaTable(str(warehouse / t.name)).to_pyarrow_table()) for t in SOURCES}
+    return pl.SQLContext(tables).execute(SQL, eager=True).to_dicts()
+
+
+def in_order(found: list[Row]) -> list[Row]:
+    """The rows in an order of their own."""
+    return sorted(found, key=lambda row: repr([row[name] for name in MESSAGE_HISTORY.key]))
+
+
+@pytest.mark.parametrize("night", ["demo", "branches"])
+def test_spark_duckdb_and_polars_tell_the_same(spark: SparkSession, night: str, request: pytest.FixtureRequest) -> None:
+    warehouse = request.getfixturevalue(night)
+    told = in_order(by_spark(spark, warehouse))
+    assert told == in_order(by_duckdb(warehouse))
+    assert told == in_order(by_polars(warehouse))
+
+
+def test_each_message_is_one_row_with_its_arrivals_in_order(branches: Path) -> None:
+    arrivals = defaultdict(list)
+    for arrival in sorted(rows(branches, "verdicts"), key=lambda row: row["replay_order"]):
+        arrivals[tuple(arrival[name] for name in MESSAGE_HISTORY.key)].append(arrival)
+    outcomes = {tuple(row[name] for name in OUTCOMES.key): row for row in rows(branches, "outcomes")}
+    uris = {row["capture_id"]: row["uri"] for row in rows(branches, "captures")}
+    history = {tuple(row[name] for name in MESSAGE_HISTORY.key): row for row in by_duckdb(branches)}
+    assert set(history) == set(arrivals) | set(outcomes)
+    assert sum(row["numbers"] for row in history.values()) == len(arrivals) + sum(
+        row["numbers"] for row in outcomes.values() if not row["arrivals"]
+    )
+    for key, row in history.items():
+        came = arrivals[key]
+        outcome = outcomes.get(key, {"outcome": "delivered", "lost": False, "stuck": False})
+        assert {name: row[name] for name in outcome if name in row} == {
+            name: value for name, value in outcome.items() if name in row
+        }
+        assert (row["verdicts"] or []) == [arrival["verdict"] for arrival in came]
+        accepted = [arrival for arrival in came if arrival["accepted"]]
+        for which, where in (("first", came), ("accepted", accepted)):
+            found = [row[f"{which}_{name}"] for name in ("capture_id", "frame_number", "stream_id", "stream_offset")]
+            named = ("capture_id", "first_frame", "stream_id", "stream_offset")
+            assert found == [where[0][name] if where else None for name in named]
+            assert row[f"{which}_uri"] == (uris[where[0]["capture_id"]] if where else None)
+            assert row[f"{which}_src_ip"] == (where[0]["stream_id"].partition(":")[0] if where else None)
+        judged = accepted or [arrival for arrival in came if arrival["accepted"] is None]
+        for name in ("acknowledged_at", "ack_latency_ms"):
+            assert row[name] == (judged[0][name] if judged else None)
+
+
+def test_a_morning_with_a_clone_and_a_stuck_branch_has_its_messages(demo: Path) -> None:
+    history = by_duckdb(demo)
+    assert Counter(row["outcome"] for row in history) == {
+        "delivered": 523,
+        "pending": 124,
+        "displaced": 21,
+        "awaited": 1,
+        "expired_unseen": 1,
+    }
+    stuck = [row for row in history if row["stuck"]]
+    assert {row["label"].split()[0] for row in stuck} == {"South"}
+    assert {row["first_src_ip"] for row in history if row["lost"]} == {"10.20.0.3", "10.20.0.123"}

@@ -1,0 +1,73 @@
+"""The analysts' first page: each block runs as it stands, and finds what was lost."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from genie_space import QUESTIONS
+from pyspark.sql import SparkSession
+from simulated_morning import Morning
+from warehouses import rows
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "start-for-analysts.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+LOST, HISTORY = BLOCKS[:4], BLOCKS[4:]
+
+
+@pytest.fixture
+def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Runs a block in the repository after `make run`; its session of Spark is a new one of the tests' own."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("jobs.app.spark_session.open_session", lambda _: spark.newSession())
+
+    def run(block: str) -> None:
+        assert "out/warehouse" in block
+        exec(compile(block.replace("out/warehouse", str(demo)), PAGE.name, "exec"), {})  # noqa: S102 - the page's own
+
+    return run
+
+
+def engine(block: str) -> str:
+    """What a block asks with."""
+    names = {"duckdb": "duckdb", "polars": "polars", "open_session": "spark"}
+    return next((name for word, name in names.items() if word in block), "pandas")
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in LOST])
+def test_five_lines_say_which_orders_were_lost(
+    block: str, asked_of: Callable[[str], None], demo: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked_of(block)
+    lost = [message.first["label"] for message in Morning(demo).messages if message.is_lost]
+    assert sorted(re.findall(r"\w+ order \d+", capfd.readouterr().out)) == sorted(lost)
+    assert len(list(filter(None, block.splitlines()))) <= 5
+    assert {engine(each) for each in LOST} == {"duckdb", "pandas", "polars", "spark"}
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in HISTORY])
+def test_message_history_is_there_over_a_folder(
+    block: str, asked_of: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked_of(block)
+    counted = dict(re.findall(r"(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out))
+    assert counted == {"delivered": "523", "pending": "124", "displaced": "21", "awaited": "1", "expired_unseen": "1"}
+
+
+def test_its_queries_are_questions_whose_answers_are_held_to_the_truth() -> None:
+    queries = re.findall(r"^```sql\n(.*?)```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    asked = {statement: number for number, _, statement in QUESTIONS}
+    assert [asked.get(query) for query in queries] == ["2", "8", "11", "10"]
+
+
+def test_duckdb_makes_a_float_of_a_sequence_id_and_its_text_is_the_way_around(demo: Path) -> None:
+    verdicts: Any = DeltaTable(str(demo / "verdicts")).to_pyarrow_dataset()
+    connection = duckdb.connect()
+    connection.register("verdicts", verdicts)
+    frame = connection.sql("SELECT tx_sequence_id, tx_sequence FROM verdicts").df()
+    there = {row["tx_sequence_id"] for row in rows(demo, "verdicts")}
+    assert frame["tx_sequence_id"].nunique() < frame["tx_sequence"].nunique() == len(there)
