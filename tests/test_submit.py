@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
 from jobs.app.build_zip import write_archive
-from jobs.app.spark_session import ONE_COMPILER, spark_defaults
+from jobs.app.spark_session import ONE_COMPILER
 from jobs.steps import nightly
 
 ROOT = Path(__file__).parents[1]
@@ -45,9 +45,8 @@ def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, 
     """Exit code and summary of a job."""
     command = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
     settings = ("--properties-file", ROOT / "conf" / "spark-defaults.conf", "--driver-java-options", ONE_COMPILER)
-    jars = ("--packages", spark_defaults()["spark.jars.packages"])  # of the installed Spark, if it is another
     done = subprocess.run(
-        [command, *settings, *jars, *arguments, "--json"],
+        [command, *settings, *arguments, "--json"],
         cwd=folder,
         env=CLEAN | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
         capture_output=True,

@@ -69,7 +69,7 @@ _DELTA = {
     "4.1": "io.delta:delta-spark_4.1_2.13:4.3.1",
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
-"""The Delta Lake that was tried with each release of Spark; that of 4.1 is in `conf/spark-defaults.conf`."""
+"""The Delta Lake that was tried with each release of Spark; that of the newest is in `conf/spark-defaults.conf`."""
 _WORTH_COMPILING = 64_000_000
 _LAST_LINES = 10
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
