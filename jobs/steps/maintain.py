@@ -11,7 +11,7 @@ Tables in a folder of this machine are clustered once the warehouse is too large
 write them from then on. If `vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains
 values of rows that are gone.
 
-Registered tables get the view `message_history` and, in Unity Catalog, keys and tags.
+Registered tables get the view `message_history`, as replays make it, and in Unity Catalog keys and tags.
 
 The publish lock is held, so that no run writes meanwhile, and what a dead run left is rolled back first, while the
 versions that this needs still exist.
