@@ -154,7 +154,7 @@ display(
 
 # MAGIC %md
 # MAGIC ## Decode one packet in SQL
-# MAGIC The first message that was refused, else the first: each header as its fields. The functions take any BINARY column.
+# MAGIC The first message that was refused, else the first; the functions take any BINARY column.
 
 # COMMAND ----------
 

@@ -46,7 +46,7 @@ def test_five_lines_say_which_orders_were_lost(block: str, at_home: Path, capfd:
     said = printed(block, capfd)
     lost = [message.first["label"] for message in Morning(at_home).messages if message.is_lost]
     assert sorted(re.findall(r"\w+ order \d+", said)) == sorted(lost)
-    assert len(block.splitlines()) <= 5
+    assert len(list(filter(None, block.splitlines()))) <= 5
     assert {engine(each) for each in LOST} == {"duckdb", "pandas", "polars", "spark"}
 
 
