@@ -16,10 +16,11 @@ from jobs.app.config import parse_time
 from jobs.steps.summary import outcome_summary
 from jobs.transforms.report_lists import of_period
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
+from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.outcomes import OUTCOMES
-from schemas.replay import VERDICTS, Verdict
+from schemas.replay import VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
@@ -71,12 +72,16 @@ display(warehouse.read(BOOKS).where(~F.col("balanced")))
 
 # MAGIC %md
 # MAGIC ## What was refused, and where
-# MAGIC Arrivals, of which a message may have several.
-# MAGIC Each row leads back to its bytes: `capture_id`, `last_frame`, `stream_id`, `stream_offset`.
+# MAGIC Arrivals by verdict; then messages that were refused, each with all that the receiver did with it and its first
+# MAGIC frame, to open with `wireshark -g FRAME -r FILE`.
 
 # COMMAND ----------
 
 verdicts = warehouse.read(VERDICTS)
 display(verdicts.groupBy("session_id", "verdict", "reason").count().orderBy("session_id", "verdict"))
-refused = verdicts.where(F.col("verdict") == Verdict.OUT_OF_ORDER.value)
-display(refused.select("captured_at", "message_id", "tx_sequence_number", "capture_id", "last_frame"))
+refused = of_period(spark.sql(spark_sql(warehouse.name)).where("refusals > 0"), since, "last_seen_at")
+refused = refused.orderBy("first_seen_at").select(
+    *("first_seen_at", "label", "message_id", "tx_sequence", "tx_sequence_number", "outcome", "verdicts"),
+    *("accepted_at", "ack_latency_ms", "first_uri", "first_frame_number"),
+)
+display(refused)

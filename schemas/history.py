@@ -19,7 +19,7 @@ SQL = resources.files("schemas").joinpath("message_history.sql").read_text(encod
 SOURCES = (VERDICTS, OUTCOMES, SEQUENCES, CAPTURES, STREAMS)
 """The tables that it reads."""
 _ORDERED = "array_agg(v.verdict ORDER BY v.replay_order)"
-_ORDERED_BY_SPARK = "transform(array_sort(array_agg(struct(v.replay_order, v.verdict))), each -> each.verdict)"
+_ORDERED_BY_SPARK = "transform(array_sort(array_agg(struct(v.replay_order, v.verdict))), arrival -> arrival.verdict)"
 _READS = re.compile(rf"\b(FROM|JOIN) ({'|'.join(table.name for table in SOURCES)})\b")
 _UNTOLD = " Null under the literal reading, which does not tell it."
 

@@ -75,7 +75,8 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: 
     assert [(row["status"], row["count(1)"]) for row in captures] == [("ok", 17)]
     assert quarantine == unbalanced == []
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
-    assert all(row["last_frame"] for row in refused)
+    assert all(row["first_frame_number"] and {"out_of_order", "duplicate"} & {*row["verdicts"]} for row in refused)
+    assert refused
 
 
 def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The analysts' first page: each block runs as it stands, and finds what was lost."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,22 @@ from simulated_morning import Morning
 from warehouses import rows
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "start-for-analysts.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = ROOT / "docs" / "start-for-analysts.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 LOST, HISTORY = BLOCKS[:4], BLOCKS[4:]
 
 
 @pytest.fixture
-def at_home(spark: SparkSession, demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder like the repository's after `make run`; new sessions of Spark are the tests' own."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "warehouse").symlink_to(demo)
-    (tmp_path / "schemas").symlink_to(ROOT / "schemas")
-    monkeypatch.chdir(tmp_path)
+def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Runs a block in the repository after `make run`; its session of Spark is a new one of the tests' own."""
+    monkeypatch.chdir(ROOT)
     monkeypatch.setattr("jobs.app.spark_session.open_session", lambda _: spark.newSession())
-    return demo
+
+    def run(block: str) -> None:
+        assert "out/warehouse" in block
+        exec(compile(block.replace("out/warehouse", str(demo)), PAGE.name, "exec"), {})  # noqa: S102 - the page's own
+
+    return run
 
 
 def engine(block: str) -> str:
@@ -35,30 +38,28 @@ def engine(block: str) -> str:
     return next((name for word, name in names.items() if word in block), "pandas")
 
 
-def printed(block: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """What a block prints."""
-    exec(compile(block, "docs/start-for-analysts.md", "exec"), {})  # noqa: S102 - the page's own
-    return str(capfd.readouterr().out)
-
-
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in LOST])
-def test_five_lines_say_which_orders_were_lost(block: str, at_home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    said = printed(block, capfd)
-    lost = [message.first["label"] for message in Morning(at_home).messages if message.is_lost]
-    assert sorted(re.findall(r"\w+ order \d+", said)) == sorted(lost)
+def test_five_lines_say_which_orders_were_lost(
+    block: str, asked_of: Callable[[str], None], demo: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked_of(block)
+    lost = [message.first["label"] for message in Morning(demo).messages if message.is_lost]
+    assert sorted(re.findall(r"\w+ order \d+", capfd.readouterr().out)) == sorted(lost)
     assert len(list(filter(None, block.splitlines()))) <= 5
     assert {engine(each) for each in LOST} == {"duckdb", "pandas", "polars", "spark"}
 
 
-@pytest.mark.usefixtures("at_home")
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in HISTORY])
-def test_message_history_is_there_over_a_folder(block: str, capfd: pytest.CaptureFixture[str]) -> None:
-    counted = dict(re.findall(r"(\w+)\s*[│┆|]\s*(\d+)", printed(block, capfd)))
+def test_message_history_is_there_over_a_folder(
+    block: str, asked_of: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked_of(block)
+    counted = dict(re.findall(r"(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out))
     assert counted == {"delivered": "523", "pending": "124", "displaced": "21", "awaited": "1", "expired_unseen": "1"}
 
 
 def test_its_queries_are_questions_whose_answers_are_held_to_the_truth() -> None:
-    queries = re.findall(r"^```sql\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)
+    queries = re.findall(r"^```sql\n(.*?)```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     asked = {statement: number for number, _, statement in QUESTIONS}
     assert [asked.get(query) for query in queries] == ["2", "8", "11", "10"]
 
