@@ -6,6 +6,7 @@ prints for each way how many packets a second it decodes on this machine, as Mar
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,8 +27,8 @@ from udfs.functions import DECODERS, register
 _SIMULATED = 5_000
 
 
-def rates(packets: DataFrame) -> str:
-    """Returns Markdown on the packets a second, and CPU microseconds a packet, of each way to decode user messages."""
+def rates(packets: DataFrame) -> Iterator[str]:
+    """Yields lines of Markdown: packets a second and CPU µs a packet of each way to decode user messages."""
     register(packets.sparkSession)
     calls = {name: F.call_function(name, F.col("raw")) for name in DECODERS}
     ways = {
@@ -37,11 +38,11 @@ def rates(packets: DataFrame) -> str:
         "all four functions": packets.select(*calls.values()),
     }
     count = packets.count()
-    lines = [f"| {count:,} packets, by | packets a second | CPU µs a packet |", "| --- | --- | --- |"]
+    yield f"| {count:,} packets, by | packets a second | CPU µs a packet |"
+    yield "| --- | --- | --- |"
     for name, rows in ways.items():
         cost = measured(rows.write.format("noop").mode("overwrite").save)
-        lines.append(f"| {name} | {count / cost.wall_s:,.0f} | {cost.cpu_s / count * 1e6:,.1f} |")
-    return "\n".join(lines)
+        yield f"| {name} | {count / cost.wall_s:,.0f} | {cost.cpu_s / count * 1e6:,.1f} |"
 
 
 def main() -> int:
@@ -59,7 +60,8 @@ def main() -> int:
         times = spark.range(-(-asked // stored.count())).select(F.col("id").alias("time"))
         many = str(Path(folder) / "many")
         stored.crossJoin(times).drop("time").limit(asked).repartition(8).write.format("delta").save(many)
-        print(rates(spark.read.format("delta").load(many)))  # noqa: T201 - the result
+        for line in rates(spark.read.format("delta").load(many)):
+            print(line, flush=True)  # noqa: T201 - the result
     spark.stop()
     return 0
 
