@@ -50,6 +50,7 @@ def test_spark_and_duckdb_tell_the_same(spark: SparkSession, night: str, request
     assert in_order(by_spark(spark, warehouse)) == in_order(by_duckdb(warehouse))
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("night", ["demo", "branches"])
 def test_polars_and_duckdb_tell_the_same(night: str, request: pytest.FixtureRequest) -> None:
     warehouse = request.getfixturevalue(night)
