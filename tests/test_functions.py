@@ -67,6 +67,7 @@ def test_what_is_stored_of_a_packet_without_its_body_is_enough() -> None:
             assert header is None or all(row[column] == value for column, value in header.items() if column in row)
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("night", ["orders", "branches", "demo"])
 def test_every_packet_of_every_capture_says_what_the_tables_say(night: str, request: pytest.FixtureRequest) -> None:
     found = request.getfixturevalue(night)

@@ -27,6 +27,8 @@ def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def run(block: str) -> None:
         assert "out/warehouse" in block
+        if engine(block) == "polars":
+            pytest.importorskip("polars", reason="Polars, of the dependency group test, is not installed")
         exec(compile(block.replace("out/warehouse", str(demo)), PAGE.name, "exec"), {})  # noqa: S102 - the page's own
 
     return run
