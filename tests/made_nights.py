@@ -284,6 +284,9 @@ def _incident(rows: Rows, common: Row, span: Row, became: Row) -> None:
         | figures
         | {
             "incident_id": findings[0]["incident_id"],
+            "destination_queues": [common["destination_queue"]],
+            "ongoing": outcome == "pending",
+            "advice": "Look for it.",
             "cause": "message_missing",
             "outcome": outcome,
             "severity": severity,

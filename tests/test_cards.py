@@ -4,7 +4,6 @@ from typing import Any
 
 from jobs.report_page.cards import became, frames, machines
 from jobs.report_page.saved import SAVED, SAVED_FOR_EACH_LISTED, saved
-from jobs.steps.summary import _told
 
 INCIDENT: dict[str, Any] = dict.fromkeys(("lost", "pending", "stuck", "unknown", "repaired", "expired"), 0)
 
@@ -17,14 +16,6 @@ def test_machines_come_in_the_order_of_time_and_the_later_one_is_marked() -> Non
     senders = [sender("10.0.0.9", 20, suspected=True), sender("10.0.0.1", 10, suspected=False)]
     found = machines({"senders": senders, "witnesses": []})
     assert [(one["address"], one["suspected"]) for one in found] == [("10.0.0.1", False), ("10.0.0.9", True)]
-
-
-def test_without_senders_the_machines_are_those_of_the_witnesses() -> None:
-    witnesses = [
-        {"key": f"{address}:5>10.0.0.2:1801#0@{at}"} for at, address in enumerate(("10.0.0.9", "10.0.0.1") * 2)
-    ]
-    found = machines({"senders": None, "witnesses": [*witnesses, {"key": "nonsense"}]})
-    assert [(one["address"], one["messages"]) for one in found] == [("10.0.0.9", None), ("10.0.0.1", None)]
 
 
 def test_the_frames_are_the_first_and_the_last_witness() -> None:
@@ -47,16 +38,3 @@ def test_a_saved_list_holds_more_than_is_shown_and_every_column() -> None:
     assert first["outcome"] == "pending, stuck"
     assert (first["first_seen"], first["last_seen"]) == ("2026-03-03 08:24:26", None)
     assert first["first_address"] == "10.0.0.1"
-
-
-def test_a_summary_names_the_addresses_of_a_witness_where_an_incident_has_no_senders() -> None:
-    packet = {"stream_id": "10.0.0.1:1050>10.0.0.9:1801#0", "stream_offset": 576}
-    kept = ("incident_id", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues")
-    others = ("source_queue_manager", "session_id", "explanation", "began_ns", "ended_ns", "senders")
-    incident = dict.fromkeys((*kept, *others)) | {
-        "cause": "gap",
-        "outcome": "lost",
-        "advice": "Look.",
-        "witness": [packet, packet],
-    }
-    assert _told(incident)["addresses"] == [{"address": "10.0.0.1", "suspected": False}]

@@ -25,6 +25,7 @@ from jobs.warehouse import local_commits, log
 from jobs.warehouse.durable import settle
 from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import Tables
 from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import Table
@@ -375,7 +376,7 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     place, name = created(spark, tmp_path, VERDICTS), tables.name(VERDICTS)
     first, more = (any_rows(Random(seed), VERDICTS, 5) for seed in (7, 8))
     assert local_commits.write(place, VERDICTS, first, held)
-    read = tables.read(VERDICTS)
+    read = Tables.read(tables, VERDICTS)
     assert read.count() == 5
     assert [field.metadata["comment"] for field in read.schema] == [column.comment for column in VERDICTS]
     assert [field.nullable for field in read.schema] == [column.nullable for column in VERDICTS]
@@ -389,10 +390,10 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     assert together is not None
     assert together.num_rows == 10
     assert local_commits.write(place, VERDICTS, more, held, overwrite=True)
-    assert tables.read(VERDICTS).count() == 5
+    assert Tables.read(tables, VERDICTS).count() == 5
     tables.restore(VERDICTS, 1)
-    assert tables.read(VERDICTS).toArrow().sort_by("stream_offset") == first.sort_by("stream_offset").cast(
-        tables.read(VERDICTS).toArrow().schema
+    assert Tables.read(tables, VERDICTS).toArrow().sort_by("stream_offset") == first.sort_by("stream_offset").cast(
+        Tables.read(tables, VERDICTS).toArrow().schema
     )
     operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
     assert operations == ["RESTORE", "WRITE", "MERGE", "WRITE", "CREATE TABLE"]

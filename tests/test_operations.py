@@ -542,7 +542,7 @@ def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_colum
     tables.merge(newer, spark.createDataFrame([("b", 3, 4, 5)], newer.spark))
     rows = sorted(tuple(row) for row in tables.read(newer).collect())
     assert rows == [("a", 1, 2, None), ("b", 3, 4, 5)]
-    assert tables.read(newer).schema["ttl"].metadata["comment"] == later.comment
+    assert Tables.read(tables, newer).schema["ttl"].metadata["comment"] == later.comment
     commits = len(list(tables.commits(newer)))
     tables.create(newer)
     assert len(list(tables.commits(newer))) == commits

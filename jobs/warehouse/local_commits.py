@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -145,7 +146,9 @@ def files(place: str) -> list[str] | None:
     try:
         table = DeltaTable(place)
         is_plain = table.protocol().min_reader_version == 1  # no deletion vectors, no other names of columns
-        return table.file_uris() if is_plain and not table.metadata().partition_columns else None
+        is_plain = is_plain and not table.metadata().partition_columns
+        paths = pa.table(table.get_add_actions())["path"].to_pylist()
+        return [str(Path(place, unquote(path))) for path in paths] if is_plain else None
     except DeltaError:
         return None
 
