@@ -135,3 +135,9 @@ def test_names_that_a_uri_escapes(folder: Path) -> None:
     assert [row["status"] for row in index_captures(files, IngestOptions())] == ["ok", "ok"]
     assert all(stamp.size == len(CONTENT) for stamp in stamps(files).values())
     assert listed(folder) == ["50% off, #1?.pcap", "a"]
+
+
+def test_an_empty_text_is_not_the_folder_of_the_run() -> None:
+    """As a variable of a script that is not set gives it."""
+    with pytest.raises(UsageError, match="An empty text was given to --captures"):
+        capture_files([""])

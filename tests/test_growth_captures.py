@@ -1,6 +1,8 @@
 """What a capture file can multiply costs time and memory in proportion to its bytes, and so do many files."""
 
+import gc
 import gzip
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -151,6 +153,21 @@ def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_
         assert {row["content_bytes"] for row in cost.result} == {MIB}
         files = stamps([row["uri"] for row in cost.result])
         assert in_memory._bytes_of(files, 1 << 40) == len(files) * MIB
+
+
+@pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZSTD])
+def test_a_compressed_capture_that_nobody_reads_any_more_is_freed_at_once(kind: Compression, tmp_path: Path) -> None:
+    """Else many small bombs together take 17 MB each, until Python looks for cycles."""
+    packed = gzip.compress(bytes(MIB)) if kind is Compression.GZIP else zstd(bytes(MIB))
+    source = open_source(str(written(tmp_path / "capture", packed)), kind)
+    assert source.read(28)
+    freed = weakref.ref(source)
+    gc.disable()
+    try:
+        del source
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_memory_of_a_compressed_capture_does_not_grow_with_what_comes_out(tmp_path: Path) -> None:

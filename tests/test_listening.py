@@ -108,6 +108,13 @@ def test_a_night_listens_on_loopback_alone_and_its_temporary_files_are_private(
     assert [Path(one.getPath()).parent for one in directories] == [folder]
 
 
+def test_the_jvm_has_no_file_outside_its_private_folder(spark: SparkSession) -> None:
+    """Java's counters are one, in a folder of each user, which stays."""
+    jvm: Any = spark.sparkContext._jvm
+    process = jvm.java.lang.ProcessHandle.current().pid()
+    assert list(Path("/tmp").glob(f"hsperfdata_*/{process}")) == []  # noqa: S108 - where Java puts them
+
+
 def framed(text: str) -> bytes:
     return struct.pack(">i", len(text)) + text.encode()
 

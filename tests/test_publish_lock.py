@@ -485,6 +485,7 @@ def history(*operations: str) -> list[Commit]:
         ((), -1),
         (("CREATE TABLE",), 0),
         (("CREATE TABLE", "WRITE", "OPTIMIZE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END"), 1),
+        (("CREATE TABLE", "WRITE", "CLUSTER BY", "OPTIMIZE", "VACUUM START", "VACUUM END"), 1),
         (("CREATE TABLE", "WRITE", "MERGE", "RESTORE 1"), 1),
         (("CREATE TABLE", "WRITE", "OPTIMIZE", "WRITE", "RESTORE 2"), 1),
         (("CREATE TABLE", "WRITE", "WRITE", "RESTORE 1", "WRITE", "RESTORE 3"), 1),

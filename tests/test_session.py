@@ -107,7 +107,7 @@ def test_only_a_spark_of_this_machine_is_kept_to_it_and_not_against_its_users_se
 def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    version = """if [ "$1" = -version ]; then echo 'openjdk version "17.0.15"' >&2; exit; fi"""
+    version = """case "$*" in *-version) echo 'openjdk version "17.0.15"' >&2; exit;; esac"""
     java.write_text(f"#!/bin/sh\n{version}\necho 'no room' >&2\nexit 1\n")
     java.chmod(0o755)
     environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}

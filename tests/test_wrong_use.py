@@ -171,6 +171,33 @@ def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
     assert "The run is done, but its summary cannot be printed: [Errno 28] No space left" in done.stderr
 
 
+def test_a_packet_that_cannot_be_printed_is_a_sentence() -> None:
+    command = [sys.executable, "-m", "jobs.cli", "decode-packet", "10"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "msmq-replay decode-packet: The result cannot be printed: [Errno 28] No space left on device.\n"
+    )
+
+
+def test_captures_that_cannot_be_written_are_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for out in (file, file / "below"):
+        assert command.main_alone("simulate", simulate.run, ["--out", str(out), "--messages", "1"]) == 1
+        said = capsys.readouterr().err
+        assert f"msmq-replay simulate: {out} cannot be written: " in said
+        assert "Traceback" not in said
+
+
+def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As editors on Windows write it."""
+    file = tmp_path / "options.toml"
+    file.write_text("messages = 5", encoding="utf-8-sig")
+    assert Config.load({}, str(file)).messages == 5
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]

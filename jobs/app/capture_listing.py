@@ -41,6 +41,8 @@ def capture_files(uris: Iterable[str]) -> list[str]:
         UsageError: no URI is given, or one names nothing.
     """
     given = list(uris)
+    if not all(given):
+        raise UsageError("An empty text was given to --captures: it would be the folder that this run was started in.")
     if not given:
         raise UsageError("No captures were given: --captures names a file, a folder or a glob.")
     return sorted({file for uri in given for file in _files(uri)})

@@ -1,9 +1,7 @@
 """Runs a command: parses its options, starts Spark, prints the summary, returns the exit code."""
 
 import json
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +13,7 @@ from pyspark.sql import SparkSession
 from jobs.app.command_line import command_parser
 from jobs.app.config import Config
 from jobs.app.errors import JobError, disk_error, first_line, scheme_error
-from jobs.app.logs import log, log_as, step, terminal_bar
+from jobs.app.logs import log, log_as, print_result, step, terminal_bar
 from jobs.app.spark_session import keep_output, memory_error, open_session
 from jobs.app.summary_text import for_people
 
@@ -57,7 +55,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         with _ending_in_order(), terminal_bar():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
-        _print(json.dumps(summary) if config.json else for_people(summary))
+        print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
     except JobError as error:
         return _tell(name, error)
     except KeyboardInterrupt as error:
@@ -92,14 +90,6 @@ def _ending_in_order() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _print(summary: str) -> None:
-    try:
-        print(summary, flush=True)  # noqa: T201 - the result
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
-        raise JobError(f"The run is done, but its summary cannot be printed: {error}.") from error
 
 
 def _tell(name: str, error: JobError) -> int:

@@ -342,7 +342,7 @@ def _toml(value: Any) -> str:
 def _read(file: str, names: set[str]) -> dict[str, Any]:
     """Returns the keys of all sections of a file together; no key stands in two sections."""
     try:
-        tree = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        tree = tomllib.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
     flat: dict[str, Any] = {}

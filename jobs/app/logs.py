@@ -1,6 +1,7 @@
 """Writes progress and errors to stderr: lines for a person, with a bar on a terminal, or one JSON object a line."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs.app.errors import JobError
 from jobs.app.progress_bar import ProgressBar
 
 _format = "text"
@@ -78,3 +80,16 @@ def log(level: str, message: str, **fields: Any) -> None:
         print(line, file=sys.stderr, flush=True)  # noqa: T201 - stderr is for the terminal
     else:
         _bar.write(line)
+
+
+def print_result(text: str, what: str = "The result") -> None:
+    """Prints what a command found to stdout.
+
+    Raises:
+        JobError: it cannot be printed; the sentence begins with `what`.
+    """
+    try:
+        print(text, flush=True)  # noqa: T201 - the result
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
+        raise JobError(f"{what} cannot be printed: {error}.") from error

@@ -76,6 +76,8 @@ _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
+_NO_FILE = "-XX:-UsePerfData"
+"""Else a JVM leaves a folder in /tmp, whatever its folder for temporary files is; Spark's own has this by default."""
 _PACKAGES = "spark.jars.packages"
 _DRIVER_MEMORY, _SPARKS_DEFAULT = "spark.driver.memory", "1g"
 _SUBMITTED_MEMORY = re.compile(r"(?:--driver-memory|spark\.driver\.memory)[ =]+(\w+)")
@@ -260,6 +262,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     if starts_jvm:
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_FILE)  # of the JVM that finds out how to start Spark's
         folder = _folder_of_jvm()
         settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
         output = output if verbose else _Output.create(folder)
@@ -393,7 +396,7 @@ def _require_java() -> None:
     cure = f"install Java {_OLDEST_JAVA} or set JAVA_HOME to it"
     if java is None:
         raise JobError(f"Java was not found: {cure}.")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    answer = subprocess.run([java, _NO_FILE, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     version = re.search(r'version "(?:1\.)?(\d+)', answer)
     if version is None or int(version[1]) < _OLDEST_JAVA:
         found = f"is version {version[1]}" if version else "does not run"

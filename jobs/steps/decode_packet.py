@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from jobs.app.errors import JobError, UsageError
+from jobs.app.logs import print_result
 from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the packet; returns exit code 0, also for a packet that cannot be decoded, and 2 for wrong usage."""
+    """Prints the packet; returns the exit code.
+
+    0, also for a packet that cannot be decoded; 1 if it cannot be printed; 2 for wrong use.
+    """
     program = "msmq-replay decode-packet"
     parser = argparse.ArgumentParser(
         program,
@@ -33,10 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         packet = annotate(read_packet(options.packet))
+        print_result(json.dumps(_object(packet)) if options.json else render_tree(packet))
     except JobError as error:
         print(f"msmq-replay decode-packet: {error}", file=sys.stderr)  # noqa: T201 - this is the terminal's
         return error.exit_code
-    print(json.dumps(_object(packet)) if options.json else render_tree(packet))  # noqa: T201 - the result
     return 0
 
 

@@ -20,7 +20,7 @@ from udfs.capture.files import locate
 SET_PROPERTIES = "SET TBLPROPERTIES"
 CREATE = "CREATE TABLE"
 RESTORE = "RESTORE"
-_UPKEEP = ("OPTIMIZE", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
+_UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
 FOLDER = "_delta_log"
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")

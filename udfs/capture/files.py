@@ -36,9 +36,11 @@ class Fault(NamedTuple):
 
 
 class Source(Protocol):
-    """A file's bytes in order. After `read` returned nothing, `fault` is the reason if the file did not end there."""
+    """A file's bytes in order."""
 
-    fault: CaptureReason | None
+    @property
+    def fault(self) -> CaptureReason | None:
+        """After `read` returned nothing: the reason if the file did not end there."""
 
     def read(self, size: int) -> bytes:
         """Returns up to `size` further bytes; none at the end."""
@@ -71,19 +73,19 @@ class _Plain:
 
 
 class _Expanded:
-    """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is returned.
-
-    It expands pieces of a fixed size, so neither content nor fault depends on the sizes that `read` is called with.
-    """
+    """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is returned."""
 
     def __init__(self, open_file: Callable[[], pa.NativeFile], compression: Compression, offset: int) -> None:
-        self.fault: CaptureReason | None = None
-        self._open = open_file
-        self._file = open_file()
-        self._pieces = self._limited(self._gunzip() if compression is Compression.GZIP else self._unzstd())
+        self._expansion = _Expansion(open_file)
+        self._pieces = self._expansion.pieces(compression)
         self._rest = memoryview(b"")
         while offset > 0 and (skipped := self.read(min(offset, _CHUNK))):
             offset -= len(skipped)
+
+    @property
+    def fault(self) -> CaptureReason | None:
+        """Returns why the expansion ended early."""
+        return self._expansion.fault
 
     def read(self, size: int) -> bytes:
         parts: list[memoryview] = []
@@ -96,6 +98,23 @@ class _Expanded:
             self._rest = self._rest[size:]
             size -= len(parts[-1])
         return b"".join(parts)
+
+
+class _Expansion:
+    """Expands pieces of a fixed size, so neither content nor fault depends on the sizes that are read.
+
+    Who reads the pieces is not known here: a cycle would keep the last piece, of up to 17 MB, until Python looks for
+    cycles, and that of each of many files.
+    """
+
+    def __init__(self, open_file: Callable[[], pa.NativeFile]) -> None:
+        self.fault: CaptureReason | None = None
+        self._open = open_file
+        self._file = open_file()
+
+    def pieces(self, compression: Compression) -> Iterator[bytes]:
+        """Yields the content, up to the limit."""
+        return self._limited(self._gunzip() if compression is Compression.GZIP else self._unzstd())
 
     def _limited(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         left = max(EXPANSION_LIMIT * self._file.size(), _ALWAYS_WHOLE)
