@@ -2,6 +2,7 @@
 
 import json
 import random
+import struct
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import wiretap
+from growth import assert_linear
 from pipeline import frames, ingest_more
 from pyspark.sql import SparkSession
 from random_packets import GUIDS, any_packet, damaged, user_message
@@ -25,9 +27,10 @@ from jobs.simulator import build
 from jobs.steps import ingest
 from schemas.ingest import PACKETS, QUARANTINE
 from schemas.tables import INGESTED
-from udfs.msmq import framing, stream_window, without_bodies
+from udfs.msmq import framing, stream_window
 from udfs.msmq.framing import FramedPackets, Framer
 from udfs.msmq.packet_rows import packet_columns
+from udfs.msmq.without_bodies import drop_bodies
 from udfs.passes.options import IngestOptions
 from udfs.tcp import resume
 
@@ -99,7 +102,6 @@ def test_packets_are_those_of_one_run(seed: int, windowed: bool, monkeypatch: py
         monkeypatch.setattr(stream_window, "LARGEST_PACKET", 400)
         monkeypatch.setattr(stream_window, "LOOKAHEAD", 2 * (400 + 16) + 16)
         monkeypatch.setattr(framing, "_WINDOW", 500)
-    monkeypatch.setattr(without_bodies, "_FIRST_BYTES", 64)
     rng = random.Random(seed)
     for number in range(150):
         data = b"".join(stream_of(rng) for _ in range(1 + 2 * windowed))
@@ -107,6 +109,26 @@ def test_packets_are_those_of_one_run(seed: int, windowed: bool, monkeypatch: py
         mid_stream = rng.random() < 0.3
         expected = framed(runs, rng, mid_stream=mid_stream, interrupted=False)
         assert framed(runs, rng, mid_stream=mid_stream, interrupted=True) == expected, (number, mid_stream, runs)
+
+
+def nested(n: int) -> bytes:
+    """A packet that lacks its last byte and holds n others, whose ProviderInfo goes up to the headers at its end."""
+    properties = struct.pack("<BBH20s8I", 0, 0, 0, b"", *[0] * 8)
+    size, rest = 1_000, len(properties)
+    parts = [b"\x10\0\0\0LIOR" + struct.pack("<II", 17 + size * n + rest, 0)]
+    for left in range(size * n, 0, -size):
+        user = struct.pack("<16s16s5I", b"", b"", 1, 1, 1, 3 << 10 | 1 << 19 | 1 << 21, 4)
+        headers = b"\x10\0\0\0LIOR" + struct.pack("<II", left + rest, 0) + user
+        headers += struct.pack("<4H2I", 0, 0, 0, 0, 0, left - len(headers) - 16)
+        parts.append(headers.ljust(size, b"P"))
+    return b"".join([*parts, properties])
+
+
+def test_packets_in_packets_are_looked_at_in_linear_time_and_memory() -> None:
+    """However far from its beginning the body of each is."""
+    runs = drop_bodies(nested(3), (), synchronized=True)
+    assert [run for run in runs if not isinstance(run, bytes)] == []
+    assert_linear(lambda data: drop_bodies(data, (), synchronized=True), nested, 2_000)
 
 
 # --- what is on disk --------------------------------------------------------------------------------------------------

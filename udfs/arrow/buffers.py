@@ -1,6 +1,6 @@
 """Makes Arrow arrays and batches from numpy buffers, and reads numbers at any byte."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-_FEW_ROWS, _FEW_BYTES = 256, 4 << 20
 
 
 def fixed_binary(values: Bytes) -> Any:
@@ -44,31 +43,6 @@ def record_batch(columns: Mapping[str, Any], count: int, schema: pa.Schema) -> p
     """Returns the batch of `count` rows with these columns; the schema's other columns are null."""
     arrays = [columns.get(f.name, pa.nulls(count, f.type)) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def put_together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the same rows in order, those of small neighbouring batches as one batch, and no empty batch.
-
-    A batch of many columns takes far more memory than the few rows in it.
-    """
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _FEW_ROWS or size >= _FEW_BYTES:
-            yield from _as_one(waiting)
-            waiting, rows, size = [], 0, 0
-    yield from _as_one(waiting)
-
-
-def _as_one(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if len(batches) > 1:
-        yield pa.concat_batches(batches)
-    else:
-        yield from batches
 
 
 def struct_array(columns: Mapping[str, Any], kind: pa.StructType) -> pa.StructArray:

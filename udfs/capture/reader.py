@@ -5,7 +5,7 @@ as a `Fault` and goes on. The result depends on the file's bytes alone, not on h
 splits. So the `Cursor` behind any block is an exact place for another task to start from.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 28  # the longer of the two file headers
 _AFTER_LOSS = 8  # records to read next after a fault: more of them may be broken
 _FAR = 1 << 62
+_SMALL_BYTES, _MANY_FAULTS = 1 << 20, 1_000
 _NO_ROWS = np.empty((5, 0), np.int64)
 _FORMATS: Mapping[CaptureFormat, Format] = {CaptureFormat.PCAP: pcap, CaptureFormat.PCAPNG: pcapng}
 
@@ -31,6 +32,14 @@ class Block(NamedTuple):
     records: Records
     fault: Fault | None
     after: Cursor
+
+
+class Stretch(NamedTuple):
+    """Records of neighbouring blocks in one buffer, which begins at byte `base` of the file, and the faults there."""
+
+    records: Records
+    base: int
+    faults: list[Fault]
 
 
 def open_capture(source: Source) -> Cursor | Fault:
@@ -99,6 +108,41 @@ def read_blocks(
                 "read. If it is no bomb, expand it: a plain file is read whole."
             )
         yield _fault_block(Fault(window.fault, detail, cursor.offset, 0), cursor)
+
+
+def join_small(blocks: Iterable[Block]) -> Iterator[Stretch]:
+    """Joins small blocks, as they are between faults: what is done for a block takes as long as for a hundred records.
+
+    Bytes between joined blocks, which are in no record, become zeros.
+    """
+    parts: list[tuple[int, Records]] = []
+    faults: list[Fault] = []
+    for records, fault, after in blocks:
+        if fault is not None:
+            faults.append(fault)
+        if len(records.start):
+            if parts and after.offset - parts[0][0] > _SMALL_BYTES:
+                yield _join(parts, faults)
+                parts, faults = [], []
+            parts.append((after.offset - len(records.buffer), records))
+        if len(faults) >= _MANY_FAULTS or (parts and after.offset - parts[0][0] >= _SMALL_BYTES):
+            yield _join(parts, faults)
+            parts, faults = [], []
+    if parts or faults:
+        yield _join(parts, faults)
+
+
+def _join(parts: list[tuple[int, Records]], faults: list[Fault]) -> Stretch:
+    if not parts:
+        return Stretch(_records(memoryview(b""), _NO_ROWS, 0), 0, faults)
+    (base, first), (last, end) = parts[0], parts[-1]
+    if len(parts) == 1:
+        return Stretch(first, base, faults)
+    joined = bytearray(last - base + len(end.buffer))
+    for at, one in parts:
+        joined[at - base : at - base + len(one.buffer)] = one.buffer.tobytes()
+    rows = np.concatenate([np.stack((one.start + (at - base), *one[2:6])) for at, one in parts], axis=1)
+    return Stretch(_records(memoryview(joined), rows, first.first_frame - 1), base, faults)
 
 
 def _limit(at: int, stop: int | None, step: int | None) -> int:

@@ -63,7 +63,7 @@ class _Undecodable(Exception):  # noqa: N818  # never leaves this module
 class ParsedPacket:
     """The headers of one packet, parsed one after the other: offsets, values, violations, and the error if any."""
 
-    raw: bytes
+    raw: bytes | memoryview
     trailer: bytes | None
     size: int
     limit: int = 0  # where the headers end: PacketSize, but for a SessionHeader
@@ -76,6 +76,7 @@ class ParsedPacket:
     violations: set[Violation] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
     ends_at_body: bool = False  # body and what follows it are not stored anywhere
+    is_outline: bool = False  # neither SecurityData nor what follows the headers before the body is read
 
     @classmethod
     def parse_alone(cls, raw: bytes) -> Self:
@@ -90,6 +91,11 @@ class ParsedPacket:
     def parse(cls, raw: bytes, trailer: bytes | None, size: int) -> Self:
         """Parses a packet; `error` is set if it cannot be decoded."""
         return cls._parse(cls(raw, trailer, size, limit=size))
+
+    @classmethod
+    def outline(cls, raw: memoryview, size: int) -> Self:
+        """Parses the headers before the body without SecurityData, at the same cost however large the packet is."""
+        return cls._parse(cls(raw, None, size, limit=size, is_outline=True))
 
     def _parse(self) -> Self:
         try:
@@ -125,7 +131,7 @@ class ParsedPacket:
         if end > self.limit:
             raise _Undecodable(fault, offset, f"{what} takes {size} bytes and the packet's headers end at {self.limit}")
         if end <= len(self.raw):
-            data = self.raw[offset:end]
+            data = bytes(self.raw[offset:end])
         else:
             trailer = self.trailer or b""
             after = offset - (self.size - len(trailer))
@@ -197,7 +203,7 @@ class ParsedPacket:
         if not user.has_message_properties:
             raise _Undecodable(Fault.NO_MESSAGE_PROPERTIES, 60, f"the flags are {user.user_flags:#010x}")
         properties = self._properties(end)
-        if self._lacks_only_body:
+        if self._lacks_only_body or self.is_outline:
             return self._classify(properties, user.destination_queue_type, destination)
         self._after_properties(base, user, properties)
         if base.has_session_header:
@@ -262,6 +268,9 @@ class ParsedPacket:
             found = f"SecurityData would end at {end}, the headers end at {self.limit}"
             raise _Undecodable(Fault.SECURITY_BEYOND_PACKET, offset, found)
         provider = end - r4(security.provider_info_size)
+        if self.is_outline:
+            self._take(provider + security.provider_info_size, 0, Fault.SECURITY_BEYOND_PACKET, "SecurityData")
+            return end
         data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
         self.columns["sender_id"] = identifiers.sender_id_text(security.sender_id_type, data)
         data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")

@@ -29,8 +29,6 @@ from udfs.msmq.stream_window import (
     like_tls,
 )
 
-_FIRST_BYTES = 1 << 10
-"""Most packets have all headers before the body in so many bytes."""
 _DECIDING = 12
 """Bytes of a header up to its PacketSize."""
 _TLS_SIZE = 5
@@ -80,7 +78,7 @@ def _keep_around_body(data: bytes, at: int, marks: _Marks, *, whole_end: bool) -
             marks.keep(after, len(data))
         elif like_tls(data, after):
             marks.keep(after, after + _TLS_SIZE)
-    packet = _parse(data, at, end, size + session)
+    packet = ParsedPacket.outline(memoryview(data)[at:end], size + session)
     base, user = packet.headers["BaseHeader"], packet.headers.get("UserHeader")
     properties = packet.headers.get("MessagePropertiesHeader")
     if base.internal or user is None or properties is None or "label" not in packet.columns:
@@ -97,17 +95,6 @@ def _keep_around_body(data: bytes, at: int, marks: _Marks, *, whole_end: bool) -
     marks.keep(at, min(body, end))
     marks.keep(body_end, end)
     marks.edges += [body, body_end]
-
-
-def _parse(data: bytes, at: int, end: int, size: int) -> ParsedPacket:
-    """Parses as many bytes of a packet as its headers before the body need."""
-    count = _FIRST_BYTES
-    while True:
-        packet = ParsedPacket.parse(data[at : min(at + count, end)], None, size)
-        wants_more = packet.error is not None and packet.error.fault is Fault.BYTES_MISSING
-        if not wants_more or "label" in packet.columns or at + count >= end:
-            return packet
-        count *= 4
 
 
 def _acknowledges(properties: Any, label: str | None) -> bool:

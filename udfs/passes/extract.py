@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from schemas.ingest import Compression, Stage
 from schemas.staging import Counted
-from udfs.arrow.buffers import fixed_binary, put_together
+from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import Fault, open_source
-from udfs.capture.reader import read_blocks
+from udfs.capture.reader import join_small, read_blocks
 from udfs.capture.records import Cursor, Records
 from udfs.msmq.ping import find_pings
 from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
@@ -35,7 +35,7 @@ def extract_splits(options: IngestOptions) -> Pass:
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from put_together(_Split(split, options).rows())
+                yield from _Split(split, options).rows()
 
     return run
 
@@ -57,27 +57,24 @@ class _Split:
     def rows(self) -> Batches:
         """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
         counts: Counter[str] = Counter()
-        for block in read_blocks(self._source, self._cursor, self._stop, min(_BLOCK_BYTES, self._options.split_bytes)):
-            if block.fault is not None and self._only is None:
-                yield from self._batch("fault", [_fault_row(block.fault, self._options.raw_kept)])
-            if not len(block.records.start):
-                continue
-            segments, rejected, fragments = find_segments(block.records, self._options.ports)
-            buffer = block.records.buffer
+        size = min(_BLOCK_BYTES, self._options.split_bytes)
+        for records, base, faults in join_small(read_blocks(self._source, self._cursor, self._stop, size)):
+            segments, rejected, fragments = find_segments(records, self._options.ports)
             if self._only is not None:
-                yield segment_rows(buffer, _select(segments, self._only), self._capture)
+                yield segment_rows(records.buffer, _select(segments, self._only), self._capture)
                 continue
-            frames = len(block.records.start)
-            others = frames - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
+            others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
             counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
             counts.update(rejected.not_judged)
-            base = block.after.offset - len(buffer) if self._unpacked else None
             if len(segments.frame):
-                yield from preframe(buffer, segments, self._capture, base, self._options)
+                file_base = base if self._unpacked else None
+                yield from preframe(records.buffer, segments, self._capture, file_base, self._options)
             if len(fragments.frame):
-                yield fragment_rows(buffer, fragments, self._capture)
-            yield from self._batch("ping", find_pings(block.records))
-            yield from self._batch("fault", _rejected_rows(block.records, rejected, self._options.raw_kept))
+                yield fragment_rows(records.buffer, fragments, self._capture)
+            yield from self._batch("ping", find_pings(records))
+            kept = self._options.raw_kept
+            yield from self._batch("fault", (_fault_row(fault, kept) for fault in faults))
+            yield from self._batch("fault", _rejected_rows(records, rejected, kept))
         yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
     def _batch(self, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
