@@ -31,9 +31,9 @@ from udfs.msmq import identifiers
 from udfs.msmq.annotate import annotate, render_tree
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
+from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.layout import FAULTS, find_offsets
 from udfs.msmq.packet_rows import packet_columns
-from udfs.msmq.reference import DecodeError
 from udfs.msmq.reference_rows import decode_packet
 from udfs.msmq.texts import guid_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from schemas import wire
 from schemas.violations import Violation
 from schemas.wire import Bits, Field, Header, Kind
+from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.frame_size import frame_size, is_frame_size
 from udfs.msmq.header_types import CLASSES
 from udfs.msmq.identifiers import guid_text, message_id_text
-from udfs.msmq.reference import DecodeError, ParsedPacket, Part
+from udfs.msmq.reference import ParsedPacket, Part
 from udfs.msmq.reference_rows import table_row
 
 

@@ -14,6 +14,7 @@ from schemas.messages import HEADERS_OF
 from schemas.violations import Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
+from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.frame_size import announced_size, is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
@@ -28,19 +29,6 @@ _LISTS = {
     SectionId.RESPONSE: "multi_response_queues",
 }
 _FORMAT_TYPES = frozenset(FormatType)
-
-
-class DecodeError(NamedTuple):
-    """The reason why a packet cannot be decoded: code, offset in the packet, and what is there."""
-
-    fault: Fault
-    offset: int
-    found: str
-
-    @property
-    def detail(self) -> str:
-        """Sentence for the quarantine row."""
-        return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
 
 
 class Part(NamedTuple):

@@ -18,8 +18,9 @@ from schemas.messages import (
 )
 from schemas.violations import Violation
 from udfs.msmq import identifiers, violations
+from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.header_types import columns
-from udfs.msmq.reference import DecodeError, ParsedPacket
+from udfs.msmq.reference import ParsedPacket
 
 _NULL_GUID = identifiers.guid_text(bytes(wire.GUID_SIZE))
 _HEADERS = {header.name: header for header in wire.HEADERS}
