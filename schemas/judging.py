@@ -20,7 +20,7 @@ MARK = row(
     mid_stream=BOOL,
     **dict.fromkeys(("sequence", "number", "previous", "message_no", "missing", "assumed_until"), LONG),
 )
-"""What stands on a stream of a scope: a message, the state before all messages, or bytes that are not read.
+"""A message of a scope on its stream, or the state before the scope's first message, or bytes that are not read.
 
 `at_ns` is what counts for the order between streams; `missing` counts unread ranges.
 """

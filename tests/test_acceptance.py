@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from udfs.msmq.acceptance import STATE, Message, State, accept, after, fold
+from udfs.replay.acceptance import STATE, Message, State, accept, after, fold
 
 
 @pytest.mark.parametrize(

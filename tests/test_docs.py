@@ -19,7 +19,7 @@ from schemas.document import pages
 from schemas.replay import Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.capture.files import EXPANSION_LIMIT
-from udfs.msmq.acceptance import Message, State, accept, after
+from udfs.replay.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -9,9 +9,9 @@ import pytest
 
 from schemas.judging import CHAIN, MARK
 from schemas.table import arrow_schema
-from udfs.msmq.acceptance import Message, State, accept, after
+from udfs.replay.acceptance import STATE, Message, State, accept, after
 from udfs.replay.timeline import find_chains
-from udfs.replay.verdicts import STATE, judge
+from udfs.replay.verdicts import judge
 
 Row = dict[str, Any]
 LITERALS = {

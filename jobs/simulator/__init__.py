@@ -28,7 +28,7 @@ __all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "NAMES", "START_NS", "T
 START_NS = 1_772_438_400 * SECOND  # 2026-03-02 08:00 UTC
 CAPTURE_PREFIX = "simulated"
 NAMES = "names.toml"
-"""What people call the queue managers and queues of the demonstration, beside its captures."""
+"""Name of the file, beside the captures, with the names of the demonstration's queue managers and queues."""
 _STAGGER_NS = 7_000_000
 _HEADERS = 500  # bytes that a message takes beside its body, roughly
 _FILES, _SMALLEST_FILE, _LARGEST_FILE = 4, 256 << 10, 1 << 30

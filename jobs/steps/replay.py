@@ -88,7 +88,7 @@ from schemas.replay import (
 )
 from schemas.table import Table
 from schemas.tables import REPLAYED
-from udfs.msmq.acceptance import fold
+from udfs.replay.acceptance import fold
 from udfs.replay.arrivals import find_plain_runs
 from udfs.replay.evidence import prove
 from udfs.replay.findings.on_facts import tell_facts

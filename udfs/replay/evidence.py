@@ -17,7 +17,21 @@ from schemas.judging import PROVEN
 from schemas.replay import Evidence, Explains, Reading, Verdict
 from schemas.table import arrow_schema
 from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
-from udfs.replay.groups import NONE, Bools, Ints, expand, group_of, nullable, numbers, to_batches, whole_groups
+from udfs.replay.groups import (
+    NONE,
+    Bools,
+    Ints,
+    begins,
+    bounds,
+    columns_of,
+    expand,
+    group_of,
+    nullable,
+    numbers,
+    texts,
+    to_batches,
+    whole_groups,
+)
 from udfs.replay.rows import Batches
 
 _MS = 1_000_000  # ns
@@ -27,7 +41,7 @@ _IN_FLIGHT_NS = 250 * _MS
 _NEVER = np.iinfo(np.int64).max
 _NUMBERS = 1 << 33
 """More than there are numbers."""
-_BLOCK_BITS = 16
+BLOCK_BITS = 16
 """Low bits of offsets: a hash join on blocks of a stream finds the few runs that an offset may belong to."""
 _SCHEMA = arrow_schema(PROVEN)
 _KEPT = (
@@ -203,27 +217,24 @@ def _explained_by(messages: pd.DataFrame) -> "NDArray[np.str_]":
 
 def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of PROVEN: messages of a row of JUDGED that are next to each other and have the same evidence."""
-    is_first = np.ones(len(messages), bool)
-    is_first[1:] = False
     said = ("row", "acknowledged_ns", "covered_ns", "evidence", "explained_by", "final_ns", "final_class")
-    for values in (*(messages[name].to_numpy() for name in said), messages["offsets"].to_numpy() >> _BLOCK_BITS):
-        is_first[1:] |= values[1:] != values[:-1]
+    block = messages["offsets"].to_numpy() >> BLOCK_BITS
+    is_first = begins(*columns_of(messages, *said), block)
     alone = ((messages["final_ns"] != _NEVER) | (messages["explained_by"] != "")).to_numpy()
     is_first |= alone
     is_first[1:] |= alone[:-1]
-    first = np.flatnonzero(is_first)
-    last = np.append(first[1:], len(messages)) - 1
+    first, last = bounds(is_first)
     firsts, nth = messages.iloc[first], pa.array(messages["nth"].to_numpy()[first])
     rows = judged.take(pa.array(firsts["row"].to_numpy()))
     columns = {name: rows[name].combine_chunks() for name in _KEPT}
     columns |= {name: pc.add(rows[name], nth).combine_chunks() for name in _RISING}
     columns |= {name: nullable(firsts[name].replace(_NEVER, NONE)) for name in ("acknowledged_ns", "covered_ns")}
     columns |= {
-        "block": pa.array(firsts["offsets"].to_numpy() >> _BLOCK_BITS),
+        "block": pa.array(block[first]),
         "first_offset": pa.array(firsts["offsets"].to_numpy()),
         "last_offset": pa.array(messages["offsets"].to_numpy()[last]),
         "evidence": pa.array(firsts["evidence"].astype(str), pa.string()),
-        "explained_by": pa.array([text or None for text in firsts["explained_by"]], pa.string()),
+        "explained_by": texts(firsts["explained_by"]),
         "final_ack_class": nullable(firsts["final_class"], pa.int32()),
         "final_ns": nullable(firsts["final_ns"].replace(_NEVER, NONE)),
     }

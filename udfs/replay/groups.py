@@ -1,6 +1,7 @@
 """Rows of equal keys as whole tables, and rows that stand for several messages."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,16 +27,18 @@ def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
     Memory is that of _MANY rows, or of all rows with one key.
     """
     waiting: list[pa.Table] = []
+    count = 0
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         if not rows.num_rows:
             continue
-        if waiting and sum(table.num_rows for table in waiting) >= _MANY:
+        if count >= _MANY:
             cut = _first_other(rows, waiting[-1], key)
             if cut is not None:
                 yield pa.concat_tables([*waiting, rows.slice(0, cut)]).combine_chunks()
-                rows, waiting = rows.slice(cut), []
+                rows, waiting, count = rows.slice(cut), [], 0
         waiting.append(rows)
+        count += rows.num_rows
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
 
@@ -57,19 +60,27 @@ def numbers(rows: pa.Table, *names: str) -> pd.DataFrame:
     )
 
 
-def begins(frame: pd.DataFrame, *key: str) -> Bools:
-    """Returns which rows have another key than the row before."""
-    first = np.ones(len(frame), bool)
-    first[1:] = False
-    for name in key:
-        values = frame[name].to_numpy()
-        first[1:] |= values[1:] != values[:-1]
+def begins(*columns: "NDArray[Any]") -> Bools:
+    """Returns which rows differ from the row before in one of the columns; the first row always does."""
+    first = np.ones(len(columns[0]), bool)
+    first[1:] = np.logical_or.reduce([values[1:] != values[:-1] for values in columns])
     return first
+
+
+def columns_of(frame: pd.DataFrame, *names: str) -> "list[NDArray[Any]]":
+    """Returns columns as arrays."""
+    return [frame[name].to_numpy() for name in names]
 
 
 def group_of(frame: pd.DataFrame, *key: str) -> Ints:
     """Returns the number of each row's group, 0, 1, …, where rows of a group are next to each other."""
-    return np.cumsum(begins(frame, *key)) - 1
+    return np.cumsum(begins(*columns_of(frame, *key))) - 1
+
+
+def bounds(is_first: Bools) -> tuple[Ints, Ints]:
+    """Returns the places of the first and of the last row of each run, given which rows begin one."""
+    first = np.flatnonzero(is_first)
+    return first, np.append(first[1:], len(is_first)) - 1
 
 
 def before(values: "pd.Series[int]", groups: Ints, nothing: int) -> "pd.Series[int]":
@@ -101,6 +112,11 @@ def nullable(values: "pd.Series[int]", of: pa.DataType | None = None) -> pa.Arra
     """Returns numbers with null in place of NONE, as int64 or another type."""
     made = pa.array(values.to_numpy(), pa.int64(), mask=values.to_numpy() == NONE)
     return made if of is None else made.cast(of)
+
+
+def texts(values: "pd.Series[str]") -> pa.Array:
+    """Returns texts with null in place of empty ones."""
+    return pa.array([str(text) or None for text in values], pa.string())
 
 
 def to_batches(columns: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,8 @@ from udfs.replay.groups import (
     as_lists,
     before,
     begins,
+    bounds,
+    columns_of,
     group_of,
     nullable,
     numbers,
@@ -68,12 +70,12 @@ def in_replay_order(marks: pd.DataFrame) -> pd.DataFrame:
 def join_into_chains(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
     """Yields rows of CHAIN: messages of one stream and sequence, each with the number after that of the one before."""
     number, previous = rows["number"].to_numpy(), rows["previous"].to_numpy()
-    is_first = begins(rows, "scope_no", "stream_no", "sequence", "missing")
-    is_first |= begins(rows.assign(part=rows["replay_order"] // _LONGEST), "part")
+    together = columns_of(rows, "scope_no", "stream_no", "sequence", "missing")
+    is_first = begins(*together, rows["replay_order"].to_numpy() // _LONGEST)
     is_first[1:] |= (previous[1:] != number[:-1]) | (number[1:] != previous[1:] + 1) | (previous[1:] <= 0)
     is_first[1:] |= (number[:-1] <= previous[:-1]) | (previous[:-1] == NONE)
-    first = np.flatnonzero(is_first)
-    firsts, last = rows.iloc[first], np.append(first[1:], len(rows)) - 1
+    first, last = bounds(is_first)
+    firsts = rows.iloc[first]
     lists = rows[["stream_offset", "captured_ns", "message_no"]].set_axis(["offsets", "times", "message_nos"], axis=1)
     columns = {name: nullable(firsts[name]) for name in _SCHEMA.names if name in firsts}
     columns |= {"first_number": nullable(firsts["number"]), "number": nullable(rows["number"].iloc[last])}

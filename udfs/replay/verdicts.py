@@ -9,22 +9,26 @@ import pyarrow as pa
 from schemas.judging import JUDGED
 from schemas.replay import Reason, Verdict
 from schemas.table import arrow_schema
+from udfs.replay.acceptance import STATE
 from udfs.replay.groups import (
     NONE,
     Ints,
     as_lists,
     before,
+    begins,
+    bounds,
+    columns_of,
     expand,
     group_of,
     nullable,
     numbers,
     so_far,
+    texts,
     to_batches,
     whole_groups,
 )
 from udfs.replay.rows import Batches
 
-STATE = ("state_sequence", "state_number", "state_missing")
 LITERAL = ("literal_sequence", "literal_number", "literal_missing")
 """The state before a chain under the literal reading, where that is asked for."""
 _LISTS = ("offsets", "times", "message_nos")
@@ -168,13 +172,10 @@ def to_runs(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
     plain = (rows["verdict"] == Verdict.IN_ORDER).to_numpy() & ~rows["across"].to_numpy()
     plain &= (rows["reject_count"] == 0).to_numpy() & (rows["state_number"] == rows["number"] - 1).to_numpy()
     plain &= (rows["conformant_number"] == rows["number"]).to_numpy()
-    is_first = np.ones(len(rows), bool)
-    is_first[1:] = ~(plain[1:] & plain[:-1])
-    for name in ("chain", "in_doubt", "doubt_order", "initially_until"):
-        values = rows[name].to_numpy()
-        is_first[1:] |= values[1:] != values[:-1]
-    first = np.flatnonzero(is_first)
-    firsts, last = rows.iloc[first], np.append(first[1:], len(rows)) - 1
+    is_first = begins(*columns_of(rows, "chain", "in_doubt", "doubt_order", "initially_until"))
+    is_first[1:] |= ~(plain[1:] & plain[:-1])
+    first, last = bounds(is_first)
+    firsts = rows.iloc[first]
     is_known = firsts["is_known"].to_numpy()
     columns = {name: nullable(firsts[name]) for name in _INTEGERS}
     columns |= {
@@ -183,8 +184,8 @@ def to_runs(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
         "sequence": pa.array(firsts["sequence"].to_numpy()),
         "state_sequence": pa.array(firsts["state_sequence"].to_numpy(), mask=~is_known),
         "accepted": pa.array(firsts["accepted"].to_numpy(), pa.bool_(), mask=firsts["unknown"].to_numpy()),
-        "verdict": _texts(firsts["verdict"]),
-        "reason": _texts(firsts["reason"]),
+        "verdict": texts(firsts["verdict"]),
+        "reason": texts(firsts["reason"]),
         "behind_gap": _flags(firsts["across"]),
         "in_doubt": _flags(firsts["in_doubt"]),
     }
@@ -195,11 +196,6 @@ _INTEGERS = (
     *("scope_no", "stream_no", "pair_no", "replay_order", "state_number", "gap_size", "reject_count", "missing_runs"),
     *("conformant_number", "doubt_order", "initially_until"),
 )
-
-
-def _texts(values: "pd.Series[str]") -> pa.Array:
-    """Returns texts with null in place of empty ones."""
-    return pa.array([str(text) or None for text in values], pa.string())
 
 
 def _flags(values: "pd.Series[bool]") -> pa.Array:

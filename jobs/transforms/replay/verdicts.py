@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.transforms.expressions import columns_of, timestamp, tx_sequence, unsigned
 from jobs.transforms.replay.timeline import with_stream_number
 from schemas.replay import VERDICTS, Reason
+from udfs.replay.evidence import BLOCK_BITS
 
 CONTENT = (
     "message_id",
@@ -24,7 +25,6 @@ CONTENT = (
 )
 """Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
 _MS = 1_000_000  # ns
-_BLOCK_BITS = 16
 
 
 def with_end_of_doubt(proven: DataFrame) -> DataFrame:
@@ -56,7 +56,7 @@ def verdict_rows(proven: DataFrame, messages: DataFrame, streams: DataFrame) -> 
         "assumed": F.col("in_doubt") & ~F.coalesce(F.col("doubt_ended_ns") < F.col("captured_ns"), F.lit(False)),
     }
     return (
-        arrived.withColumn("block", F.shiftright("stream_offset", _BLOCK_BITS))
+        arrived.withColumn("block", F.shiftright("stream_offset", BLOCK_BITS))
         .join(found, ["scope_no", "stream_no", "block"])
         .where(F.col("stream_offset").between(F.col("first_offset"), F.col("last_offset")))
         .withColumns(values)
