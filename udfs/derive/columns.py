@@ -1,0 +1,53 @@
+"""Column expressions that several derivations share; each is null for null unless it says otherwise."""
+
+import polars as pl
+
+_SIGN = 1 << 63
+UTC = pl.Datetime("us", "UTC")
+
+
+def null(of: "pl.DataType | type[pl.DataType]") -> pl.Expr:
+    """Returns null of a type."""
+    return pl.lit(None, dtype=of)
+
+
+def key_at(stream_id: str | pl.Expr, stream_offset: str | pl.Expr) -> pl.Expr:
+    """Returns `<stream_id>@<stream_offset>`, as a witness names a packet."""
+    return pl.concat_str(stream_id, pl.lit("@"), stream_offset)
+
+
+def row_key() -> pl.Expr:
+    """Returns `key_at` of the row's own columns."""
+    return key_at("stream_id", "stream_offset")
+
+
+def signed(tx_sequence_id: pl.Expr) -> pl.Expr:
+    """Returns a TxSequenceID minus 2^63, as an Int64 in the same order."""
+    return (tx_sequence_id.cast(pl.Int128) - _SIGN).cast(pl.Int64)
+
+
+def unsigned(sequence: pl.Expr) -> pl.Expr:
+    """Returns the TxSequenceID of which `signed` made an Int64."""
+    return (sequence.cast(pl.Int128) + _SIGN).cast(pl.UInt64)
+
+
+def tx_sequence(tx_sequence_id: pl.Expr) -> pl.Expr:
+    """Returns a TxSequenceID as text: its time stamp in UTC and its ordinal, such as `2026-03-02T07:59:41Z#3`."""
+    stamp = pl.from_epoch((tx_sequence_id.cast(pl.UInt64) // (1 << 32)).cast(pl.Int64), "s")
+    ordinal = tx_sequence_id.cast(pl.UInt64) % (1 << 32)
+    return pl.concat_str(stamp.dt.to_string("%Y-%m-%dT%H:%M:%S"), pl.lit("Z#"), ordinal)
+
+
+def nanoseconds(at: pl.Expr) -> pl.Expr:
+    """Returns a timestamp in ns since 1970."""
+    return at.dt.timestamp("us") * 1000
+
+
+def timestamp(ns: pl.Expr) -> pl.Expr:
+    """Returns ns since 1970 as a timestamp, rounded down to whole microseconds."""
+    return (ns // 1000).cast(UTC)
+
+
+def number_of(*texts: str) -> pl.Expr:
+    """Returns a number that equal texts share in all frames, and others by chance only: a hash of 64 bits."""
+    return pl.struct(*texts).hash(seed=0).reinterpret(signed=True)
