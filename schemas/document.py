@@ -12,7 +12,7 @@ from schemas.asked import ASKED
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
 from schemas.messages import HEADERS_OF, TABLE_OF
-from schemas.table import Column, Table
+from schemas.table import Column, Table, sql_type
 from schemas.tables import FIRST, INTERNAL, TABLES
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Field, Header, Kind
@@ -81,7 +81,7 @@ def tables() -> str:
 def table_page(table: Table) -> str:
     """Returns the page of one Delta table."""
     columns = (
-        (_code(each.name), each.type.simpleString(), "yes" if each.nullable else "no", each.comment + _values(each))
+        (_code(each.name), sql_type(each.type), "yes" if each.nullable else "no", each.comment + _values(each))
         for each in table
     )
     layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""

@@ -1,11 +1,9 @@
 """Declares the rows between the queries and the passes that explain a replay, which exist only during a run."""
 
-from pyspark.sql.types import ArrayType
-
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
-from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, U64, RowType, Table, row
+from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, U64, RowType, Table, array, row
 
 CHOSEN = row(
     scope_no=LONG,
@@ -19,7 +17,7 @@ CHOSEN = row(
     lost=LONG,
     waited_ms=DOUBLE,
     is_sent_later=BOOL,
-    intervals=ArrayType(DOUBLE),
+    intervals=array(DOUBLE),
     role=STRING,
     replay_order=LONG,
 )
@@ -28,7 +26,7 @@ CHOSEN = row(
 
 def keyed(table: Table) -> RowType:
     """Returns a table's row in which `witness` lists keys, `<stream_id>@<stream_offset>`: frames are looked up last."""
-    return row(**{f.name: ArrayType(STRING) if f.name == "witness" else f.dataType for f in table.spark})
+    return row(**{f.name: array(STRING) if f.name == "witness" else f.type for f in table.arrow})
 
 
 FOUND = keyed(FINDINGS)

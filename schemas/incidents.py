@@ -3,11 +3,9 @@
 from dataclasses import replace
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType
-
 from schemas.messages import STRINGS, TX_SEQUENCE
 from schemas.outcomes import SCOPE_KEY, SOURCE
-from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table, row
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table, array, row
 from schemas.witness import WITNESS
 
 
@@ -104,7 +102,7 @@ INCIDENTS = Table(
         ),
         Column(
             "senders",
-            ArrayType(SENDER),
+            array(SENDER),
             "Each address that the original sender used, in order of first_seen_at: when it was first and last seen "
             "in all captures, and its messages in this incident, how many of them were accepted and lost; a message "
             "that came from two addresses counts for both. `suspected`: numbers were used twice, and the address "

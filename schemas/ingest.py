@@ -2,9 +2,7 @@
 
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType, StructField, StructType
-
-from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table
+from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table, array, required, struct
 from schemas.violations import Fault
 
 
@@ -118,8 +116,8 @@ class NotJudged(StrEnum):
     IPSEC = "ipsec"
 
 
-NOT_JUDGED = ArrayType(StructType([StructField("what", STRING, False), StructField("records", LONG, False)]), False)
-CLOCK_STEPS = ArrayType(StructType([StructField("frame", LONG, False), StructField("step_ns", LONG, False)]), False)
+NOT_JUDGED = array(struct(required("what", STRING), required("records", LONG)), nullable=False)
+CLOCK_STEPS = array(struct(required("frame", LONG), required("step_ns", LONG)), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
 _STREAM_OFFSET = Column(
@@ -280,9 +278,7 @@ INTERNAL_CONNECTIONS = Table(
         ),
         Column(
             "tails",
-            ArrayType(
-                StructType([StructField("stream_id", STRING, False), StructField("stream_offset", LONG, False)]), False
-            ),
+            array(struct(required("stream_id", STRING), required("stream_offset", LONG)), nullable=False),
             "Offset in each stream from which its rows are provisional: the next run replaces them. Null without a "
             "state.",
         ),

@@ -4,11 +4,9 @@ A row says nothing of a column that does not concern it: that is null. A TxSeque
 so that it is a BIGINT; times are ns since 1970.
 """
 
-from pyspark.sql.types import ArrayType
+from schemas.table import BOOL, LONG, STRING, U16, array, row
 
-from schemas.table import BOOL, LONG, STRING, U16, row
-
-_LISTS = dict.fromkeys(("offsets", "times", "message_nos"), ArrayType(LONG))
+_LISTS = dict.fromkeys(("offsets", "times", "message_nos"), array(LONG))
 """Stream offset, captured_ns and hash of the message ID of each message of a chain or a run, in order."""
 _STREAM = {"scope_no": LONG, "stream_no": LONG, "pair_no": LONG}
 _NUMBERS = dict.fromkeys(("replay_order", "sequence", "first_number", "number", "previous", "missing"), LONG)
@@ -60,7 +58,7 @@ PROVEN = row(
     block=LONG,
     **dict.fromkeys(("first_offset", "last_offset", "replay_order", "sequence", "first_number"), LONG),
     **_STATE,
-    **{f.name: f.dataType for f in JUDGED.fields[JUDGED.names.index("accepted") :] if f.name != "conformant_number"},
+    **{f.name: f.type for f in list(JUDGED)[JUDGED.names.index("accepted") :] if f.name != "conformant_number"},
     **dict.fromkeys(("acknowledged_ns", "covered_ns"), LONG),
     evidence=STRING,
     explained_by=STRING,

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType, DataType
+import pyarrow as pa
 
 from schemas import wire
 from schemas.ingest import BODY_CRC32, PACKETS, PacketType
-from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table, array
 from schemas.wire import Bits, Field, Header, Kind
 
-STRINGS = ArrayType(STRING, containsNull=False)
+STRINGS = array(STRING, nullable=False)
 
-_NUMBERS: dict[int, DataType] = {1: U8, 2: U16, 4: U32}
-_TYPES: dict[Kind, DataType] = {
+_NUMBERS: dict[int, pa.DataType] = {1: U8, 2: U16, 4: U32}
+_TYPES: dict[Kind, pa.DataType] = {
     Kind.TIME: TIMESTAMP,
     Kind.GUID: STRING,
     Kind.MESSAGE_ID: STRING,
@@ -36,12 +36,12 @@ class HandshakeType(StrEnum):
     CONNECTION_PARAMETERS = "connection_parameters"
 
 
-def bits_type(bits: Bits) -> DataType:
+def bits_type(bits: Bits) -> pa.DataType:
     """Returns BOOLEAN for one bit, else the smallest type that holds the number."""
     return BOOL if bits.width == 1 else next(t for size, t in _NUMBERS.items() if bits.width <= 8 * size)
 
 
-def field_type(field: Field) -> DataType:
+def field_type(field: Field) -> pa.DataType:
     """Returns the type of a field's column."""
     return _TYPES.get(field.kind) or _NUMBERS[field.size]
 

@@ -5,7 +5,7 @@ Where rows of several kinds come from one pass, each kind is a struct; a row has
 
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType, StructField, StructType
+import pyarrow as pa
 
 from schemas.ingest import (
     CAPTURES,
@@ -18,7 +18,7 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.pings import PINGS
-from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, Table, row
+from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, RowType, Table, array, row
 
 INDEX = Table(
     "index",
@@ -39,7 +39,7 @@ INDEX = Table(
         Column("first_ns", LONG, "Earliest record time."),
         Column("last_ns", LONG, "Latest record time."),
         Column("clock_steps", CLOCK_STEPS, "Steps back of the clock, as in `captures`."),
-        Column("cursors", ArrayType(STRING, containsNull=False), "Where each split begins.", nullable=False),
+        Column("cursors", array(STRING, nullable=False), "Where each split begins.", nullable=False),
     ),
 )
 
@@ -109,10 +109,10 @@ TIMES = {
 """Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""
 
 
-def _made_row(table: Table, *left_out: str) -> StructType:
+def _made_row(table: Table, *left_out: str) -> RowType:
     """Returns the table's row as a worker makes it, with times in ns only."""
     names = [name for name in table.names if name not in left_out]
-    types = {f.name: f.dataType for f in table.spark} | dict.fromkeys(TIMES.values(), LONG)
+    types = {f.name: f.type for f in table.arrow} | dict.fromkeys(TIMES.values(), LONG)
     return row(**{name: types[name] for name in (TIMES.get(n, n) for n in names)})
 
 
@@ -123,8 +123,8 @@ class Counted(StrEnum):
     OTHER = "other"
 
 
-def _of_capture(table: Table) -> StructType:
-    return StructType([f for f in table.spark if f.name != "capture"])
+def _of_capture(table: Table) -> RowType:
+    return pa.schema([f for f in table.arrow if f.name != "capture"])
 
 
 EXTRACTED = row(
@@ -134,7 +134,7 @@ EXTRACTED = row(
     fragment=_of_capture(FRAGMENTS),
     ping=_made_row(PINGS, "capture_id"),
     fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
-    count=NOT_JUDGED.elementType,
+    count=NOT_JUDGED.value_type,
 )
 """The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
@@ -146,9 +146,7 @@ traffic, or traffic that is `not_judged`.
 PACKET = _made_row(PACKETS)
 """A row of `packets` as a worker makes it."""
 
-FRAMED_PACKETS = StructType(
-    [StructField("offset", LONG), *_made_row(PACKETS, "stream_id", "stream_offset", "capture_id")]
-)
+FRAMED_PACKETS = pa.schema([pa.field("offset", LONG), *_made_row(PACKETS, "stream_id", "stream_offset", "capture_id")])
 """Packets by their offset in a framed run."""
 
 ASSEMBLED = row(
@@ -182,7 +180,7 @@ CAPTURE = _made_row(CAPTURES)
 HISTORY = row(
     packed=BINARY,
     capture=LONG,
-    **{f.name: f.dataType for f in INTERNAL_CONNECTIONS.spark if f.name != "packed"},
+    **{f.name: f.type for f in INTERNAL_CONNECTIONS.arrow if f.name != "packed"},
     stream_id=STRING,
     instance=LONG,
     rewind=BOOL,

@@ -1,82 +1,105 @@
 """Declares a table: its columns with types, comments and allowed values.
 
-The Spark and Arrow schemas, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
+The Arrow and Spark schemas, the Delta comments, the CHECK constraints and the documentation derive from a `Table`.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-BINARY = BinaryType()
-BOOL = BooleanType()
-DOUBLE = DoubleType()
-LONG = LongType()
-STRING = StringType()
-TIMESTAMP = TimestampType()
-U8 = ShortType()  # the smallest Spark type that holds every unsigned value of that width
-U16 = IntegerType()
-U32 = LongType()
-U64 = DecimalType(20, 0)
-RowType = StructType
-_ARROW: dict[DataType, pa.DataType] = {
-    BINARY: pa.binary(),
-    BOOL: pa.bool_(),
-    DOUBLE: pa.float64(),
-    LONG: pa.int64(),
-    STRING: pa.string(),
-    TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    U8: pa.int16(),
-    U16: pa.int32(),
-    U64: pa.decimal128(20, 0),
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+BINARY = pa.binary()
+BOOL = pa.bool_()
+DOUBLE = pa.float64()
+LONG = pa.int64()
+STRING = pa.string()
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+U8 = pa.int16()  # the smallest Spark type that holds every unsigned value of that width
+U16 = pa.int32()
+U32 = LONG
+U64 = pa.decimal128(20, 0)
+RowType: TypeAlias = pa.Schema
+_SQL: dict[pa.DataType, str] = {
+    BINARY: "binary",
+    BOOL: "boolean",
+    DOUBLE: "double",
+    LONG: "bigint",
+    STRING: "string",
+    TIMESTAMP: "timestamp",
+    U8: "smallint",
+    U16: "int",
+    U64: "decimal(20,0)",
 }
 
 
-def row(**types: DataType) -> RowType:
-    """Returns the Spark schema of rows with these columns, all nullable."""
-    return StructType([StructField(name, of) for name, of in types.items()])
+def row(**types: pa.DataType | RowType) -> RowType:
+    """Returns the schema of rows with these columns, all nullable; a row in a row is a struct."""
+    return pa.schema([(name, struct(*of) if isinstance(of, pa.Schema) else of) for name, of in types.items()])
 
 
-def arrow_schema(spark: RowType) -> pa.Schema:
-    """Returns the Arrow schema of rows, as `mapInArrow` exchanges them."""
-    return pa.schema(_arrow_fields(spark))
+def required(name: str, of: pa.DataType) -> pa.Field:
+    """Returns a field that is never null."""
+    return pa.field(name, of, nullable=False)
 
 
-def _arrow_fields(spark: RowType) -> list[pa.Field]:
-    return [pa.field(field.name, _arrow_type(field.dataType), nullable=field.nullable) for field in spark]
+def struct(*fields: pa.Field) -> pa.StructType:
+    """Returns the type of a struct with these fields."""
+    return pa.struct(fields)
 
 
-def _arrow_type(spark: DataType) -> pa.DataType:
-    if isinstance(spark, StructType):
-        return pa.struct(_arrow_fields(spark))
-    if isinstance(spark, ArrayType):
-        return pa.list_(pa.field("element", _arrow_type(spark.elementType), nullable=spark.containsNull))
-    return _ARROW[spark]
+def array(of: pa.DataType | RowType, *, nullable: bool = True) -> pa.ListType:
+    """Returns the type of a list; its elements may be null if it is `nullable`."""
+    return pa.list_(pa.field("element", struct(*of) if isinstance(of, pa.Schema) else of, nullable=nullable))
+
+
+def sql_type(of: pa.DataType) -> str:
+    """Returns the name of a type in Spark's SQL."""
+    if pa.types.is_struct(of):
+        return f"struct<{','.join(f'{field.name}:{sql_type(field.type)}' for field in of)}>"
+    return f"array<{sql_type(of.value_type)}>" if pa.types.is_list(of) else _SQL[of]
+
+
+def spark_schema(schema: RowType) -> "StructType":
+    """Returns the schema for Spark, without comments: metadata in a UDF's return type breaks it."""
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - what runs without Spark need not have it
+
+    return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in schema])
+
+
+def _spark_type(of: pa.DataType) -> "DataType":
+    from pyspark.sql import types  # noqa: PLC0415
+
+    if pa.types.is_struct(of):
+        return spark_schema(of)
+    if pa.types.is_list(of):
+        return types.ArrayType(_spark_type(of.value_type), of.value_field.nullable)
+    if of == U64:
+        return types.DecimalType(20, 0)
+    simple: dict[pa.DataType, type[DataType]] = {
+        BINARY: types.BinaryType,
+        BOOL: types.BooleanType,
+        DOUBLE: types.DoubleType,
+        LONG: types.LongType,
+        STRING: types.StringType,
+        TIMESTAMP: types.TimestampType,
+        U8: types.ShortType,
+        U16: types.IntegerType,
+    }
+    return simple[of]()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: name, Spark type, comment for analysts, and the values if they are enumerated."""
+    """A column: name, Arrow type, comment for analysts, and the values if they are enumerated."""
 
     name: str
-    type: DataType
+    type: pa.DataType
     comment: str
     nullable: bool = True
     values: Sequence[str] | None = None
@@ -112,14 +135,14 @@ class Table:
         return hash(self.name)
 
     @cached_property
-    def spark(self) -> RowType:
-        """Spark schema, without comments: metadata in a UDF's return type breaks Spark."""
-        return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+    def arrow(self) -> RowType:
+        """Arrow schema of the rows."""
+        return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
 
     @cached_property
-    def arrow(self) -> pa.Schema:
-        """Arrow schema of the same rows."""
-        return arrow_schema(self.spark)
+    def spark(self) -> "StructType":
+        """Spark schema of the rows."""
+        return spark_schema(self.arrow)
 
     @property
     def fingerprint(self) -> str:

@@ -2,9 +2,7 @@
 
 from enum import StrEnum
 
-from pyspark.sql.types import ArrayType
-
-from schemas.table import LONG, STRING, TIMESTAMP, Column, row
+from schemas.table import LONG, STRING, TIMESTAMP, Column, array, row
 
 
 class Shows(StrEnum):
@@ -35,7 +33,7 @@ _PACKET = row(
 )
 WITNESS = Column(
     "witness",
-    ArrayType(_PACKET),
+    array(_PACKET),
     "The fewest packets that prove it, in order of time: `role` is what each shows ("
     + ", ".join(f"{role}: {meaning}" for role, meaning in MEANING.items())
     + "; or the packet type), and `uri`, `capture_id` and `frame_number` say where its first frame is.",

@@ -14,10 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark.sql.types import ArrayType
 
 from schemas.outcomes import Outcome, count_column
-from schemas.table import STRING, Table
+from schemas.table import STRING, Table, array, array
 from schemas.tables import TABLES
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -44,7 +43,7 @@ def write(warehouse: Path, table: Table, rows: list[Row]) -> None:
 
 def keyed(table: Table) -> Table:
     """Returns the table as the passes know it: a witness lists keys."""
-    columns = (replace(one, type=ArrayType(STRING)) if one.name == "witness" else one for one in table.columns)
+    columns = (replace(one, type=array(STRING)) if one.name == "witness" else one for one in table.columns)
     return replace(table, columns=tuple(columns))
 
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from pyspark.sql.types import StructType
 
 from jobs.app.spark_session import open_session
 from jobs.steps.conversations import unite
@@ -43,7 +42,7 @@ from jobs.warehouse.checkpoint import materialize
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.replay import Reading, Scope
-from schemas.table import Table, arrow_schema
+from schemas.table import Table
 from schemas.wire import UNLIMITED
 from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers, WindowStalled
 
@@ -161,7 +160,7 @@ class Tables:
     def _written(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
         tables = {}
         for name, (table, columns) in TABLES.items():
-            schema = arrow_schema(StructType([table.spark[column] for column in columns]))
+            schema = pa.schema([table.arrow.field(column) for column in columns])
             arrays = [
                 pa.array([row.get(field.name) for row in self.rows[name]], pa.uint64()).cast(field.type)
                 if pa.types.is_decimal(field.type)

@@ -11,7 +11,6 @@ import pytest
 from schemas.explained import CHOSEN
 from schemas.replay import FINDINGS, Severity
 from schemas.replay import FindingKind as K
-from schemas.table import arrow_schema
 from schemas.wire import MessageClass
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import (
@@ -285,5 +284,5 @@ def choose(rows: pa.Table, size: int) -> list[pa.RecordBatch]:
 
 
 def test_no_rows_give_no_batches() -> None:
-    assert list(write_rows([], arrow_schema(CHOSEN))) == []
+    assert list(write_rows([], CHOSEN)) == []
     assert list(tell_messages([])) == []

@@ -48,7 +48,6 @@ from jobs.warehouse.passes import run_in_tasks
 from schemas.explained import ARRIVAL, EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.outcomes import Outcome
-from schemas.table import arrow_schema
 from udfs.replay.arrivals import Arrival
 from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
 from udfs.replay.incidents import explain_incidents
@@ -536,7 +535,7 @@ def reused(times: int) -> list[Arrival]:
 
 def test_a_number_that_many_messages_use_costs_what_they_are() -> None:
     def explain(arrivals: list[Arrival]) -> int:
-        schema = arrow_schema(ARRIVAL)
+        schema = ARRIVAL
         rows = [row for batch in explain_slots(write_rows(arrivals, schema)) for row in batch.to_pylist()]
         return sum(row["outcome"]["outcome"] == Outcome.DISPLACED for row in rows if row["outcome"])
 

@@ -21,7 +21,7 @@ from schemas.explained import EXPLAINED
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
-from schemas.table import Table, arrow_schema
+from schemas.table import Table
 from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events, explain_incidents
 from udfs.replay.rows import write_rows
 
@@ -283,7 +283,7 @@ def test_in_tasks_and_in_this_process_the_same_is_told(spark: SparkSession, tmp_
 
     rows = events(table(FINDINGS), table(OUTCOMES), table(SEQUENCES), spark.createDataFrame([], SENDERS))
     of_scopes = rows, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)
-    expected = pa.Table.from_batches(write_rows(explain_events(all_events()), arrow_schema(EXPLAINED))).to_pylist()
+    expected = pa.Table.from_batches(write_rows(explain_events(all_events()), EXPLAINED)).to_pylist()
     for told in (run_here(*of_scopes), LocalTable.collect(run_in_tasks(*of_scopes)).arrow):
         assert sorted(map(repr, told.to_pylist())) == sorted(map(repr, expected))
 

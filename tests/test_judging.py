@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from schemas.judging import CHAIN, MARK
-from schemas.table import arrow_schema
 from udfs.replay.acceptance import STATE, Message, State, accept, after
 from udfs.replay.timeline import find_chains
 from udfs.replay.verdicts import judge
@@ -41,9 +40,9 @@ def with_states(chains: list[Row]) -> Iterator[Row]:
 
 def judged(sent: Iterable[tuple[int, int, int]]) -> list[tuple[bool, int | None]]:
     """Returns for each message whether it is accepted, and the number of the state before it."""
-    marks = pa.Table.from_pylist([mark(at, *one) for at, one in enumerate(sent)], arrow_schema(MARK)).to_batches()
-    chains = pa.Table.from_batches(find_chains(marks), arrow_schema(CHAIN)).to_pylist()
-    states = pa.schema([*arrow_schema(CHAIN), *((name, pa.int64()) for name in STATE)])
+    marks = pa.Table.from_pylist([mark(at, *one) for at, one in enumerate(sent)], MARK).to_batches()
+    chains = pa.Table.from_batches(find_chains(marks), CHAIN).to_pylist()
+    states = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
     rows = pa.Table.from_pylist(list(with_states(chains)), states).to_batches()
     found: list[tuple[bool, int | None]] = []
     for run in (row for batch in judge(rows) for row in batch.to_pylist()):
@@ -88,5 +87,5 @@ def test_random_histories_are_judged_like_their_messages(seed: int) -> None:
 
 def test_messages_in_order_are_few_rows() -> None:
     marks = [mark(at, 5, at + 1, at) for at in range(1_000)]
-    chains = list(find_chains(pa.Table.from_pylist(marks, arrow_schema(MARK)).to_batches()))
+    chains = list(find_chains(pa.Table.from_pylist(marks, MARK).to_batches()))
     assert sum(batch.num_rows for batch in chains) <= 5

@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
-from pyspark.sql.types import StructField, StructType
 
 from schemas import wire
 from schemas.messages import header_columns
-from schemas.table import BOOL, LONG, STRING, row
+from schemas.table import BOOL, LONG, STRING, RowType, row, spark_schema, sql_type, struct
 from udfs.msmq.header_types import columns
 from udfs.msmq.reference import ParsedPacket
 
@@ -52,7 +51,7 @@ def register(spark: SparkSession) -> None:
     for name, (fields, decode) in DECODERS.items():
         inner = f"{name}_{_FIELD}"
         spark.udf.register(inner, _udf(fields, decode))
-        signature = f"{name}(raw BINARY) RETURNS {fields.simpleString()}"
+        signature = f"{name}(raw BINARY) RETURNS {sql_type(struct(*fields))}"
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {signature} RETURN {inner}(raw).{_FIELD}")
 
 
@@ -60,14 +59,14 @@ _FIELD = "decoded"
 Decode = Callable[[bytes], dict[str, Any] | None]
 
 
-def _udf(fields: StructType, decode: Decode) -> Any:
+def _udf(fields: RowType, decode: Decode) -> Any:
     """Returns the pandas UDF of a decoder of one packet. It is made when it is asked for, as Spark Connect needs."""
 
     def each(raw: pd.Series) -> pd.DataFrame:
         found = [None if one is None else decode(bytes(one)) for one in raw]
         return pd.DataFrame({_FIELD: pd.Series(found, dtype=object)})
 
-    return pandas_udf(each, StructType([StructField(_FIELD, fields)]))  # type: ignore[call-overload]
+    return pandas_udf(each, spark_schema(row(**{_FIELD: fields})))  # type: ignore[call-overload]
 
 
 def _decoded(name: str, raw: Column | str) -> Column:
@@ -87,7 +86,7 @@ def _packet(raw: bytes) -> dict[str, Any]:
     }
 
 
-def _header(header: wire.Header) -> tuple[StructType, Decode]:
+def _header(header: wire.Header) -> tuple[RowType, Decode]:
     """Returns the fields of a header under their column names, and what decodes them."""
     names = [column.name for column in header_columns(header)]
 
@@ -101,7 +100,7 @@ def _header(header: wire.Header) -> tuple[StructType, Decode]:
     return row(**{column.name: column.type for column in header_columns(header)}), decode
 
 
-DECODERS: Mapping[str, tuple[StructType, Decode]] = {
+DECODERS: Mapping[str, tuple[RowType, Decode]] = {
     "msmq_packet": (PACKET, _packet),
     "msmq_user_header": _header(wire.USER_HEADER),
     "msmq_transaction_header": _header(wire.TRANSACTION_HEADER),

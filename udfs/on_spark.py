@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from schemas.table import RowType
+from schemas.table import RowType, spark_schema
 from udfs.passes.options import Batches, Pass
 from udfs.spark_worker import reduce_overhead
 
@@ -24,4 +24,4 @@ def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
         reduce_overhead()
         yield from work(batches)
 
-    return rows.mapInArrow(run, schema)
+    return rows.mapInArrow(run, spark_schema(schema))

@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from jobs.ingestion.captures import Place, Row
 from schemas.staging import PLANNED
-from schemas.table import arrow_schema
 from udfs.arrow.buffers import record_batch
 from udfs.passes.options import Batches, Pass
 
 _RECENT_BYTES = 1 << 17
 _ROWS = 10_000
-_PLANNED = arrow_schema(PLANNED)
+_PLANNED = PLANNED
 
 
 class Connection(NamedTuple):

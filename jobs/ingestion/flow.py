@@ -71,7 +71,7 @@ class Changes(Generic[T]):
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
     listed = engine.table([{"uri": file} for file in files], staging.FILE)
-    return engine.collect(engine.run(listed, index_files(options), staging.INDEX.spark, parts=len(files)))
+    return engine.collect(engine.run(listed, index_files(options), staging.INDEX.arrow, parts=len(files)))
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
@@ -135,7 +135,7 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
     runs = engine.pick(extracted.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
     faults = engine.join(engine.pick(extracted.rows, "fault", "capture"), ids, ["capture"])
-    unreadable = engine.table(unreadable_rows(extracted.captures), QUARANTINE.spark)
+    unreadable = engine.table(unreadable_rows(extracted.captures), QUARANTINE.arrow)
     added = {
         STREAMS: engine.pick(rows, "stream"),
         STREAM_GAPS: engine.pick(rows, "gap"),

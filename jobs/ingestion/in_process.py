@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jobs.ingestion.engine import Row
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.staging import TIMES
-from schemas.table import RowType, Table, arrow_schema
+from schemas.table import RowType, Table
 from udfs.arrow.buffers import Ints
 from udfs.passes.options import Pass
 
@@ -53,13 +53,13 @@ class InProcess:
         return self.join(named, connections, ["endpoints"]).select(["packed", "stream_id", "instance"])
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
-        return pa.Table.from_pylist(list(rows), arrow_schema(schema))
+        return pa.Table.from_pylist(list(rows), schema)
 
     def run(self, rows: pa.Table, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> pa.Table:
         del parts
         rows = rows.sort_by([(name, "ascending") for name in order]) if order else rows
         batches = rows.combine_chunks().to_batches(max_chunksize=self.batch_rows)
-        return pa.Table.from_batches(work(batches), arrow_schema(schema))
+        return pa.Table.from_batches(work(batches), schema)
 
     def keep(self, rows: pa.Table) -> pa.Table:
         return rows

@@ -17,7 +17,7 @@ from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
-from schemas.table import RowType, Table
+from schemas.table import RowType, Table, spark_schema
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -46,7 +46,7 @@ class OnSpark:
 
     def table(self, rows: Sequence[Row], schema: RowType) -> DataFrame:
         values = [tuple(row.get(name) for name in schema.names) for row in rows]
-        return F.broadcast(self.warehouse.spark.createDataFrame(values, schema))
+        return F.broadcast(self.warehouse.spark.createDataFrame(values, spark_schema(schema)))
 
     def run(self, rows: DataFrame, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> DataFrame:
         if order:

@@ -24,7 +24,7 @@ from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
 from schemas.messages import DECODED_TABLES
-from schemas.table import RowType, Table, arrow_schema
+from schemas.table import RowType, Table, spark_schema
 from udfs.msmq.pseudonyms import pseudonymize
 from udfs.passes.decode import decode_packets, explain_undecodable
 from udfs.passes.options import Pass
@@ -88,17 +88,17 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:
-    rows = _run_in_memory(warehouse, packet_types(table), decode_packets(table, key), table.spark)
+    rows = _run_in_memory(warehouse, packet_types(table), decode_packets(table, key), table.arrow)
     warehouse.replace_local(table, rows)
 
 
 def _explain_in_memory(warehouse: Warehouse) -> DataFrame:
     rows = _run_in_memory(warehouse, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
-    return LocalTable(warehouse.spark, rows, EXPLAINED).rows
+    return LocalTable(warehouse.spark, rows, spark_schema(EXPLAINED)).rows
 
 
 def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:
     """Returns what a pass makes of the packets of these types."""
     packets = warehouse.read_local(PACKETS)
     chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types))).combine_chunks()
-    return pa.Table.from_batches(work(chosen.to_batches()), arrow_schema(schema))
+    return pa.Table.from_batches(work(chosen.to_batches()), schema)

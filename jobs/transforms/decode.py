@@ -1,8 +1,8 @@
 """Chooses the packets of each decoded table, and quarantines those that cannot be decoded."""
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.types import StructField, StructType
 
 from schemas.ingest import PACKETS, PacketType, Stage
 from schemas.messages import TABLE_OF
@@ -10,7 +10,7 @@ from schemas.table import STRING, Table
 from udfs.on_spark import map_arrow
 from udfs.passes.decode import decode_packets, explain_undecodable
 
-EXPLAINED = StructType([*PACKETS.spark, StructField("reason", STRING), StructField("detail", STRING)])
+EXPLAINED = pa.schema([*PACKETS.arrow, ("reason", STRING), ("detail", STRING)])
 """Rows of PACKETS with the reason why each cannot be decoded."""
 
 
@@ -22,7 +22,7 @@ def packet_types(table: Table) -> list[str]:
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
     """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
     chosen = packets.where(F.col("packet_type").isin(packet_types(table)))
-    return map_arrow(chosen, decode_packets(table, key), table.spark)
+    return map_arrow(chosen, decode_packets(table, key), table.arrow)
 
 
 def explain_rows(packets: DataFrame) -> DataFrame:

@@ -7,11 +7,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from schemas.outcomes import Outcome
-from schemas.table import U64, Table
+from schemas.table import U64, Table, sql_type
 
 BEFORE = (Window.unboundedPreceding, -1)
 SO_FAR = (Window.unboundedPreceding, Window.currentRow)
 ALL = (Window.unboundedPreceding, Window.unboundedFollowing)
+_U64 = sql_type(U64)
 _SIGN = Decimal(1 << 63)
 
 
@@ -27,7 +28,7 @@ def has_outcome(outcomes: Iterable[Outcome]) -> Column:
 
 def columns_of(table: Table) -> list[Column]:
     """Returns the table's columns, for a `select` that gives rows its order and types."""
-    return [F.col(column.name).cast(column.type.simpleString()) for column in table]
+    return [F.col(column.name).cast(sql_type(column.type)) for column in table]
 
 
 def each(aggregate: Callable[[str], Column], *names: str) -> list[Column]:
@@ -42,7 +43,7 @@ def optional(rows: DataFrame, name: str, kind: str) -> Column:
 
 def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:
     """Returns the rows with the table's columns, in its order and types; those that they lack are null."""
-    types = {column.name: column.type.simpleString() for column in table}
+    types = {column.name: sql_type(column.type) for column in table}
     return rows.select(*(optional(rows, name, kind).cast(kind).alias(name) for name, kind in types.items()))
 
 
@@ -82,12 +83,12 @@ def name_hashes(*names: str, prefix: str) -> list[Column]:
 
 def signed(unsigned: Column) -> Column:
     """Returns a TxSequenceID minus 2^63: a BIGINT in the same order, cheaper than a DECIMAL, an object per row."""
-    return (unsigned.cast(U64) - _SIGN).cast("long")
+    return (unsigned.cast(_U64) - _SIGN).cast("long")
 
 
 def unsigned(signed: Column) -> Column:
     """Returns the TxSequenceID of which `signed` made a BIGINT."""
-    return (signed.cast(U64) + _SIGN).cast(U64)
+    return (signed.cast(_U64) + _SIGN).cast(_U64)
 
 
 def tx_sequence(tx_sequence_id: Column) -> Column:

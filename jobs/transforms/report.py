@@ -18,6 +18,7 @@ from jobs.transforms.report_lists import LISTS, SEVERITIES, first_of, of_period
 from schemas.ingest import NOT_JUDGED
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, FindingKind, Verdict
+from schemas.table import sql_type
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
@@ -295,7 +296,7 @@ def caveats(
 ) -> DataFrame:
     """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted."""
     many = F.count(F.lit(1)).alias("many")
-    not_judged = F.explode(optional(captures, "not_judged", NOT_JUDGED.simpleString())).alias("aside")
+    not_judged = F.explode(optional(captures, "not_judged", sql_type(NOT_JUDGED))).alias("aside")
     encrypted = F.sum(optional(sessions, "encrypted", "long")).alias("many")
 
     def named(what: str) -> Column:

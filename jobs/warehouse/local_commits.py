@@ -265,8 +265,8 @@ def _schema(table: Table) -> str:
     """Returns the table's Spark schema with the columns' comments, as JSON."""
     return StructType(
         [
-            StructField(column.name, nullable(column.type), column.nullable, {"comment": column.comment})
-            for column in table
+            StructField(of.name, nullable(of.dataType), of.nullable, {"comment": column.comment})
+            for column, of in zip(table, table.spark, strict=True)
         ]
     ).json()
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse.checkpoint import checkpoint
 from jobs.warehouse.local_tables import LocalTable, cast_columns, nullable
-from schemas.table import RowType, arrow_schema
+from schemas.table import RowType
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Pass
 
@@ -47,4 +47,4 @@ def run_here(
     if by:
         held = held.sort_by([(name, "ascending") for name in (*by, *order)])
     batches = held.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
-    return pa.Table.from_batches(work(batches), arrow_schema(schema))
+    return pa.Table.from_batches(work(batches), schema)

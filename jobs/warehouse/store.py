@@ -20,7 +20,7 @@ from jobs.warehouse.local_tables import NO_GLOB, LocalTable, Memory, cast_column
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.passes import run_here, run_in_tasks
 from jobs.warehouse.tables import CONFLICT, Tables
-from schemas.table import RowType, Table
+from schemas.table import RowType, Table, spark_schema
 from udfs.passes.options import Pass
 
 _CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
@@ -84,7 +84,8 @@ class Warehouse(Tables):
         """Implements `RunPass`: in this process if the warehouse is held in memory."""
         if self.local is None:
             return run_in_tasks(rows, work, schema, by, order)
-        return LocalTable(self.spark, run_here(rows, work, schema, by, order), schema, self.local.folder).rows
+        made = run_here(rows, work, schema, by, order)
+        return LocalTable(self.spark, made, spark_schema(schema), self.local.folder).rows
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
@@ -358,4 +359,4 @@ def differing_rows(some: DataFrame, others: DataFrame) -> DataFrame:
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:
     """Returns the rows with the table's columns in its order, each cast to its type; nested fields are nullable."""
-    return cast_columns(rows, {column.name: nullable(column.type) for column in table})
+    return cast_columns(rows, {of.name: nullable(of.dataType) for of in table.spark})

@@ -19,7 +19,7 @@ from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.durable import settle
-from schemas.table import Column, Table
+from schemas.table import Column, Table, sql_type
 
 CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 POLL_S = 2.0
@@ -186,9 +186,9 @@ class Tables:
         existing = {field.name: field.dataType.simpleString() for field in Tables.read(self, table).schema}
         new = [column for column in table if column.nullable and column.name not in existing]
         wrong = [
-            f"{column.name} {column.type.simpleString()} (there: {existing.get(column.name)})"
+            f"{column.name} {sql_type(column.type)} (there: {existing.get(column.name)})"
             for column in table
-            if column not in new and existing.get(column.name) != column.type.simpleString()
+            if column not in new and existing.get(column.name) != sql_type(column.type)
         ]
         if wrong:
             raise JobError(
@@ -281,7 +281,7 @@ def _properties(pairs: Mapping[str, str]) -> str:
 
 def _definition(column: Column) -> str:
     required = "" if column.nullable else " NOT NULL"
-    return f"{identifier(column.name)} {column.type.simpleString()}{required} COMMENT {string_literal(column.comment)}"
+    return f"{identifier(column.name)} {sql_type(column.type)}{required} COMMENT {string_literal(column.comment)}"
 
 
 def _clustering(table: Table) -> str:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.types import DataType
+import pyarrow as pa
 
 from jobs.wireshark.expressions import translate
 from schemas import wire
@@ -38,7 +38,7 @@ _DERIVED = {
     }
 }
 """Columns that no field of a header gives."""
-_TYPES: dict[DataType, str] = {BOOL: "bool", LONG: "uint32", U64: "uint64"}
+_TYPES: dict[pa.DataType, str] = {BOOL: "bool", LONG: "uint32", U64: "uint64"}
 _SHOWN_IN_HEX = 0xFF
 _STRUCT_CODES = {"B": "B", "H": "I2", "I": "I4"}  # of Wireshark's Lua library Struct
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from schemas.table import RowType, arrow_schema, row
+from schemas.table import RowType, row
 from udfs.replay.groups import whole_groups
 from udfs.replay.rows import Batches
 
@@ -40,18 +40,15 @@ class Derivation(NamedTuple):
     def run(self, **tables: pa.Table) -> dict[str, pa.Table]:
         """Derives whole tables."""
         frames = {
-            name: to_frame(tables[name].select(schema.names).cast(arrow_schema(schema)))
-            for name, schema in self.inputs.items()
+            name: to_frame(tables[name].select(schema.names).cast(schema)) for name, schema in self.inputs.items()
         }
         made = self.work(**frames)
-        return {name: to_arrow(made[name], arrow_schema(schema)) for name, schema in self.outputs.items()}
+        return {name: to_arrow(made[name], schema) for name, schema in self.outputs.items()}
 
     def run_on_batches(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
-        schema = arrow_schema(self.made)
-        groups = (
-            whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, arrow_schema(self.tagged))]
-        )
+        schema = self.made
+        groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, self.tagged)]
         for rows in groups:
             tables = {name: _of_struct(rows[name]) for name in self.inputs}
             for name, made in self.run(**tables).items():

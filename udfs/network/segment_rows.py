@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from schemas import staging
 from schemas.ingest import FrameReason
-from schemas.table import arrow_schema
 from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.network.checksum import NO_SUM
@@ -21,7 +20,7 @@ FRAME_DETAILS = {
     FrameReason.IP_FRAGMENT: "Record {frame} is a fragment of an IP datagram that could not be reassembled.",
 }
 """The sentence for each reason why a frame could not be read."""
-EXTRACTED = arrow_schema(staging.EXTRACTED)
+EXTRACTED = staging.EXTRACTED
 
 
 def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from schemas import staging
 from schemas.ingest import Compression, FramingReason, Stage, TcpReason
-from schemas.table import arrow_schema
 from udfs.arrow.buffers import record_batch, struct_array
 from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
@@ -26,7 +25,7 @@ from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
-_ASSEMBLED = arrow_schema(staging.ASSEMBLED)
+_ASSEMBLED = staging.ASSEMBLED
 
 
 def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureFile], *, final: bool) -> Pass:

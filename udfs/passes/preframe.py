@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas import staging
-from schemas.table import arrow_schema
 from udfs.arrow.buffers import Ints, fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.msmq.packet_rows import StreamPieces, packet_columns
@@ -34,7 +33,7 @@ HEAD_BYTES = 2 * HEADER_SIZE
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Headers of neighbouring packets are much alike: compression leaves a sixth of what Spark stores and sends."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
-_PACKET, _FRAMED_PACKETS = arrow_schema(staging.PACKET), arrow_schema(staging.FRAMED_PACKETS)
+_PACKET, _FRAMED_PACKETS = staging.PACKET, staging.FRAMED_PACKETS
 
 
 class _Cuts(NamedTuple):

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from schemas.explained import ARRIVAL
 from schemas.replay import Verdict
-from schemas.table import arrow_schema
 from udfs.replay.rows import Batches, read_rows, write_rows
 
 State = tuple[int, int]
@@ -137,7 +136,7 @@ def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
     After an arrival the state is known, and the next arrival names the state that it met: what lies between was plain.
     """
     runs = (run for _, arrivals in Arrival.read(batches) for run in _plain_runs(arrivals))
-    yield from write_rows(runs, arrow_schema(ARRIVAL))
+    yield from write_rows(runs, ARRIVAL)
 
 
 def _plain_runs(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:

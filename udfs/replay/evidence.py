@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from schemas.judging import PROVEN
 from schemas.replay import Evidence, Explains, Reading, Verdict
-from schemas.table import arrow_schema
 from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
 from udfs.replay.groups import (
     NONE,
@@ -43,7 +42,7 @@ _NUMBERS = 1 << 33
 """More than there are numbers."""
 BLOCK_BITS = 16
 """Low bits of offsets: a hash join on blocks of a stream finds the few runs that an offset may belong to."""
-_SCHEMA = arrow_schema(PROVEN)
+_SCHEMA = PROVEN
 _KEPT = (
     *("scope_no", "stream_no", "sequence", "state_sequence", "accepted", "verdict", "reason"),
     *("gap_size", "reject_count", "missing_runs", "behind_gap", "in_doubt", "doubt_order", "initially_until"),

@@ -22,7 +22,6 @@ from schemas.explained import EXPLAINED
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from schemas.replay import FindingKind, Severity
-from schemas.table import arrow_schema
 from udfs.replay.advice import advise
 from udfs.replay.rows import Batches, read_rows, write_rows
 from udfs.replay.words import all_counted, counted, tx_sequence
@@ -274,7 +273,7 @@ class Sequence:
 
 def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of Event into rows of EXPLAINED; the events of a scope come together, in the order of sequences."""
-    return write_rows(explain_events(read_rows(batches, Event)), arrow_schema(EXPLAINED))
+    return write_rows(explain_events(read_rows(batches, Event)), EXPLAINED)
 
 
 def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:

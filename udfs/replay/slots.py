@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from schemas.explained import OF_SLOT
 from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
-from schemas.table import arrow_schema
 from udfs.replay.arrivals import Arrival
 from udfs.replay.outcomes import Case, Message, Occupants, Passing, Slot, delivered_by, distinct, outcome_of, witness
 from udfs.replay.rows import Batches, write_rows
@@ -33,7 +32,7 @@ def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
     delivered messages are among the rows.
     """
     explained = (row for scope_key, arrivals in Arrival.read(batches) for row in _explain_scope(scope_key, arrivals))
-    yield from write_rows(explained, arrow_schema(OF_SLOT))
+    yield from write_rows(explained, OF_SLOT)
 
 
 def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Explained]:

@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 
 from schemas.judging import CHAIN
-from schemas.table import arrow_schema
 from udfs.replay.groups import (
     NONE,
     as_lists,
@@ -33,7 +32,7 @@ STREAM_END = (1 << 63) - 1
 """Stream offset of what comes after all messages."""
 _LONGEST = 256
 """Messages of a chain; a chain is a row."""
-_SCHEMA = arrow_schema(CHAIN)
+_SCHEMA = CHAIN
 
 
 def find_chains(batches: Batches) -> Iterator[pa.RecordBatch]:

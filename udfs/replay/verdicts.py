@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from schemas.judging import JUDGED
 from schemas.replay import Reason, Verdict
-from schemas.table import arrow_schema
 from udfs.replay.acceptance import STATE
 from udfs.replay.groups import (
     NONE,
@@ -33,7 +32,7 @@ LITERAL = ("literal_sequence", "literal_number", "literal_missing")
 """The state before a chain under the literal reading, where that is asked for."""
 _LISTS = ("offsets", "times", "message_nos")
 _NUMBERS = ("scope_no", "stream_no", "pair_no", "replay_order", "sequence", "first_number", "number", "previous")
-_SCHEMA = arrow_schema(JUDGED)
+_SCHEMA = JUDGED
 
 
 def judge(batches: Batches) -> Iterator[pa.RecordBatch]:

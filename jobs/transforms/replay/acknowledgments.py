@@ -8,6 +8,7 @@ from jobs.transforms.replay.peers import known_guid
 from jobs.transforms.replay.scopes import with_flow
 from schemas.judging import ACKNOWLEDGED
 from schemas.messages import AckType
+from schemas.table import sql_type
 
 _MOST_SENDERS = 16
 """Senders of a session that an OrderAck without an addressee may be for. A session behind a router has thousands."""
@@ -87,4 +88,4 @@ def acknowledged(acks: DataFrame, streams: DataFrame) -> DataFrame:
     """Returns rows of ACKNOWLEDGED: the acknowledgments of `pair_acks` whose pair has messages on the streams."""
     pairs = streams.where("has_messages").select("receiver", "source_queue_manager", "pair_no").distinct()
     rows = acks.join(pairs, ["receiver", "source_queue_manager"]).withColumnRenamed("ns", "ack_ns")
-    return rows.select(*(F.col(field.name).cast(field.dataType) for field in ACKNOWLEDGED))
+    return rows.select(*(F.col(field.name).cast(sql_type(field.type)) for field in ACKNOWLEDGED))

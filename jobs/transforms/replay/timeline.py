@@ -10,6 +10,7 @@ from jobs.transforms.expressions import ALL, SO_FAR, null, signed
 from jobs.transforms.replay.scopes import FLOW_KEY, with_flow
 from schemas.judging import MARK
 from schemas.replay import Scope
+from schemas.table import sql_type
 from udfs.replay.timeline import STREAM_END
 
 STREAM = ["scope_no", "stream_no"]
@@ -121,7 +122,7 @@ def marks(
         others.append(_disputed_rows(messages, disputed, streams))
     for more in (*others, _initial_rows(initial)):
         rows = rows.unionByName(more, allowMissingColumns=True)
-    return rows.select(*(F.col(field.name).cast(field.dataType) for field in MARK))
+    return rows.select(*(F.col(field.name).cast(sql_type(field.type)) for field in MARK))
 
 
 def _unread_rows(arrived: DataFrame, unread: DataFrame) -> DataFrame:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from schemas.explained import FOUND
-from schemas.table import arrow_schema
 from udfs.replay.findings import captures, receivers, senders, transactions
 from udfs.replay.findings.finding import finding_row
 from udfs.replay.rows import Batches, read_structs, write_rows
@@ -22,7 +21,7 @@ KINDS = (
 
 def tell_facts(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns facts into rows of FINDINGS."""
-    return write_rows((row for batch in batches for row in _tell(batch)), arrow_schema(FOUND))
+    return write_rows((row for batch in batches for row in _tell(batch)), FOUND)
 
 
 def _tell(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:

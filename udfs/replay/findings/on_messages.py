@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from schemas.explained import CHOSEN, FOUND
 from schemas.replay import FindingKind, Severity, Verdict
-from schemas.table import arrow_schema
 from udfs.replay.findings import answers, doubts, refusals, repeats
 from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
 from udfs.replay.rows import Batches, read_rows, write_rows
@@ -85,7 +84,7 @@ def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
     sequences = groupby(read_rows(batches, Arrival), attrgetter(*SEQUENCE))
     chosen = (row for _, arrivals in sequences for row in choose_of_sequence(arrivals))
-    return write_rows(chosen, arrow_schema(CHOSEN))
+    return write_rows(chosen, CHOSEN)
 
 
 def choose_of_sequence(arrivals: Iterable[Arrival]) -> Iterator[Chosen]:
@@ -138,7 +137,7 @@ def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
     rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
     findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
-    return write_rows((tell_finding(shown) for _, shown in findings), arrow_schema(FOUND))
+    return write_rows((tell_finding(shown) for _, shown in findings), FOUND)
 
 
 def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:
