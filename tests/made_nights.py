@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from schemas.outcomes import Outcome, count_column
-from schemas.table import STRING, Table, array, array
+from schemas.table import STRING, Table, array
 from schemas.tables import TABLES
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from wiretap import CLIENT, SERVER, Sent, msmq
 
+from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
-from jobs.ingestion.in_process import InProcess
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions

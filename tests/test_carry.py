@@ -15,7 +15,7 @@ from tiers import merge_needs
 from wiretap import Sent, conversation, fast_open, pcap
 
 from jobs.app.errors import JobError
-from jobs.ingestion.in_process import InProcess
+from jobs.engine.in_process import InProcess
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions

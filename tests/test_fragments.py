@@ -13,7 +13,7 @@ import pytest
 import wiretap
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
-from jobs.ingestion.in_process import InProcess
+from jobs.engine.in_process import InProcess
 from schemas.staging import Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact

@@ -23,7 +23,7 @@ from wiretap import (
     tcp,
 )
 
-from jobs.ingestion.in_process import InProcess
+from jobs.engine.in_process import InProcess
 from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
 from udfs.tcp.connections import Segment

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from test_reader import damaged_file, frames
 from wiretap import BILLION, Record, enhanced, interface, pcap, pcap_header, pcap_record, pcapng, section
 
+from jobs.engine.on_spark import OnSpark
 from jobs.ingestion import flow
-from jobs.ingestion.on_spark import OnSpark
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture import files

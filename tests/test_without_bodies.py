@@ -22,7 +22,7 @@ from test_framing import hostile_stream, with_gaps
 from warehouses import config
 from wiretap import Record, Sent, conversation, ethernet, fragments4, pcap, tcp
 
-from jobs.ingestion.in_process import InProcess
+from jobs.engine.in_process import InProcess
 from jobs.simulator import build
 from jobs.steps import ingest
 from schemas.ingest import PACKETS, QUARANTINE

@@ -11,9 +11,9 @@ from typing import Generic
 
 from jobs.app.errors import JobError
 from jobs.app.logs import progress, warn
+from jobs.engine.engine import Engine, Row, T
 from jobs.ingestion.captures import Place, capture_rows, find_new, find_unchanged, rank, split, unreadable_rows
 from jobs.ingestion.connections import plan_connections
-from jobs.ingestion.engine import Engine, Row, T
 from schemas import staging
 from schemas.ingest import (
     CAPTURES,
@@ -92,8 +92,10 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
     fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
-        order = ("key", "capture", "frame")
-        rows = engine.union(rows, engine.keep(engine.run(fragments, defragment(options), staging.EXTRACTED, order)))
+        order = ("capture", "frame")
+        rows = engine.union(
+            rows, engine.keep(engine.run(fragments, defragment(options), staging.EXTRACTED, ("key",), order))
+        )
     return Extracted(captures, rows, engine.pick(rows, "segment", "capture"))
 
 
@@ -184,7 +186,7 @@ def _run_assembly(
     files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in captures}
     work = assemble_connections(options, files, final=final)
     rows = engine.union(segments, engine.pick(planned, "state"))
-    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, staging.SEGMENTS.key))
+    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, ("connection",), ("capture", "frame")))
 
 
 def _read_again(

@@ -17,10 +17,10 @@ from jobs.app.errors import ChangedError, JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import settings_for_size
+from jobs.engine.engine import Engine, T
+from jobs.engine.in_process import InProcess
+from jobs.engine.on_spark import OnSpark
 from jobs.ingestion import flow
-from jobs.ingestion.engine import Engine, T
-from jobs.ingestion.in_process import InProcess
-from jobs.ingestion.on_spark import OnSpark
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse.store import Warehouse

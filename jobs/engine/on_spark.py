@@ -3,21 +3,22 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
 from jobs.app.parallel import run_in_parallel
-from jobs.ingestion.engine import Row
-from jobs.transforms.expressions import timestamp
+from jobs.engine.engine import How, Row
+from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
+from jobs.warehouse.local_tables import cast_columns, nullable
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, spark_schema
+from udfs.derive.frames import Derivation
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -48,14 +49,34 @@ class OnSpark:
         values = [tuple(row.get(name) for name in schema.names) for row in rows]
         return F.broadcast(self.warehouse.spark.createDataFrame(values, spark_schema(schema)))
 
-    def run(self, rows: DataFrame, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> DataFrame:
-        if order:
-            # Not by the column itself: Spark 4.1 leaves that out above a union whose sides were joined by it, and then
-            # may coalesce the partitions of the two sides differently, so that a state and its segments part.
-            rows = rows.repartition(F.xxhash64(order[0])).sortWithinPartitions(*order)
+    def run(
+        self,
+        rows: DataFrame,
+        work: Pass,
+        schema: RowType,
+        by: Sequence[str] = (),
+        order: Sequence[str] = (),
+        *,
+        parts: int = 0,
+    ) -> DataFrame:
+        if by:
+            # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them,
+            # and then may coalesce the partitions of the two sides differently, so that rows of one group part.
+            rows = rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
         if parts:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
+
+    def derive(self, derivation: Derivation, **tables: DataFrame) -> dict[str, DataFrame]:
+        types = {field.name: nullable(field.dataType) for field in spark_schema(derivation.tagged)}
+        parts = (
+            tables[name].select(*derivation.by, F.struct(*schema.names).cast(types[name]).alias(name))
+            for name, schema in derivation.inputs.items()
+        )
+        rows = cast_columns(self.union(*parts), types)
+        rows = rows if derivation.by else rows.coalesce(1)
+        made = checkpoint(self.run(rows, derivation.run_on_batches, derivation.made, derivation.by))
+        return {name: made.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derivation.outputs}
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)
@@ -76,9 +97,10 @@ class OnSpark:
     def distinct(self, rows: DataFrame) -> DataFrame:
         return rows.distinct()
 
-    def join(
-        self, rows: DataFrame, other: DataFrame, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner"
-    ) -> DataFrame:
+    def where(self, rows: DataFrame, column: str) -> DataFrame:
+        return rows.where(column)
+
+    def join(self, rows: DataFrame, other: DataFrame, on: Sequence[str], how: How = "inner") -> DataFrame:
         return rows.join(other, list(on), how)
 
     def collect_lists(self, rows: DataFrame, by: str, column: str) -> DataFrame:
@@ -95,6 +117,9 @@ class OnSpark:
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times), update=update)
+
+    def replace(self, table: Table, rows: DataFrame) -> None:
+        self.warehouse.replace(table, with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: DataFrame) -> None:
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.ingestion.engine import Row
+from jobs.engine.engine import How, Row
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.arrow.buffers import Ints
+from udfs.derive.frames import Derivation
 from udfs.passes.options import Pass
 
 
@@ -55,11 +55,23 @@ class InProcess:
     def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
         return pa.Table.from_pylist(list(rows), schema)
 
-    def run(self, rows: pa.Table, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> pa.Table:
+    def run(
+        self,
+        rows: pa.Table,
+        work: Pass,
+        schema: RowType,
+        by: Sequence[str] = (),
+        order: Sequence[str] = (),
+        *,
+        parts: int = 0,
+    ) -> pa.Table:
         del parts
-        rows = rows.sort_by([(name, "ascending") for name in order]) if order else rows
+        rows = rows.sort_by([(name, "ascending") for name in (*by, *order)]) if by else rows
         batches = rows.combine_chunks().to_batches(max_chunksize=self.batch_rows)
         return pa.Table.from_batches(work(batches), schema)
+
+    def derive(self, derivation: Derivation, **tables: pa.Table) -> dict[str, pa.Table]:
+        return derivation.run(**tables)
 
     def keep(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -84,18 +96,23 @@ class InProcess:
     def distinct(self, rows: pa.Table) -> pa.Table:
         return rows.group_by(rows.column_names, use_threads=False).aggregate([])
 
-    def join(
-        self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner"
-    ) -> pa.Table:
+    def where(self, rows: pa.Table, column: str) -> pa.Table:
+        return rows.filter(rows[column])
+
+    def join(self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: How = "inner") -> pa.Table:
         left, right = _codes(rows, other, on)
-        if how != "inner":
+        if how in {"semi", "anti"}:
             return rows.filter(pa.array(np.isin(left, right, invert=how == "anti")))
         order = np.argsort(right, kind="stable")
         first, end = (np.searchsorted(right[order], left, side) for side in ("left", "right"))
         found = end - first
-        places = np.arange(found.sum()) + np.repeat(first - np.cumsum(found) + found, found)
-        joined = rows.take(pa.array(np.repeat(np.arange(len(left)), found)))
-        more = other.drop_columns(list(on)).take(pa.array(order[places]))
+        lines = np.maximum(found, 1) if how == "left" else found
+        places = np.arange(lines.sum()) + np.repeat(first - np.cumsum(lines) + lines, lines)
+        matches = (
+            pa.array(np.append(order, 0)[places], mask=np.repeat(found == 0, lines)) if how == "left" else order[places]
+        )
+        joined = rows.take(pa.array(np.repeat(np.arange(len(left)), lines)))
+        more = other.drop_columns(list(on)).take(matches)
         return pa.table({part: table[part] for table in (joined, more) for part in table.column_names})
 
     def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
@@ -117,6 +134,11 @@ class InProcess:
         else:
             new = self.join(new, there, table.key, "anti")
         self.tables[table.name] = pa.concat_tables([self.tables[table.name], new])
+
+    def replace(self, table: Table, rows: pa.Table) -> None:
+        self.read(table)
+        self.rewritten.add(table.name)
+        self.tables[table.name] = _conform(rows, table)
 
     def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
         rows = self.read(table)
@@ -151,12 +173,14 @@ def _codes(rows: pa.Table, other: pa.Table, on: Sequence[str]) -> tuple[Ints, In
 
 
 def _conform(rows: pa.Table, table: Table) -> pa.Table:
-    """Returns the table's columns, its timestamps from nanoseconds."""
+    """Returns the table's columns, timestamps from nanoseconds where the rows have these; others that lack are null."""
     columns = []
     for one in table.arrow:
-        if one.name in TIMES:
+        if one.name in TIMES and one.name not in rows.column_names:
             times = rows[TIMES[one.name]].cast(pa.timestamp("ns", "UTC"))
             columns.append(pc.floor_temporal(times, unit="microsecond").cast(one.type))
-        else:
+        elif one.name in rows.column_names:
             columns.append(rows[one.name].cast(one.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, one.type))
     return pa.Table.from_arrays(columns, schema=table.arrow)

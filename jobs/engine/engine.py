@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from schemas.table import RowType, Table
+from udfs.derive.frames import Derivation
 from udfs.passes.options import Pass
 
 Row = dict[str, Any]
+How = Literal["inner", "left", "semi", "anti"]
 T = TypeVar("T")
 """Rows as the engine holds them: a DataFrame or an Arrow table."""
 
@@ -26,12 +28,24 @@ class Engine(Protocol[T]):
     def table(self, rows: Sequence[Row], schema: RowType) -> T:
         """Hands a few rows to the engine."""
 
-    def run(self, rows: T, work: Pass, schema: RowType, order: Sequence[str] = (), parts: int = 0) -> T:
+    def run(
+        self,
+        rows: T,
+        work: Pass,
+        schema: RowType,
+        by: Sequence[str] = (),
+        order: Sequence[str] = (),
+        *,
+        parts: int = 0,
+    ) -> T:
         """Runs a pass.
 
-        With `order`, all rows with the same value in its first column come to one task, sorted. With `parts`, that many
-        rows are spread over as many tasks.
+        All rows with the same values in the columns `by` come to one task, next to each other, sorted by `order`. With
+        `parts`, that many rows are spread over as many tasks.
         """
+
+    def derive(self, derivation: Derivation, **tables: T) -> dict[str, T]:
+        """Derives tables from tables, and computes them now, because several results are derived from them."""
 
     def keep(self, rows: T) -> T:
         """Computes rows now, because several results are derived from them."""
@@ -51,8 +65,11 @@ class Engine(Protocol[T]):
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
 
-    def join(self, rows: T, other: T, on: Sequence[str], how: Literal["inner", "semi", "anti"] = "inner") -> T:
+    def join(self, rows: T, other: T, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
+
+    def where(self, rows: T, column: str) -> T:
+        """Returns the rows in which the column of flags is true."""
 
     def collect_lists(self, rows: T, by: str, column: str) -> T:
         """Returns one row per value of `by`, with the list of the values in `column`."""
@@ -68,6 +85,9 @@ class Engine(Protocol[T]):
 
         Rows have nanoseconds in place of timestamps (`schemas.staging.TIMES`).
         """
+
+    def replace(self, table: Table, rows: T) -> None:
+        """Replaces all rows of a table; columns that the rows lack are null."""
 
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
