@@ -72,6 +72,21 @@ def spark_schema(schema: RowType) -> "StructType":
     return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in schema])
 
 
+def row_type(spark: "StructType") -> RowType:
+    """Returns the schema of rows that Spark has."""
+    return row(**{field.name: _arrow_type(field.dataType) for field in spark})
+
+
+def _arrow_type(of: "DataType") -> pa.DataType:
+    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415
+
+    if isinstance(of, StructType):
+        return struct(*row_type(of))
+    if isinstance(of, ArrayType):
+        return array(_arrow_type(of.elementType))
+    return next(arrow for arrow, name in _SQL.items() if name == of.simpleString())
+
+
 def _spark_type(of: pa.DataType) -> "DataType":
     from pyspark.sql import types  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
-from schemas.table import RowType, Table, spark_schema
+from schemas.table import RowType, Table, row_type, spark_schema
 from udfs.derive.frames import Derivation
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
@@ -68,15 +68,17 @@ class OnSpark:
         return map_arrow(rows, work, schema)
 
     def derive(self, derivation: Derivation, **tables: DataFrame) -> dict[str, DataFrame]:
-        types = {field.name: nullable(field.dataType) for field in spark_schema(derivation.tagged)}
+        schemas = {name: row_type(rows.schema) for name, rows in tables.items()}
+        tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
         parts = (
-            tables[name].select(*derivation.by, F.struct(*schema.names).cast(types[name]).alias(name))
-            for name, schema in derivation.inputs.items()
+            tables[name].select(*derivation.by, F.struct(*columns).alias(name))
+            for name, columns in derivation.inputs.items()
         )
+        types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         rows = cast_columns(self.union(*parts), types)
         rows = rows if derivation.by else rows.coalesce(1)
-        made = checkpoint(self.run(rows, derivation.run_on_batches, derivation.made, derivation.by))
-        return {name: made.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derivation.outputs}
+        found = checkpoint(self.run(rows, derivation.on_batches(tagged, made), made, derivation.by))
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)

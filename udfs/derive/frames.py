@@ -1,4 +1,4 @@
-"""Declares how tables are derived from tables, whole groups at a time, and runs that over Arrow batches."""
+"""Declares how tables are derived from tables, whole groups at a time, and runs that over Arrow tables and batches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -6,56 +6,68 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from schemas.table import RowType, row
+from schemas.table import LONG, STRING, U16, U64, RowType, row
 from udfs.replay.groups import whole_groups
 from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
 _BATCH_ROWS = 10_000
+_HELD = {
+    pa.null(): STRING,
+    pa.large_string(): STRING,
+    pa.string_view(): STRING,
+    pa.uint64(): U64,
+    pa.uint32(): LONG,
+    pa.uint16(): U16,
+}
+"""Types that Polars makes, and those that tables have instead."""
 
 
 class Derivation(NamedTuple):
-    """Derives tables from tables: `work` gets one frame per name of `inputs`, and returns one per name of `outputs`.
+    """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
 
-    All inputs have the columns `by`. A call gets all rows of one or of many groups, which have the same values there;
-    rows are in no order. Without `by`, a call gets all rows.
+    `inputs` name the columns that it needs. All inputs have the columns `by`: a call gets all rows of one or of many
+    groups, which have the same values there, in no order. Without `by`, a call gets all rows. Of frames without rows it
+    makes frames without rows, which have the right columns and types.
     """
 
     work: Callable[..., Frames]
-    inputs: Mapping[str, RowType]
-    outputs: Mapping[str, RowType]
+    inputs: Mapping[str, tuple[str, ...]]
     by: tuple[str, ...] = ()
-
-    @property
-    def tagged(self) -> RowType:
-        """Rows of all inputs below each other: the columns `by`, and a struct for the table that a row is of."""
-        key = {name: next(iter(self.inputs.values()))[name].dataType for name in self.by}
-        return row(**key, **self.inputs)
-
-    @property
-    def made(self) -> RowType:
-        """Rows of all outputs below each other: a struct for the table that a row is of."""
-        return row(**self.outputs)
 
     def run(self, **tables: pa.Table) -> dict[str, pa.Table]:
         """Derives whole tables."""
-        frames = {
-            name: to_frame(tables[name].select(schema.names).cast(schema)) for name, schema in self.inputs.items()
-        }
-        made = self.work(**frames)
-        return {name: to_arrow(made[name], schema) for name, schema in self.outputs.items()}
+        made = self.work(**{name: to_frame(tables[name].select(columns)) for name, columns in self.inputs.items()})
+        return {name: to_arrow(frame) for name, frame in made.items()}
 
-    def run_on_batches(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
-        schema = self.made
-        groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, self.tagged)]
-        for rows in groups:
-            tables = {name: _of_struct(rows[name]) for name in self.inputs}
-            for name, made in self.run(**tables).items():
-                for batch in made.to_batches(max_chunksize=_BATCH_ROWS):
-                    column = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
-                    columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in schema]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    def tagged(self, **schemas: RowType) -> RowType:
+        """Returns the schema of the inputs' rows below each other: the columns `by`, and a struct for each input."""
+        any_input = schemas[next(iter(self.inputs))]
+        parts = {
+            name: row(**{column: schemas[name].field(column).type for column in columns})
+            for name, columns in self.inputs.items()
+        }
+        return row(**{name: any_input.field(name).type for name in self.by}, **parts)
+
+    def made(self, **schemas: RowType) -> RowType:
+        """Returns the schema of the made rows below each other: a struct for each table."""
+        made = self.run(**{name: schemas[name].empty_table() for name in self.inputs})
+        return row(**{name: row(**{one.name: one.type for one in table.schema}) for name, table in made.items()})
+
+    def on_batches(self, tagged: RowType, made: RowType) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+        """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
+
+        def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+            groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, tagged)]
+            for rows in groups:
+                tables = {name: _of_struct(rows[name]) for name in self.inputs}
+                for name, table in self.run(**tables).items():
+                    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+                        column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
+                        columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
+                        yield pa.RecordBatch.from_arrays(columns, schema=made)
+
+        return run
 
 
 def to_frame(rows: pa.Table) -> pl.DataFrame:
@@ -65,23 +77,31 @@ def to_frame(rows: pa.Table) -> pl.DataFrame:
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
 
-def to_arrow(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Returns the columns of the schema, in its types."""
-    return frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+def to_arrow(frame: pl.DataFrame) -> pa.Table:
+    """Returns the rows as a table with types that Delta tables have."""
+    rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
 
 
 def _of_struct(column: pa.ChunkedArray) -> pa.Table:
     """Returns the structs that are not null as a table."""
-    there = pa.Table.from_batches(pa.table({"of": column.drop_null()}).to_batches(), pa.schema([("of", column.type)]))
-    return there.flatten().rename_columns([one.name for one in column.type])
+    there = column.drop_null().combine_chunks()
+    return pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
 
 
 def _unsigned(of: pa.DataType) -> pa.DataType:
     """Returns the type with UInt64 in place of a decimal, nested ones among them."""
-    if pa.types.is_decimal(of):
-        return pa.uint64()
+    return _nested(of, lambda one: pa.uint64() if pa.types.is_decimal(one) else one)
+
+
+def _held(of: pa.DataType) -> pa.DataType:
+    """Returns the type with what tables have in place of what Polars makes."""
+    return _nested(of, lambda one: _HELD.get(one, one))
+
+
+def _nested(of: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     if pa.types.is_struct(of):
-        return pa.struct([pa.field(one.name, _unsigned(one.type)) for one in of])
-    if pa.types.is_list(of):
-        return pa.list_(_unsigned(of.value_type))
-    return of
+        return pa.struct([pa.field(one.name, _nested(one.type, change)) for one in of])
+    if pa.types.is_list(of) or pa.types.is_large_list(of):
+        return pa.list_(pa.field("element", _nested(of.value_type, change)))
+    return change(of)
