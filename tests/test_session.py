@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs import cli
-from jobs.app import command, spark_session
+from jobs.app import command, spark_output, spark_session
 from jobs.app.code_version import VERSION
 from jobs.app.command import Summary
 from jobs.app.command_line import command_parser
@@ -128,7 +128,7 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
     """It may be gone before it can answer, so that the error at hand says nothing of it."""
     output = tmp_path / "spark.log"
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(spark_session._Output, "path", output)
+    monkeypatch.setattr(spark_output.SparkOutput, "path", output)
 
     def run(_: Config) -> Summary:
         raise ConnectionRefusedError(111, "Connection refused")
@@ -149,7 +149,8 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
 
 _PRINTING = """
 import sys
-from jobs.app.spark_session import keep_output, open_session
+from jobs.app.spark_output import keep_output
+from jobs.app.spark_session import open_session
 print("before")
 spark = open_session("printing", verbose=bool(int(sys.argv[1])))
 spark._jvm.System.out.println("as VACUUM does")

@@ -6,19 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from jobs.app.command_line import command_parser
 from jobs.app.config import Config
 from jobs.app.errors import JobError, disk_error, first_line, scheme_error
 from jobs.app.logs import log, log_as, print_result, step, terminal_bar
-from jobs.app.spark_session import keep_output, memory_error, open_session
+from jobs.app.spark_output import keep_output, memory_error
 from jobs.app.summary_text import for_people
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Summary = dict[str, Any]
-Run = Callable[[SparkSession, Config], Summary]
+Run = Callable[["SparkSession", Config], Summary]
 RunAlone = Callable[[Config], Summary]
 FAIL_ON_MATCHED = 3
 _OF_A_SIGNAL = 128
@@ -37,6 +38,8 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
     """
 
     def on_spark(config: Config) -> Summary:
+        from jobs.app.spark_session import open_session  # noqa: PLC0415 - other commands need no Spark
+
         with step(STARTING, 1, 2):
             spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
         with step(name, 2, 2):

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import JobError, disk_error
+from jobs.app.spark_output import SparkOutput, last_lines
 from jobs.app.temporary import private_folder
 
 _OLDEST_JAVA = 17
@@ -71,8 +71,6 @@ _DELTA = {
 }
 """The Delta Lake that was tried with each release of Spark; that of the newest is in `conf/spark-defaults.conf`."""
 _WORTH_COMPILING = 64_000_000
-_LAST_LINES = 10
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
@@ -209,37 +207,6 @@ def _settings(size: int, *, in_memory: bool) -> dict[str, str]:
     return _FOR_MORE_ROWS if in_memory else {}
 
 
-class _Output:
-    """Knows the file that the JVM of this process writes to."""
-
-    path: Path | None = None
-
-    @classmethod
-    def create(cls, folder: Path) -> int:
-        """Creates the file in the folder, which is deleted in the end, and returns its descriptor."""
-        descriptor, name = tempfile.mkstemp(prefix="msmq-replay-spark-", suffix=".log", dir=folder)
-        cls.path = Path(name)
-        return descriptor
-
-
-def keep_output() -> Path | None:
-    """Keeps the file that Spark writes to when the process ends; returns its path, or None if there is no such file."""
-    if _Output.path is not None:
-        _Output.path = Path(shutil.move(_Output.path, Path(tempfile.gettempdir(), _Output.path.name)))
-    return _Output.path
-
-
-def memory_error(error: Exception) -> JobError | None:
-    """Returns what to do if Spark's JVM ran out of memory, which may have ended it before it could say so."""
-    said = str(error) if _Output.path is None else _Output.path.read_text(errors="replace") + str(error)
-    if _OUT_OF_MEMORY not in said:
-        return None
-    return JobError(
-        "Spark's JVM ran out of memory. The next run does the step again: give it more memory, as in "
-        "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0."
-    )
-
-
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:
     """Returns the active session (Databricks, notebooks), a Connect client if SPARK_REMOTE is set, or a new session.
 
@@ -265,7 +232,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_FILE)  # of the JVM that finds out how to start Spark's
         folder = _folder_of_jvm()
         settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
-        output = output if verbose else _Output.create(folder)
+        output = output if verbose else SparkOutput.create(folder)
     try:
         with _jvm_writing_to(output):
             if starts_jvm:
@@ -279,7 +246,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
             "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
         )
         failure = JobError(message)
-        failure.details = _last_lines()
+        failure.details = last_lines()
         raise failure from error
     try:
         spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
@@ -381,13 +348,6 @@ def _jvm_writing_to(target: int) -> Iterator[None]:
             os.close(kept)
         if target not in (1, 2):
             os.close(target)
-
-
-def _last_lines() -> tuple[str, ...]:
-    """Returns the last lines that Spark wrote."""
-    if _Output.path is None:
-        return ()
-    return tuple(_Output.path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
 
 
 def _require_java() -> None:
