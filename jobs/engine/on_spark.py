@@ -70,14 +70,15 @@ class OnSpark:
     def derive(self, derivation: Derivation, **tables: DataFrame) -> dict[str, DataFrame]:
         schemas = {name: row_type(rows.schema) for name, rows in tables.items()}
         tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
+        shared = {name: tables[name].toArrow() for name in derivation.shared}
         parts = (
-            tables[name].select(*derivation.by, F.struct(*columns).alias(name))
-            for name, columns in derivation.inputs.items()
+            tables[name].select(*derivation.by, F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
+            for name in derivation.inputs
         )
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         rows = cast_columns(self.union(*parts), types)
         rows = rows if derivation.by else rows.coalesce(1)
-        found = checkpoint(self.run(rows, derivation.on_batches(tagged, made), made, derivation.by))
+        found = checkpoint(self.run(rows, derivation.on_batches(tagged, made, **shared), made, derivation.by))
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
     def keep(self, rows: DataFrame) -> DataFrame:

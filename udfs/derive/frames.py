@@ -11,6 +11,8 @@ from udfs.replay.groups import whole_groups
 from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
+ALL = ("*",)
+"""Stands for all columns of a table."""
 _BATCH_ROWS = 10_000
 _HELD = {
     pa.null(): STRING,
@@ -26,42 +28,47 @@ _HELD = {
 class Derivation(NamedTuple):
     """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
 
-    `inputs` name the columns that it needs. All inputs have the columns `by`: a call gets all rows of one or of many
-    groups, which have the same values there, in no order. Without `by`, a call gets all rows. Of frames without rows it
-    makes frames without rows, which have the right columns and types.
+    `inputs` name the columns that it needs, or ALL. All inputs have the columns `by`: a call gets all rows of one or of
+    many groups, which have the same values there, in no order. Without `by`, a call gets all rows. The frames of
+    `shared` are few rows, of which every call gets all. Of frames without rows it makes frames without rows, which have
+    the right columns and types.
     """
 
     work: Callable[..., Frames]
     inputs: Mapping[str, tuple[str, ...]]
     by: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     def run(self, **tables: pa.Table) -> dict[str, pa.Table]:
         """Derives whole tables."""
-        made = self.work(**{name: to_frame(tables[name].select(columns)) for name, columns in self.inputs.items()})
+        frames = {name: to_frame(_select(tables[name], columns)) for name, columns in self.inputs.items()}
+        made = self.work(**frames, **{name: to_frame(tables[name]) for name in self.shared})
         return {name: to_arrow(frame) for name, frame in made.items()}
 
     def tagged(self, **schemas: RowType) -> RowType:
         """Returns the schema of the inputs' rows below each other: the columns `by`, and a struct for each input."""
         any_input = schemas[next(iter(self.inputs))]
         parts = {
-            name: row(**{column: schemas[name].field(column).type for column in columns})
+            name: row(**{one.name: one.type for one in schemas[name] if columns == ALL or one.name in columns})
             for name, columns in self.inputs.items()
         }
         return row(**{name: any_input.field(name).type for name in self.by}, **parts)
 
     def made(self, **schemas: RowType) -> RowType:
         """Returns the schema of the made rows below each other: a struct for each table."""
-        made = self.run(**{name: schemas[name].empty_table() for name in self.inputs})
+        made = self.run(**{name: schemas[name].empty_table() for name in (*self.inputs, *self.shared)})
         return row(**{name: row(**{one.name: one.type for one in table.schema}) for name, table in made.items()})
 
-    def on_batches(self, tagged: RowType, made: RowType) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def on_batches(
+        self, tagged: RowType, made: RowType, **shared: pa.Table
+    ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
             groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, tagged)]
             for rows in groups:
                 tables = {name: _of_struct(rows[name]) for name in self.inputs}
-                for name, table in self.run(**tables).items():
+                for name, table in self.run(**tables, **shared).items():
                     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
                         column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
                         columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
@@ -81,6 +88,10 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     """Returns the rows as a table with types that Delta tables have."""
     rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
+
+
+def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+    return rows if columns == ALL else rows.select(columns)
 
 
 def _of_struct(column: pa.ChunkedArray) -> pa.Table:
