@@ -102,8 +102,9 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
     asked = flows.join(several, on="source_queue_manager", how="semi")
     asked = _numbered(_numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
-    numbers = messages.select(*FLOW_KEY, *_NUMBERS).join(asked, on=FLOW_KEY, nulls_equal=True)
-    in_session, in_queue = (_predecessors_found(numbers, scope) for scope in ("by_session", "by_queue"))
+    scopes = ("by_session", "by_queue")
+    numbers = with_flow(messages.select(*FLOW_KEY, *_NUMBERS), asked, *scopes).drop(FLOW_KEY)
+    in_session, in_queue = (_predecessors_found(numbers, scope) for scope in scopes)
     more = in_session.join(in_queue, on="by_session", how="left", suffix="_in_queue").filter(
         pl.col("found") > pl.col("found_in_queue").fill_null(0)
     )
@@ -111,12 +112,12 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
 
 
 def _numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
-    """Adds a `number` that rows share which have the same names."""
+    """Adds a `number` that those rows share which have the same names."""
     return flows.join(flows.select(names).unique().with_row_index(number), on=names, nulls_equal=True)
 
 
 def _predecessors_found(numbers: pl.DataFrame, scope: str) -> pl.DataFrame:
-    """Returns of each number `by_session` how many of its messages are `found` to have a predecessor in the scope."""
+    """Returns per number `by_session` for how many of its messages the predecessor is `found` in their scope."""
     sequence = (scope, "tx_sequence_id")
     number, previous = (pl.col(name) for name in ("tx_sequence_number", "previous_tx_sequence_number"))
     seen = numbers.filter(number > 0).select(*sequence, number.alias("previous_tx_sequence_number"))
