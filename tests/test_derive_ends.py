@@ -128,6 +128,11 @@ def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
     assert ends[f"{PORTS}#7"]["session_id"] == session
 
 
+def test_an_earlier_connection_without_times_names_none() -> None:
+    ends = ends_of(in_mid_stream(), [], known(last_ns=None)[:1])
+    assert ends[f"{PORTS}#7"]["session_id"] == "1->2"
+
+
 def test_the_direction_back_names_a_connection_in_mid_stream_as_well() -> None:
     back = {"stream_id": "10.0.0.2:1801>10.0.0.1:50000#7", "src_ip": "2", "dst_ip": "1", "from_initiator": False}
     ends = ends_of([*in_mid_stream(), *in_mid_stream(**back)], [], known())

@@ -55,14 +55,13 @@ def test_unread_are_gaps_and_runs_of_bytes_that_are_no_packets() -> None:
 
 def test_a_message_may_be_missing_between_those_around_unread_bytes() -> None:
     messages = [message("x", 10), message("x", 40), message("x", 60), message("y", 5), message("whole", 7)]
-    ranges = unread(("x", 2, 8), ("x", 20, 10), ("x", 30, 5), ("x", 70, 1), ("y", 1, 1), ("y", 9, 1), ("none", 0, 3))
+    ranges = unread(("x", 2, 8), ("x", 20, 10), ("x", 30, 5), ("x", 70, 1), ("y", 9, 1), ("none", 0, 3))
     found = blind_spans(frame_of(MESSAGES, *messages), ranges)
     assert sorted(found.select("stream_id", "span", "began_ns", "ended_ns", "length").rows()) == [
         ("none", 0, None, None, 3),
         ("x", 0, None, 10, 8),
         ("x", 1, 10, 40, 15),
         ("x", 3, 60, None, 1),
-        ("y", 0, None, 5, 1),
         ("y", 1, 5, None, 1),
     ]
 
@@ -100,6 +99,7 @@ LACKING: dict[str, Any] = {"recovered_bytes": 900, "missing_bytes": 100}
         ([message("x", 10)], [end("x", mid_stream=True), end("y")], [], (1.0, 1.0, 1, 0)),
         ([message("x", 80), message("y", 30)], [end("x"), end("y", **LACKING)], [("y", 0, 100)], (0.95, 0.85, 0, 100)),
         ([], [end("x", recovered_bytes=0, first_ns=None, last_ns=None)], [], (None, None, 0, 0)),
+        ([], [end("x", last_ns=0)], [], (1.0, 1.0, 0, 0)),
         ([], [end("x"), end("y", last_ns=None)], [], (1.0, None, 0, 0)),
         ([], [end("x", recovered_bytes=100, last_ns=0)], [("x", 0, 50)], (0.5, None, 0, 0)),
         ([message("x", 10, 60), message("x", 40, 20)], [end("x")], [("x", 20, 100)], (0.9, 1.0, 0, 0)),
@@ -164,6 +164,7 @@ def test_a_session_sums_its_streams_and_says_what_is_not_judged() -> None:
         message("x", 2, queue_manager_address="elsewhere", body_encrypted=True),
         message("y", 3, queue_manager_address="b"),
         message("y", 4, queue_manager_address="b", transactional=False),
+        message("y", 4, queue_manager_address="c"),
         message("y", 5),
         message("no end", 6),
     ]
@@ -178,7 +179,7 @@ def test_a_session_sums_its_streams_and_says_what_is_not_judged() -> None:
     names = ["sender", "receiver", "connections", "messages", "transactional", "encrypted"]
     names += ["passing_through", "receiver_unknown", "first_captured_at", "last_captured_at"]
     times = (BEGAN + timedelta(seconds=1), BEGAN + timedelta(seconds=5))
-    assert tuple(found["a->b"][name] for name in names) == ("a", "b", 1, 5, 4, 1, 1, 1, *times)
+    assert tuple(found["a->b"][name] for name in names) == ("a", "b", 1, 6, 5, 1, 1, 2, *times)
 
 
 def test_tallies_and_outcomes_are_summed_and_zero_without_any() -> None:

@@ -119,8 +119,8 @@ def _numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.Da
 def _predecessors_found(numbers: pl.DataFrame, scope: str) -> pl.DataFrame:
     """Returns per number `by_session` for how many of its messages the predecessor is `found` in their scope."""
     sequence = (scope, "tx_sequence_id")
-    number, previous = (pl.col(name) for name in ("tx_sequence_number", "previous_tx_sequence_number"))
-    seen = numbers.filter(number > 0).select(*sequence, number.alias("previous_tx_sequence_number"))
+    previous = pl.col("previous_tx_sequence_number")
+    seen = numbers.select(*sequence, pl.col("tx_sequence_number").alias("previous_tx_sequence_number"))
     asked = numbers.filter(previous > 0).select(*dict.fromkeys(("by_session", *sequence)), previous)
     found = asked.join(seen, on=(*sequence, "previous_tx_sequence_number"), how="semi", nulls_equal=True)
     return found.group_by("by_session").agg(pl.len().alias("found"))
