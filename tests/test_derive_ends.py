@@ -1,0 +1,185 @@
+"""The queue managers at the ends of each stream, by handshakes here, on other connections, and in an earlier night."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+import pytest
+from frames_of import frame_of
+
+from schemas.ingest import STREAMS
+from schemas.messages import HANDSHAKES
+from schemas.replay import ENDS
+from udfs.derive.frames import to_arrow
+from udfs.derive.replay.ends import NULL_GUID, find_ends, passes_through, receiver_is_unknown, with_other_direction
+
+A, B, C, D = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abcd")
+PORTS = "10.0.0.1:50000>10.0.0.2:1801"
+Rows = list[dict[str, Any]]
+
+
+def connection(name: str, client: str, server: str, **columns: Any) -> Rows:
+    """Returns the two streams of a connection between two addresses."""
+    row = {"connection_id": name, "recovered_bytes": 1, "missing_bytes": 0, "mid_stream": False} | columns
+    return [
+        row | {"stream_id": f"{name}>", "src_ip": client, "dst_ip": server, "from_initiator": True},
+        row | {"stream_id": f"{name}<", "src_ip": server, "dst_ip": client, "from_initiator": False},
+    ]
+
+
+def handshake(name: str, client: str | None, server: str | None, response: str | None = None) -> Rows:
+    """Returns the request and the response of a connection."""
+    guids = {"client_guid": client, "server_guid": server}
+    request = guids | {"stream_id": f"{name}>"}
+    return [request, guids | {"stream_id": f"{name}<", "server_guid": response or server}]
+
+
+def ends_of(streams: Rows, handshakes: Rows, previous: Rows | None = None) -> dict[str, dict[str, Any]]:
+    """Returns ENDS by stream, after the table's own schema accepted them."""
+    frames = frame_of(STREAMS, *streams), frame_of(HANDSHAKES, *handshakes), frame_of(ENDS, *previous or [])
+    ends = find_ends(*frames)
+    return {row["stream_id"]: row for row in to_arrow(ends, ENDS.arrow).to_pylist()}
+
+
+def test_a_handshake_names_both_ends_of_both_directions() -> None:
+    ends = ends_of(connection("x", "1", "2"), handshake("x", A, B))
+    names = ("sender", "receiver", "sender_guid", "receiver_guid", "address", "session_id", "receiver_by_address")
+    assert [ends["x>"][name] for name in names] == [A, B, A, B, "1", f"{A}->{B}", None]
+    assert [ends["x<"][name] for name in names] == [B, A, B, A, "2", f"{B}->{A}", None]
+
+
+@pytest.mark.parametrize(
+    ("request_names", "response_names", "session"),
+    [(NULL_GUID, B, f"{A}->{B}"), (D, B, f"{A}->{B}"), (B, NULL_GUID, f"{A}->{B}"), (None, None, f"{A}->2")],
+)
+def test_the_response_names_the_server(request_names: str | None, response_names: str | None, session: str) -> None:
+    ends = ends_of(connection("x", "1", "2"), handshake("x", A, request_names, response_names))
+    assert ends["x>"]["session_id"] == session
+
+
+def test_addresses_stand_for_queue_managers_that_nothing_names() -> None:
+    ends = ends_of(connection("x", "1", "2"), [])
+    assert (ends["x>"]["session_id"], ends["x<"]["session_id"]) == ("1->2", "2->1")
+    assert (ends["x>"]["sender_guid"], ends["x>"]["receiver_guid"]) == (None, None)
+
+
+def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
+    streams = [row | {"from_initiator": None} for row in connection("x", "1", "2")]
+    ends = ends_of(streams, handshake("x", A, B))
+    assert {row["session_id"] for row in ends.values()} == {"1->2", "2->1"}
+
+
+def test_a_stream_without_a_segment_begins_with_its_connection() -> None:
+    way, back = connection("x", "1", "2")
+    other = connection("y", "1", "2")
+    begun = datetime(2026, 3, 2, tzinfo=UTC)
+    ends = ends_of([way | {"first_captured_at": begun, "last_captured_at": begun}, back, *other], [])
+    ns = int(begun.timestamp()) * 1_000_000_000
+    assert [(ends[name]["first_ns"], ends[name]["last_ns"]) for name in ("x>", "x<", "y>")] == [
+        (ns, ns),
+        (ns, None),
+        (None, None),
+    ]
+
+
+def test_an_address_is_known_by_the_only_guid_that_other_connections_give_it() -> None:
+    streams = [*connection("x", "1", "2"), *connection("y", "9", "2"), *connection("z", "1", "9")]
+    ends = ends_of(streams, handshake("x", A, B))
+    assert {name: row["receiver_by_address"] for name, row in ends.items()} == {
+        "x>": None,
+        "x<": None,
+        "y>": B,
+        "y<": None,
+        "z>": None,
+        "z<": A,
+    }
+    two_there = ends_of([*streams, *connection("w", "3", "2")], [*handshake("x", A, B), *handshake("w", C, D)])
+    assert two_there["y>"]["receiver_by_address"] is None
+
+
+def known(**columns: Any) -> Rows:
+    """Returns rows of ENDS of the last stream between these ports, and of one before it."""
+    row: dict[str, Any] = {"stream_id": f"{PORTS}#3", "sender_guid": A, "receiver_guid": B, "address": "1"}
+    row |= {"last_ns": 20} | columns
+    return [row, row | {"stream_id": f"{row['stream_id'][:-1]}2", "sender_guid": D, "last_ns": 10}]
+
+
+def in_mid_stream(**columns: Any) -> Rows:
+    """Returns a later stream between the ports of `known`."""
+    way, _ = connection("x", "1", "2", mid_stream=True)
+    return [way | {"stream_id": f"{PORTS}#7"} | columns]
+
+
+@pytest.mark.parametrize(
+    ("columns", "end", "session"),
+    [
+        ({}, {}, f"{A}->{B}"),
+        ({"mid_stream": False}, {}, "1->2"),
+        ({}, {"sender_guid": None, "receiver_guid": None}, "1->2"),
+        ({}, {"stream_id": "10.0.0.1:50001>10.0.0.2:1801#3"}, "1->2"),
+        ({}, {"last_ns": None}, f"{D}->{B}"),
+        ({"from_initiator": False}, {}, f"{A}->{B}"),
+    ],
+)
+def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
+    columns: dict[str, Any], end: dict[str, Any], session: str
+) -> None:
+    ends = ends_of(in_mid_stream(**columns), [], known(**end))
+    assert ends[f"{PORTS}#7"]["session_id"] == session
+
+
+def test_an_earlier_connection_without_times_names_none() -> None:
+    ends = ends_of(in_mid_stream(), [], known(last_ns=None)[:1])
+    assert ends[f"{PORTS}#7"]["session_id"] == "1->2"
+
+
+def test_the_direction_back_names_a_connection_in_mid_stream_as_well() -> None:
+    back = {"stream_id": "10.0.0.2:1801>10.0.0.1:50000#7", "src_ip": "2", "dst_ip": "1", "from_initiator": False}
+    ends = ends_of([*in_mid_stream(), *in_mid_stream(**back)], [], known())
+    assert {row["session_id"] for row in ends.values()} == {f"{A}->{B}", f"{B}->{A}"}
+
+
+def test_a_handshake_of_its_own_goes_before_the_earlier_night() -> None:
+    streams = in_mid_stream()
+    ends = ends_of(streams, [{"stream_id": f"{PORTS}#7", "client_guid": C, "server_guid": NULL_GUID}], known())
+    assert ends[f"{PORTS}#7"]["session_id"] == f"{C}->2"
+
+
+def test_an_address_named_here_does_not_have_the_guid_of_the_earlier_night() -> None:
+    streams = [*connection("x", "9", "1"), *connection("y", "1", "8")]
+    before = [{"stream_id": "old#0", "sender_guid": D, "address": "1", "last_ns": 1}]
+    assert ends_of(streams, [], before)["x>"]["receiver_by_address"] == D
+    assert ends_of(streams, handshake("y", A, B), before)["x>"]["receiver_by_address"] == A
+
+
+def test_no_streams_have_no_ends() -> None:
+    assert ends_of([], []) == {}
+
+
+@pytest.mark.parametrize(
+    ("addressee", "receiver_guid", "by_address", "passes", "unknown"),
+    [
+        (B, B, None, False, False),
+        (B, C, None, True, False),
+        (B, C, B, True, False),
+        (B, None, C, True, False),
+        (B, None, B, False, False),
+        (B, None, None, False, True),
+        (NULL_GUID, C, None, False, False),
+        (None, None, None, False, False),
+    ],
+)
+def test_a_message_for_another_queue_manager_passes_through(
+    addressee: str | None, receiver_guid: str | None, by_address: str | None, passes: bool, unknown: bool
+) -> None:
+    guids = {"queue_manager_address": addressee, "receiver_guid": receiver_guid, "receiver_by_address": by_address}
+    message = pl.DataFrame([guids], schema=dict.fromkeys(guids, pl.String))
+    assert message.select(passes_through(), receiver_is_unknown().alias("unknown")).row(0) == (passes, unknown)
+
+
+def test_the_other_direction_is_of_the_same_connection() -> None:
+    streams = {"x>": "x", "x<": "x", "alone>": "alone"}
+    ends = frame_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
+    both = with_other_direction(ends, far=pl.col("address"))
+    assert sorted(both.select("stream_id", "back", "far").rows()) == [("x<", "x>", "x>"), ("x>", "x<", "x<")]
+    assert with_other_direction(ends.clear(), far=pl.col("address")).is_empty()

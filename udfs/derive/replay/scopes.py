@@ -1,0 +1,126 @@
+"""Finds what one replayed sequence state belongs to ([MS-MQQB] 3.1.1.3.1, 3.1.1.5)."""
+
+import polars as pl
+
+from schemas.messages import MESSAGES
+from schemas.replay import VERDICTS, Scope
+from udfs.derive.columns import signed
+from udfs.derive.replay.ends import passes_through, receiver_is_unknown
+
+FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
+SENDER_THERE = ("session_id", "source_queue_manager")
+"""An original sender on a session: what one choice of `auto` is for."""
+CONTENT = (
+    "message_id",
+    "sent_at",
+    "tx_transaction_id",
+    "tx_first",
+    "tx_last",
+    "message_class",
+    "label",
+    "body_size",
+    "body_type",
+    "body_crc32",
+    "application_tag",
+    "extension_size",
+    "correlation_id",
+)
+"""Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
+_QUEUE = ("source_queue_manager", "destination_queue")
+_NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
+TRANSACTIONAL = tuple(
+    name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY} - {"tx_sequence"}
+)
+"""The columns of MESSAGES that the replay reads."""
+
+
+def select_transactional(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns transactional MESSAGES, with the columns TRANSACTIONAL. Right for any rows."""
+    return messages.filter("transactional").select(TRANSACTIONAL)
+
+
+def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns one row per FLOW_KEY of transactional messages at their final destination.
+
+    Each has the ends of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
+    (`signed`) of its first message.
+    `leg_unknown`: the messages may be passing through a router, because nothing names the receiver.
+    Right for all rows of any streams.
+    """
+    offset = pl.col("stream_offset")
+    return (
+        messages.group_by(FLOW_KEY)
+        .agg(
+            pl.len().cast(pl.Int64).alias("arrived"),
+            offset.min().alias("offset"),
+            pl.col("captured_ns").get(offset.arg_min()).alias("ns"),
+            pl.col("tx_sequence_id").get(offset.arg_min()).alias("sequence"),
+        )
+        .with_columns(pl.struct("offset", "ns", signed(pl.col("sequence"))).alias("first"))
+        .join(ends, on="stream_id")
+        .filter(~passes_through())
+        .with_columns(receiver_is_unknown().alias("leg_unknown"))
+        .drop("offset", "ns", "sequence")
+    )
+
+
+def with_flow(messages: pl.DataFrame, flows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Adds columns of the flow of each message, and leaves out messages without one; in a FLOW_KEY, nulls are equal."""
+    return messages.join(flows.select(*FLOW_KEY, *columns), on=FLOW_KEY, nulls_equal=True)
+
+
+def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> pl.DataFrame:
+    """Adds `replay_scope` and `scope_key` to flows whose leg is known.
+
+    A `scope_key` is readable text. Sequences are end to end, so each key names the original sender. `messages` are
+    transactional ones, which only `auto` reads. Right for all rows of any `source_queue_manager`.
+    """
+    if scope is Scope.AUTO:
+        chosen = _senders_by_session(flows, messages).with_columns(pl.lit(Scope.SESSION.value).alias("replay_scope"))
+        scoped = flows.join(chosen, on=SENDER_THERE, how="left")
+        scoped = scoped.with_columns(pl.col("replay_scope").fill_null(Scope.QUEUE.value))
+    else:
+        scoped = flows.with_columns(pl.lit(scope.value).alias("replay_scope"))
+    by_session = _words("replay_scope", "session_id", "source_queue_manager")
+    by_queue = _words("replay_scope", "source_queue_manager", "destination_queue")
+    is_session = pl.col("replay_scope") == Scope.SESSION.value
+    return scoped.with_columns(pl.when(is_session).then(by_session).otherwise(by_queue).alias("scope_key"))
+
+
+def _words(*names: str) -> pl.Expr:
+    return pl.concat_str(*names, separator=" ", ignore_nulls=True)
+
+
+def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns each SENDER_THERE for which `auto` means `session`.
+
+    Under that scope more of its messages find their predecessor than under `queue`. One is found where any message of
+    the scope has its number, at any time, on any session. Only senders that sent to several queues on some session are
+    looked at: to one queue, `queue` finds whatever `session` does.
+    """
+    queue = pl.col("destination_queue")
+    several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
+    asked = flows.join(several, on="source_queue_manager", how="semi")
+    asked = _numbered(_numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
+    scopes = ("by_session", "by_queue")
+    numbers = with_flow(messages.select(*FLOW_KEY, *_NUMBERS), asked, *scopes).drop(FLOW_KEY)
+    in_session, in_queue = (_predecessors_found(numbers, scope) for scope in scopes)
+    more = in_session.join(in_queue, on="by_session", how="left", suffix="_in_queue").filter(
+        pl.col("found") > pl.col("found_in_queue").fill_null(0)
+    )
+    return asked.join(more, on="by_session", how="semi").select(SENDER_THERE).unique()
+
+
+def _numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
+    """Adds a `number` that those rows share which have the same names."""
+    return flows.join(flows.select(names).unique().with_row_index(number), on=names, nulls_equal=True)
+
+
+def _predecessors_found(numbers: pl.DataFrame, scope: str) -> pl.DataFrame:
+    """Returns per number `by_session` for how many of its messages the predecessor is `found` in their scope."""
+    sequence = (scope, "tx_sequence_id")
+    previous = pl.col("previous_tx_sequence_number")
+    seen = numbers.select(*sequence, pl.col("tx_sequence_number").alias("previous_tx_sequence_number"))
+    asked = numbers.filter(previous > 0).select(*dict.fromkeys(("by_session", *sequence)), previous)
+    found = asked.join(seen, on=(*sequence, "previous_tx_sequence_number"), how="semi", nulls_equal=True)
+    return found.group_by("by_session").agg(pl.len().alias("found"))

@@ -1,0 +1,1 @@
+"""Adds verdicts and outcomes up: per sequence, session, transaction and scope."""

@@ -1,0 +1,97 @@
+"""Sums per session, with its coverage and the reading that its receiver follows."""
+
+import polars as pl
+
+from schemas.outcomes import OUTCOME_COUNTS
+from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
+from udfs.derive.columns import null
+from udfs.derive.replay.coverage import session_coverage
+from udfs.derive.replay.ends import passes_through, receiver_is_unknown
+
+_ANSWERS = ("answers", "answers_conformant", "answers_literal")
+_JUDGED = (*(verdict.value for verdict in Verdict), *_ANSWERS)
+_OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
+
+
+def carried_by_stream(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the messages of each `stream_id` and `queue_manager_address`: counts, and times of first and last.
+
+    The counts are `messages`, and those that are `transactional` or `encrypted` among them. Right for all rows of any
+    streams.
+    """
+    return messages.group_by("stream_id", "queue_manager_address").agg(
+        pl.len().cast(pl.Int64).alias("messages"),
+        pl.col("transactional").sum().cast(pl.Int64),
+        pl.col("body_encrypted").sum().cast(pl.Int64).alias("encrypted"),
+        pl.col("captured_at").min().alias("first_captured_at"),
+        pl.col("captured_at").max().alias("last_captured_at"),
+    )
+
+
+def summarize_sessions(
+    carried: pl.DataFrame,
+    ends: pl.DataFrame,
+    spans: pl.DataFrame,
+    tallies: pl.DataFrame,
+    outcome_counts: pl.DataFrame | None,
+    *,
+    scope: Scope = Scope.AUTO,
+) -> pl.DataFrame:
+    """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
+
+    `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `spans` those of
+    `coverage.blind_spans`. Without `outcome_counts`, the counts of these are null.
+    """
+    rows = (
+        _carried_by_session(carried, ends)
+        .join(session_coverage(ends, spans), on="session_id")
+        .join(_judged_by_session(tallies), on="session_id", how="left")
+    )
+    if outcome_counts is None:
+        rows = rows.with_columns(null(pl.Int64).alias(name) for name in _OUTCOMES)
+    else:
+        sums = outcome_counts.group_by("session_id").agg(pl.col(_OUTCOMES).sum())
+        rows = rows.join(sums, on="session_id", how="left").with_columns(pl.col(_OUTCOMES).fill_null(0))
+    unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
+    rows = rows.with_columns(pl.col("replay_scope").fill_null(unjudged.value), pl.col(_JUDGED).fill_null(0))
+    return rows.with_columns(_reading_explained().alias("reading_explained")).select(SESSIONS.names)
+
+
+def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns what each session carried, and how much of it is not judged."""
+    transactional = pl.col("transactional")
+    return (
+        carried.join(ends, on="stream_id")
+        .group_by("session_id", "sender", "receiver")
+        .agg(
+            pl.col("connection_id").n_unique().cast(pl.Int64).alias("connections"),
+            pl.col("messages", "transactional", "encrypted").sum(),
+            transactional.filter(passes_through()).sum().alias("passing_through"),
+            transactional.filter(receiver_is_unknown()).sum().alias("receiver_unknown"),
+            pl.col("first_captured_at").min(),
+            pl.col("last_captured_at").max(),
+        )
+    )
+
+
+def _judged_by_session(tallies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sums of each session's tallies, and the `replay_scope` of its states."""
+    kind = pl.col("scope_key").str.splitn(" ", 2).struct[0]
+    replay_scope = pl.when(kind.min() == kind.max()).then(kind.min()).otherwise(pl.lit(BOTH_SCOPES))
+    return tallies.group_by("session_id").agg(replay_scope.alias("replay_scope"), pl.col(_JUDGED).sum())
+
+
+def _reading_explained() -> pl.Expr:
+    """Returns the reading that predicts all OrderAcks that distinguish readings."""
+    conformant, literal = (pl.col(name) == pl.col("answers") for name in ("answers_conformant", "answers_literal"))
+    return (
+        pl.when(pl.col("answers") == 0)
+        .then(pl.lit(UNKNOWN_READING))
+        .when(conformant & literal)
+        .then(pl.lit(Explains.BOTH.value))
+        .when(conformant)
+        .then(pl.lit(Explains.CONFORMANT.value))
+        .when(literal)
+        .then(pl.lit(Explains.LITERAL.value))
+        .otherwise(pl.lit(Explains.NEITHER.value))
+    )
