@@ -1,0 +1,1 @@
+"""Finds what is judged together, and in which order."""

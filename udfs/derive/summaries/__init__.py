@@ -1,0 +1,1 @@
+"""Adds verdicts up by sequence, session and scope."""
