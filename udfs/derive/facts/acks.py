@@ -6,6 +6,7 @@ from schemas.messages import AckType
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
 from udfs.derive.columns import row_key, timestamp, unsigned
+from udfs.derive.quotients import quotient
 from udfs.replay.words import NS
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals
@@ -70,7 +71,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
         .agg(pl.min("destination_queue"), refused.sum().cast(pl.Int64).alias("refused"))
         .with_columns(
             found_at=timestamp(pl.col("first_ns")),
-            seconds=(pl.col("last_ns") - pl.col("first_ns")) / NS,
+            seconds=quotient(pl.col("last_ns") - pl.col("first_ns"), NS),
         )
     )
 
@@ -120,9 +121,11 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
             pl.first("captured_at").alias("found_at"),
             pl.first("key"),
             pl.first("correlation_id").alias("message_id"),
-            ((pl.first("captured_ns") - pl.first("about_ns")) / NS).alias("seconds"),
+            (pl.first("captured_ns") - pl.first("about_ns")).alias("after_ns"),
             pl.first("about_key", "time_to_be_received", "time_to_reach_queue"),
         )
+        .with_columns(seconds=quotient(pl.col("after_ns"), NS))
+        .drop("after_ns")
     )
 
 
