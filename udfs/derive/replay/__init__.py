@@ -1,1 +1,1 @@
-"""Derives verdicts from messages: ends and flows, the scopes that are replayed, and what the captures lack."""
+"""Finds what is judged together, and in which order; and writes down what was judged."""

@@ -1,1 +1,1 @@
-"""Adds verdicts and outcomes up: per sequence, session, transaction and scope."""
+"""Adds verdicts up by sequence, session and scope."""

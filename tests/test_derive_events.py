@@ -1,0 +1,236 @@
+"""What incidents are made of, and the packets of a witness, from frames."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from schemas.explained import FOUND, keyed
+from schemas.incidents import INCIDENTS
+from schemas.ingest import CAPTURES, PACKETS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
+from schemas.table import RowType
+from udfs.derive.facts.events import addresses_seen, events, messages_sent, outcome_counts, sender_spans
+from udfs.derive.tables import schema_of
+from udfs.derive.witness import find_frames, keys_of, places_of, with_frames, with_keys
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan
+
+Row = Mapping[str, Any]
+BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
+SEQUENCE = 1772474400 << 32 | 1
+KEYED_OUTCOMES = keyed(OUTCOMES)
+A, B = "10.0.0.1:50000>10.0.0.9:1801#0", "[fd00::2]:50001>10.0.0.9:1801#0"
+
+
+def frame(rows_of: RowType, rows: Sequence[Row] = ()) -> pl.DataFrame:
+    """Returns such rows; columns that they lack are null."""
+    return pl.DataFrame(list(rows), schema_of(rows_of))
+
+
+def after(seconds: int | None) -> datetime | None:
+    return None if seconds is None else BEGAN + timedelta(seconds=seconds)
+
+
+def message(number: int, first_seen: int | None, *witness: str, **others: Any) -> Row:
+    """Returns a row of OUTCOMES with keys."""
+    place = {"scope_key": "a", "tx_sequence_id": SEQUENCE, "outcome": "pending", "destination_queue": "orders"}
+    times = {"first_seen_at": after(first_seen), "last_seen_at": after(first_seen)}
+    figures = {"tx_sequence_number": number, "numbers": 1, "stuck": False, "session_id": f"session {number}"}
+    return {**place, **times, **figures, "witness": list(witness), **others}
+
+
+def counted(*rows: Row) -> list[OutcomeCount]:
+    """Returns what outcomes add up to, by sequence and outcome."""
+    found = outcome_counts(frame(KEYED_OUTCOMES, rows)).sort("scope_key", "tx_sequence_id", "outcome")
+    return [OutcomeCount(*row) for row in found.select(OutcomeCount._fields).rows()]
+
+
+def test_the_outcomes_of_a_sequence_add_up() -> None:
+    displaced, pending, elsewhere = counted(
+        message(5, 3, "k5", stuck=True, last_seen_at=after(30)),
+        message(4, 4, "k4", destination_queue="b"),
+        message(6, 5, "k6", destination_queue="a", stuck=True),
+        message(9, 6, "k9", numbers=10),
+        message(1, 1, "k1", outcome="displaced", accepted_at=after(9), destination_queue=None),
+        message(1, 1, "k0", scope_key="b"),
+    )
+    assert (pending.numbers, pending.stuck, pending.last_number) == (13, 2, 18)
+    assert (pending.began_at, pending.ended_at, pending.first_at) == (after(3), after(30), after(3))
+    assert (pending.witness, pending.session_id, pending.destination_queue) == (["k5"], "session 5", "orders")
+    assert pending.queues == ["a", "b", "orders"]
+    assert (displaced.ended_at, displaced.destination_queue, displaced.queues) == (after(9), None, [])
+    assert (elsewhere.witness, elsewhere.numbers) == (["k0"], 1)
+
+
+def test_of_messages_at_the_same_time_the_lowest_witness_and_number_come_first() -> None:
+    (one,) = counted(message(7, 3, "z", "b"), message(6, 3, "c"), message(5, 3, "b", "z"), message(4, 3, "b", "zz"))
+    assert (one.witness, one.session_id) == (["b", "z"], "session 4")
+
+
+def test_a_number_that_was_never_seen_comes_first() -> None:
+    (one,) = counted(message(3, 1, "seen"), message(9, None, "above"), message(8, None, "lower key, later number"))
+    assert (one.first_at, one.witness, one.session_id) == (None, ["above"], "session 8")
+    assert (one.began_at, one.ended_at) == (after(1), after(1))
+    (one,) = counted(message(9, None, "above", accepted_at=after(4)), message(3, 5, "seen"))
+    assert (one.first_at, one.witness, one.began_at) == (after(4), ["above"], after(5))
+
+
+def verdict(number: int, stream: str, at: int | None, *, accepted: bool | None = True, **others: Any) -> Row:
+    place = {"scope_key": "a", "tx_sequence_id": SEQUENCE, "tx_sequence_number": number, "stream_id": stream}
+    named = {"source_queue_manager": "guid", "message_id": f"m{number}", "content_hash": number}
+    return {**place, **named, "captured_at": after(at), "accepted": accepted, **others}
+
+
+def spans(verdicts: Sequence[Row], outcomes: Sequence[Row], findings: Sequence[Row]) -> list[tuple[str, SenderSpan]]:
+    rows = frame(VERDICTS.spark, verdicts)
+    sent = messages_sent(rows, frame(KEYED_OUTCOMES, outcomes), frame(FOUND, findings))
+    found = sender_spans(sent, addresses_seen(rows)).sort("scope_key", "address")
+    fields = zip(found["scope_key"], found.select(SenderSpan._fields).rows(), strict=True)
+    return [(scope, SenderSpan(*row)) for scope, row in fields]
+
+
+def test_messages_of_a_troubled_sequence_by_the_address_that_sent_them() -> None:
+    verdicts = [
+        verdict(1, A, 1),
+        verdict(1, B, 2, accepted=False),  # the same message from another address
+        verdict(1, B, 3, accepted=None),
+        verdict(2, A, 4, accepted=None),
+        verdict(2, A.replace("50000", "50002"), 5, accepted=True),
+        verdict(3, B, 6, accepted=False),
+        verdict(3, B, 6, accepted=False, content_hash=-1),
+        verdict(4, "a stream without an address", 7),
+        verdict(5, A, 99, scope_key="calm"),
+        verdict(5, A, 100, scope_key="another", source_queue_manager="another guid"),
+        verdict(5, B, None, scope_key="found"),
+    ]
+    lost = {"source_queue_manager": "guid", "lost": True, "message_id": "m3", "content_hash": 3}
+    outcomes = [
+        message(3, 6, "k", **lost),
+        message(1, 6, "k", **lost | {"lost": None, "message_id": "m1", "content_hash": 1}),
+        message(7, None, "k", **lost | {"message_id": None, "content_hash": None}),
+    ]
+    findings: list[Row] = [{"scope_key": "found", "tx_sequence_id": SEQUENCE}, {"kind": "clock_stepped"}]
+    address, other = "10.0.0.1", "[fd00::2]"
+    assert spans(verdicts, outcomes, findings) == [
+        ("a", SenderSpan(address, after(1), after(99), messages=2, accepted=2, lost=0)),
+        ("a", SenderSpan(other, after(2), after(6), messages=3, accepted=0, lost=1)),
+        ("found", SenderSpan(other, after(2), after(6), messages=1, accepted=1, lost=0)),
+    ]
+    assert spans(verdicts, [], []) == []
+    assert spans([], outcomes, findings) == []
+
+
+def test_events_hold_each_row_once() -> None:
+    key = {"scope_key": "a", "tx_sequence_id": SEQUENCE}
+    found: list[Row] = [key | {"kind": "duplicates", "witness": ["k"]}, {"kind": "captured_twice"}]
+    sequences = frame(SEQUENCES.spark, [key | {"source_queue_manager": "guid", "last_accepted_number": 4}])
+    outcomes = frame(KEYED_OUTCOMES, [message(5, 3, "k5"), message(6, 4, "k6")])
+    senders = sequences.select("scope_key", "tx_sequence_id", "source_queue_manager").with_columns(
+        address=pl.lit("10.0.0.1"),
+        first_seen_at=after(1),
+        last_seen_at=after(2),
+        messages=pl.lit(3, pl.Int64),
+        accepted=pl.lit(2, pl.Int64),
+        lost=pl.lit(1, pl.Int64),
+    )
+    rows = events(frame(FOUND, found), outcomes, sequences, senders)
+    assert rows.columns == list(Event._fields)
+    told = [Event(*row) for row in rows.rows()]
+    assert sorted((one.scope_key or "", one.tx_sequence_id or 0) for one in told) == [("", 0)] + [("a", SEQUENCE)] * 4
+    parts = [[name for name in Event._fields[2:] if getattr(one, name) is not None] for one in told]
+    assert sorted(parts) == [["finding"], ["finding"], ["outcome"], ["sender"], ["span"]]
+    assert sorted(one.finding["kind"] for one in told if one.finding) == ["captured_twice", "duplicates"]
+    (counts,) = (one.outcome for one in told if one.outcome)
+    assert (counts["numbers"], counts["witness"], list(counts)) == (2, ["k5"], list(OutcomeCount._fields))
+    (sender,) = (one.sender for one in told if one.sender)
+    assert sender == SenderSpan("10.0.0.1", after(1), after(2), 3, 2, 1)._asdict()
+    nothing = events(frame(FOUND), outcomes.clear(), sequences.clear(), senders.clear())
+    assert (nothing.height, nothing.schema) == (0, rows.schema)
+
+
+CAPTURED = frame(CAPTURES.spark, [{"capture_id": "c", "uri": "night.pcap"}])
+
+
+def packet(stream: str, offset: int, at: int | None = None, **others: Any) -> Row:
+    place = {"stream_id": stream, "stream_offset": offset, "captured_at": after(at)}
+    return {**place, "packet_type": "user_message", "capture_id": "c", "first_frame": offset + 1, **others}
+
+
+def judged(stream: str, offset: int, verdict: str) -> Row:
+    return {"stream_id": stream, "stream_offset": offset, "verdict": verdict}
+
+
+def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
+    verdicts = ("in_order", "new_sequence", "gap_expired", "duplicate", "out_of_order", "unknown")
+    packets = [packet(A, at) for at in range(len(verdicts))] + [
+        packet(A, 10, packet_type="order_ack"),
+        packet(A, 11, capture_id="not listed"),
+        packet(A, 12),
+        packet(B, 3),
+    ]
+    keys = pl.DataFrame({"witness": [[f"{A}@{at}" for at in (*range(6), 10)], [f"{A}@{at}" for at in (3, 11, 99)], []]})
+    every_verdict = frame(VERDICTS.spark, [judged(A, at, one) for at, one in enumerate(verdicts)] + [judged(B, 3, "x")])
+    found = find_frames(keys, frame(PACKETS.spark, packets), every_verdict, CAPTURED)
+    shown = dict(found.select("key", pl.col("packet").struct.field("role")).rows())
+    roles = ["accepted"] * 3 + ["duplicate", "refused", "not_judged", "order_ack", "user_message"]
+    assert shown == dict(zip([f"{A}@{at}" for at in (*range(6), 10, 11)], roles, strict=True))
+    assert found.height == len(shown)
+    (one,) = found.filter(pl.col("key") == f"{A}@3")["packet"].to_list()
+    assert one == {"role": "duplicate", "uri": "night.pcap", "capture_id": "c", "frame_number": 4, "captured_at": None}
+    (other,) = found.filter(pl.col("key") == f"{A}@11")["packet"].to_list()
+    assert (other["uri"], other["capture_id"]) == (None, "not listed")
+    places = places_of(keys)
+    assert min(places.rows()) == (f"{A}@0", A, 0)
+    assert places.height == len(shown) + 1
+
+
+def test_a_witness_lists_packets_in_order_of_time() -> None:
+    packets = frame(PACKETS.spark, [packet(A, 0, 5), packet(A, 7, 3), packet(B, 1, 4), packet(B, 2, None)])
+    rows = frame(
+        FOUND,
+        [
+            {"kind": "all", "witness": [f"{A}@0", f"{A}@7", f"{B}@1"]},
+            {"kind": "twice", "witness": [f"{A}@0", f"{A}@0"]},
+            {"kind": "not found", "witness": [f"{A}@0", f"{A}@8", f"{B}@2"]},
+            {"kind": "none", "witness": []},
+            {"kind": "null", "witness": None},
+            {"kind": "null among them", "witness": [None, f"{A}@7"]},
+        ],
+    )
+    frames = find_frames(keys_of(rows, rows), packets, frame(VERDICTS.spark), CAPTURED)
+    told = with_frames(rows, frames)
+    assert told.schema == schema_of(FINDINGS.spark)
+    shown = {
+        row["kind"]: [f"{one['stream_id']}@{one['stream_offset']}" for one in row["witness"]] for row in told.to_dicts()
+    }
+    assert shown == {
+        "all": [f"{A}@7", f"{B}@1", f"{A}@0"],
+        "twice": [f"{A}@0", f"{A}@0"],
+        "not found": [f"{A}@8", f"{B}@2", f"{A}@0"],
+        "none": [],
+        "null": [],
+        "null among them": [f"{A}@7"],
+    }
+    (lacking, untimed, found) = told.filter(pl.col("kind") == "not found")["witness"].to_list()[0]
+    assert [one["role"] for one in (lacking, untimed, found)] == ["not_found", "user_message", "user_message"]
+    assert (lacking["uri"], lacking["frame_number"], found["uri"], found["frame_number"]) == (
+        None,
+        None,
+        "night.pcap",
+        1,
+    )
+    again = with_keys(told)
+    assert again.schema == rows.schema
+    assert dict(again.select("kind", "witness").rows()) == shown
+
+
+def test_a_witness_of_nothing() -> None:
+    rows = frame(keyed(INCIDENTS))
+    frames = find_frames(keys_of(rows), frame(PACKETS.spark), frame(VERDICTS.spark), CAPTURED.clear())
+    told = with_frames(rows, frames)
+    assert (told.height, told.schema) == (0, schema_of(INCIDENTS.spark))
+    assert with_keys(told).schema == rows.schema
+    one = pl.DataFrame([{"witness": [f"{A}@1"]}], {"witness": pl.List(pl.String)})
+    assert with_frames(one, frames)["witness"][0][0]["role"] == "not_found"

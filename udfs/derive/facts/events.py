@@ -1,0 +1,116 @@
+"""Puts together what incidents are made of."""
+
+import polars as pl
+
+from udfs.derive.columns import number_of
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan
+
+_SEQUENCE = ("scope_key", "tx_sequence_id")
+_FLOW = (*_SEQUENCE, "source_queue_manager")
+_OUTCOME = (*_SEQUENCE, "outcome")
+_SENDER = ("source_queue_manager", "address")
+_PLACE = ("session_id", "destination_queue")
+_BEFORE_ALL = -(1 << 63)
+
+
+def events(
+    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, senders: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns rows of Event of these rows of FOUND, OUTCOMES with keys of witnesses, SEQUENCES and `sender_spans`."""
+    parts = (
+        sequences.select(*_SEQUENCE, span=pl.struct(SequenceSpan._fields)),
+        outcome_counts(outcomes).select(*_SEQUENCE, outcome=pl.struct(OutcomeCount._fields)),
+        findings.select(*_SEQUENCE, finding=pl.struct(pl.all())),
+        senders.select(*_SEQUENCE, sender=pl.struct(SenderSpan._fields)),
+    )
+    return pl.concat(parts, how="diagonal").select(Event._fields)
+
+
+def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of OutcomeCount per sequence; there may be ten million messages of one outcome in one sequence."""
+    ended_at = pl.coalesce("accepted_at", "last_seen_at")
+    timed = outcomes.with_columns(ended_at=ended_at, first_at=pl.coalesce("first_seen_at", ended_at))
+    counts = timed.group_by(_OUTCOME).agg(
+        pl.sum("numbers"),
+        pl.sum("stuck").cast(pl.Int64),
+        (pl.col("tx_sequence_number") + pl.col("numbers") - 1).max().alias("last_number"),
+        pl.min("first_seen_at").alias("began_at"),
+        pl.max("ended_at"),
+        pl.col("destination_queue").drop_nulls().unique().sort().alias("queues"),
+    )
+    witnesses = _earliest(timed, "first_at", pl.col("witness").list.sort(nulls_last=True), pl.col("witness"))
+    places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_PLACE)))
+    return (
+        counts.join(witnesses.select(*_OUTCOME, "first_at", "witness"), on=_OUTCOME)
+        .join(places.select(*_OUTCOME, *_PLACE), on=_OUTCOME)
+        .select(*_SEQUENCE, *OutcomeCount._fields)
+    )
+
+
+def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
+    """Returns the first row of each sequence and outcome by the time `at`, of which none is the lowest."""
+    time = pl.col(at).dt.timestamp("us").fill_null(_BEFORE_ALL)
+    return (
+        rows.select(*_OUTCOME, at, *_PLACE, "tx_sequence_number", "witness")
+        .filter(time == time.min().over(_OUTCOME))
+        .sort(then_by)
+        .unique(_OUTCOME, keep="first")
+    )
+
+
+def sender_spans(sent: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of SenderSpan, with their sequence; `sent` are `messages_sent`, and `seen` are `addresses_seen`."""
+    return sent.join(seen, on=_SENDER)
+
+
+def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns when any message was seen from each address of each `source_queue_manager`, first and last.
+
+    Streams of older captures without an address have none.
+    """
+    times = (pl.min("first_seen_at"), pl.max("last_seen_at"))
+    streams = verdicts.group_by("source_queue_manager", "stream_id").agg(
+        pl.min("captured_at").alias("first_seen_at"), pl.max("captured_at").alias("last_seen_at")
+    )
+    return streams.with_columns(_address()).drop_nulls("address").group_by(_SENDER).agg(times)
+
+
+def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """Returns how many messages came from each address, in the sequences that have an unusual outcome or a finding.
+
+    A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
+    were `accepted` or `lost`. A message that came from two addresses counts for both.
+    """
+    troubled = pl.concat([outcomes.select(_SEQUENCE), findings.select(_SEQUENCE)])
+    of_message = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
+    sent = verdicts.select(*of_message, "stream_id", "accepted").join(troubled, on=_SEQUENCE, how="semi")
+    addresses = sent.select(pl.col("stream_id").unique()).with_columns(_address()).drop_nulls("address")
+    flows = sent.select(_FLOW).unique().with_row_index("flow")
+    lost = outcomes.select(*of_message, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
+    return (
+        sent.join(flows, on=_FLOW)
+        .join(addresses, on="stream_id")
+        .select(*_message(), "address", "accepted")
+        .group_by("flow", "number", "message_no", "address")
+        .agg(pl.max("accepted"))
+        .join(lost.with_columns(is_lost=True), on=["flow", "number", "message_no"], how="left")
+        .group_by("flow", "address")
+        .agg(
+            pl.len().cast(pl.Int64).alias("messages"),
+            pl.sum("accepted").cast(pl.Int64),
+            pl.sum("is_lost").cast(pl.Int64).alias("lost"),
+        )
+        .join(flows, on="flow")
+        .select(*_FLOW, "address", "messages", "accepted", "lost")
+    )
+
+
+def _message() -> list[pl.Expr]:
+    """Returns numbers that tell messages apart, at less cost than texts; the `flow` is that of a _FLOW."""
+    number, message_no = pl.col("tx_sequence_number"), number_of("message_id", "content_hash")
+    return [pl.col("flow"), number.alias("number"), message_no.alias("message_no")]
+
+
+def _address() -> pl.Expr:
+    """Returns the IP address of a stream's sender; null without one."""
+    return pl.col("stream_id").str.extract(r"^(.+):\d+>").alias("address")

@@ -1,0 +1,61 @@
+"""Sums per sequence, and the state of each scope after its last message."""
+
+import polars as pl
+
+from schemas.outcomes import LOST, Outcome, count_column
+from schemas.replay import SEQUENCES, STATES, Verdict
+from udfs.derive.columns import tx_sequence, unsigned
+from udfs.derive.tables import with_columns_of
+
+_SEQUENCE = ("scope_key", "tx_sequence_id")
+_COUNTED = tuple(count_column(outcome) for outcome in Outcome)
+
+
+def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
+    """Returns one row of SEQUENCES per scope and TxSequenceID; without `counts` and `slots`, what they tell is null.
+
+    `tallies` have a row per sequence and stream, `counts` the count of each outcome per sequence and session, and
+    `slots` a row for the last sequence of each scope.
+    """
+    rows = (
+        tallies.group_by(*_SEQUENCE, "source_queue_manager")
+        .agg(
+            pl.col("messages", *(verdict.value for verdict in Verdict), "expired").sum(),
+            pl.col("first_number", "first_captured_at").min(),
+            pl.col("last_number", "last_accepted_number", "last_captured_at").max(),
+        )
+        .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+    )
+    if counts is not None:
+        rows = rows.join(_of_sequences(counts), on=_SEQUENCE)
+    if slots is not None:
+        rows = rows.join(slots, on=_SEQUENCE, how="left")
+    return with_columns_of(SEQUENCES, rows)
+
+
+def _of_sequences(counts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the counts of all sessions of a sequence, and `lost`, their sum over LOST."""
+    sums = counts.group_by(_SEQUENCE).agg(pl.col(*_COUNTED, "delivered_arrivals").sum())
+    return sums.with_columns(lost=pl.sum_horizontal(map(count_column, LOST)))
+
+
+def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since.
+
+    `states` say per scope where its receiver stood after the last arrival, `state_…` (the sequence is `signed`).
+    """
+    rows = with_columns_of(
+        STATES,
+        states.with_columns(
+            tx_sequence_id=unsigned(pl.col("state_sequence")),
+            tx_sequence_number="state_number",
+            assumed="state_assumed",
+        ),
+    )
+    if earlier is not None:
+        idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
+            pl.col("assumed").fill_null(value=False),  # not in tables of older releases
+            messages=pl.lit(0, pl.Int64),
+        )
+        rows = pl.concat([rows, with_columns_of(STATES, idle)])
+    return rows.with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))

@@ -1,0 +1,90 @@
+"""Looks up the frames of the packets that a witness names."""
+
+import polars as pl
+
+from schemas.replay import Verdict
+from schemas.table import row
+from schemas.witness import WITNESS, Shows
+from udfs.derive.columns import key_at
+from udfs.derive.tables import schema_of
+
+_ROLES = {
+    Verdict.DUPLICATE.value: Shows.DUPLICATE.value,
+    Verdict.OUT_OF_ORDER.value: Shows.REFUSED.value,
+    Verdict.UNKNOWN.value: Shows.NOT_JUDGED.value,
+}
+_PLACE = ("stream_id", "stream_offset")
+_PACKETS = schema_of(row(witness=WITNESS.type))["witness"]
+_OF_PACKET = pl.Series(dtype=_PACKETS).explode().struct.fields
+
+
+def keys_of(*tables: pl.DataFrame) -> pl.DataFrame:
+    """Returns the witnesses of all rows of these tables."""
+    return pl.concat([rows.select("witness") for rows in tables])
+
+
+def places_of(keys: pl.DataFrame) -> pl.DataFrame:
+    """Returns each `key` in `witness` of the rows once, with the `stream_id` and `stream_offset` that it names."""
+    named = keys.select(pl.col("witness").explode().alias("key")).drop_nulls().unique()
+    return named.with_columns(_stream_id(), _stream_offset())
+
+
+def find_frames(
+    keys: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame, captures: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns `key` and `packet`, an element of WITNESS without `stream_id` and `stream_offset`, of packets with a key.
+
+    The keys are those in `witness` of the rows. Packets and verdicts need only be those at the `places_of` the keys.
+    """
+    verdict = pl.col("verdict")
+    accepted = pl.lit(Shows.ACCEPTED.value)
+    role = pl.when(verdict.is_null()).then("packet_type").otherwise(verdict.replace_strict(_ROLES, default=accepted))
+    return (
+        packets.select(*_PLACE, "packet_type", "capture_id", "captured_at", frame_number="first_frame")
+        .join(places_of(keys), on=_PLACE)
+        .join(verdicts.select(*_PLACE, "verdict"), on=_PLACE, how="left")
+        .join(captures.select("capture_id", "uri"), on="capture_id", how="left")
+        .select(
+            "key",
+            pl.struct(role.alias("role"), "uri", "capture_id", "frame_number", "captured_at").alias("packet"),
+        )
+    )
+
+
+def with_frames(rows: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows whose `witness` lists packets in order of time, in place of their keys.
+
+    A key without a packet stays, with the role `not_found`. `frames` are those of `find_frames`.
+    """
+    numbered = rows.with_row_index("row")
+    packets = (
+        numbered.select("row", pl.col("witness").alias("key"))
+        .explode("key")
+        .drop_nulls("key")
+        .join(frames, on="key", how="left")
+        .unnest("packet")
+        .with_columns(pl.col("role").fill_null(Shows.NOT_FOUND.value), _stream_id(), _stream_offset())
+        .sort("captured_at", *_OF_PACKET)
+        .group_by("row")
+        .agg(pl.struct(*_OF_PACKET).alias("witness"))
+    )
+    return (
+        numbered.drop("witness")
+        .join(packets, on="row", how="left")
+        .with_columns(pl.coalesce("witness", pl.lit([], dtype=_PACKETS)))
+        .select(rows.columns)
+    )
+
+
+def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows whose `witness` lists keys, in place of packets."""
+    packet = pl.element().struct
+    return rows.with_columns(pl.col("witness").list.eval(key_at(*map(packet.field, _PLACE))))
+
+
+def _stream_id() -> pl.Expr:
+    return pl.col("key").str.extract(r"^([^@]*)").alias("stream_id")
+
+
+def _stream_offset() -> pl.Expr:
+    return pl.col("key").str.extract(r"([^@]*)$").cast(pl.Int64).alias("stream_offset")
