@@ -29,7 +29,7 @@ def known_connections(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.Dat
 
     These are `seq_forth` and `seq_back`, the initial sequence numbers, and `client` and `booted_ms`, the ClientGuid and
     TimeStamp of its EstablishConnection. They are null where they were not captured. `forth` and `back` are its two
-    streams, `addresses` those of its initiator and its acceptor, and `failing` says that it was refused in its handshake,
+    streams, `addresses` those of its initiator and its acceptor; `failing` says that it was refused in its handshake,
     or closed without an answer.
     """
     established = (

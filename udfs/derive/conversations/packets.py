@@ -118,18 +118,25 @@ def same_packets(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def _most_alike(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns per pair and `way` at which difference of offsets, `likest_ahead`, most packets are the `same`."""
+    """Returns per pair and `way` at which difference of offsets, `likest_ahead`, most packets are the `same`.
+
+    Of packets that are sent again and again, each meets each: these pairs are counted as they come, and never all held.
+    """
     x, y = (
-        packets.select("packet", pl.col("stream_id").alias(f"{side}_stream"), pl.col("stream_offset").alias(side))
+        packets.lazy().select(
+            "packet", pl.col("stream_id").alias(f"{side}_stream"), pl.col("stream_offset").alias(side)
+        )
         for side in "xy"
     )
     way = (*PAIR, "way")
     return (
-        ways.select(*way, "x_stream", "y_stream")
+        ways.lazy()
+        .select(*way, "x_stream", "y_stream")
         .join(x, on="x_stream")
         .join(y, on=["y_stream", "packet"])
         .group_by(*way, likest_ahead=pl.col("x") - pl.col("y"))
-        .agg(same=pl.n_unique("x").cast(pl.Int64))
+        .agg(same=pl.len().cast(pl.Int64))
+        .collect(engine="streaming")
         .sort("same", -pl.col("likest_ahead").abs(), "likest_ahead")
         .group_by(way)
         .agg(pl.last("same", "likest_ahead"))
