@@ -104,8 +104,8 @@ def same_beginning(connections: pl.DataFrame) -> pl.DataFrame:
     """
     twice = connections.filter(IS_KNOWN & pl.len().over(BEGINNING).is_between(_SEVERAL, MOST_ALIKE))
     x, y = (twice.select(*BEGINNING, pl.col("connection_id").alias(side)) for side in PAIR)
-    at_once = (pl.lit(0, pl.Int64).alias(name) for name in AHEAD)
-    return x.join(y, on=BEGINNING).filter(pl.col(X) != pl.col(Y)).select(*PAIR, *at_once)
+    level = (pl.lit(0, pl.Int64).alias(name) for name in AHEAD)
+    return x.join(y, on=BEGINNING).filter(pl.col(X) != pl.col(Y)).select(*PAIR, *level)
 
 
 def choose_connections(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
