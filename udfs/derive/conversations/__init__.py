@@ -1,0 +1,1 @@
+"""Shows every conversation once, by clocks that do not step back."""

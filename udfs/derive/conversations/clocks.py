@@ -1,0 +1,176 @@
+"""Undoes the steps back of a capture's clock, so that messages on several connections are in the order they came.
+
+Where the clocks of two captures differ, it finds the messages whose order this leaves in doubt.
+"""
+
+import polars as pl
+
+from udfs.derive.columns import nanoseconds, timestamp
+
+_PAIR = ("one_capture", "other_capture")
+_FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
+_NEVER = (1 << 63) - 1
+"""No record has this number."""
+
+
+def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns per capture and step `first_frame`, `next_frame` and `behind_ns`, the sum of the steps up to there.
+
+    From `first_frame` up to the record before `next_frame`, the capture's clock is `behind_ns` behind.
+    """
+    return (
+        captures.select("capture_id", step="clock_steps")
+        .explode("step")
+        .filter(pl.col("step").is_not_null())
+        .unnest("step")
+        .sort("frame")
+        .select(
+            "capture_id",
+            first_frame="frame",
+            next_frame=pl.col("frame").shift(-1).over("capture_id").fill_null(_NEVER),
+            behind_ns=-pl.col("step_ns").cum_sum().over("capture_id"),
+        )
+    )
+
+
+def with_steps_undone(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows with `captured_ns` by a clock without steps; `steps` is what `find_steps` returns."""
+    return rows.with_columns(captured_ns=pl.col("captured_ns") + _late(rows, steps))
+
+
+def with_recorded_times(verdicts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Returns VERDICTS with the times of the records; `acknowledged_at` moves with its message."""
+    late = _late(verdicts, steps)
+    return verdicts.with_columns(
+        captured_ns=pl.col("captured_ns") - late,
+        acknowledged_at=timestamp(nanoseconds(pl.col("acknowledged_at")) - late),
+    )
+
+
+def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Returns by how much the clock is behind at each row, by its capture and `last_frame`; 0 before it steps."""
+    return (
+        rows.select("capture_id", frame=pl.col("last_frame").fill_null(-1))
+        .with_row_index("row")
+        .sort("frame")
+        .join_asof(
+            steps.select("capture_id", "behind_ns", frame="first_frame").sort("frame"),
+            on="frame",
+            by="capture_id",
+            check_sortedness=False,
+        )
+        .sort("row")["behind_ns"]
+        .fill_null(0)
+    )
+
+
+def with_streams_in_time(streams: pl.DataFrame, steps: pl.DataFrame, *packets: pl.DataFrame) -> pl.DataFrame:
+    """Returns what `streams_in_time` does, of all `packets`."""
+    return streams_in_time(streams, pl.concat(places_in_time(table, steps) for table in packets))
+
+
+def places_in_time(packets: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Returns what some packets say of when their streams were, for `streams_in_time`; `steps` are of their captures.
+
+    Per `stream_id`, that is `first_offset` and `last_offset`, by how much the clock was behind there, `first_late` and
+    `last_late`, and `first_ns` and `last_ns`, the least and the most time, by a clock without steps.
+    """
+    place = ("stream_offset", "late_ns")
+    return (
+        packets.select("stream_id", "stream_offset", "captured_ns", late_ns=_late(packets, steps))
+        .with_columns(time_ns=pl.col("captured_ns") + pl.col("late_ns"))
+        .group_by("stream_id")
+        .agg(
+            first_offset=pl.min("stream_offset"),
+            first_late=pl.col("late_ns").sort_by(place).first(),
+            last_offset=pl.max("stream_offset"),
+            last_late=pl.col("late_ns").sort_by(place).last(),
+            first_ns=pl.min("time_ns"),
+            last_ns=pl.max("time_ns"),
+        )
+    )
+
+
+def streams_in_time(streams: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """Returns STREAMS whose first and last times are by a clock without steps, as `places_in_time` of packets show it.
+
+    A stream without packets takes the steps from the other direction. If the clock steps between the packets of a
+    connection, the recorded times of segments have no order, so that the first and the last packet say when it was.
+    """
+    of_stream = places.group_by("stream_id").agg(
+        pl.col("first_late").sort_by("first_offset", "first_late").first(),
+        pl.col("last_late").sort_by("last_offset", "last_late").last(),
+        pl.min("first_ns"),
+        pl.max("last_ns"),
+    )
+    least, most = pl.min("first_ns"), pl.max("last_ns")
+    joined = streams.join(of_stream, on="stream_id", how="left").with_columns(
+        pl.coalesce("first_late", pl.max("first_late").over("connection_id"), 0),
+        pl.coalesce("last_late", pl.max("last_late").over("connection_id"), 0),
+        pl.coalesce("first_ns", least.over("connection_id")),
+        pl.coalesce("last_ns", most.over("connection_id")),
+    )
+    steps = (pl.min("first_late") < pl.max("last_late")).over("connection_id")
+    in_time = {
+        f"{end}_captured_at": timestamp(
+            pl.coalesce(
+                pl.when(steps).then(f"{end}_ns"), nanoseconds(pl.col(f"{end}_captured_at")) + pl.col(f"{end}_late")
+            )
+        )
+        for end in ("first", "last")
+    }
+    return joined.with_columns(**in_time).select(streams.columns)
+
+
+def disputed_messages(
+    messages: pl.DataFrame, flows: pl.DataFrame, skews: pl.DataFrame, placed: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the keys and senders of the messages that may have come before or after another one of their scope.
+
+    That message is on a connection in another capture, and nearer in time than the skew between the two captures
+    (`skews`, of `united.measure_skews`). A stream has the clock of its capture; messages `placed` from a copy have it
+    too. A stream that is in both captures is ordered by one clock, so it counts for neither. `flows` have their scopes.
+    """
+    own = messages.join(placed, on=["stream_id", "stream_offset"], how="anti")
+    sides = sides_of_skews(own.select("stream_id", "capture_id").unique(), skews)
+    return disputed_in_scopes(
+        messages.select("stream_offset", "captured_ns", *_FLOW_KEY)
+        .join(sides, on="stream_id")
+        .join(flows.select("scope_key", *_FLOW_KEY), on=_FLOW_KEY, nulls_equal=True)
+    )
+
+
+def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id` and the columns of `skews` where only one of both captures shows it, which `is_one` tells.
+
+    `shown` are `stream_id` and `capture_id` of messages that were not placed from a copy.
+    """
+    of_side = (
+        shown.join(skews.with_columns(capture_id=side, is_one=pl.lit(side == _PAIR[0])), on="capture_id")
+        for side in _PAIR
+    )
+    return (
+        pl.concat(of_side)
+        .group_by("stream_id", *_PAIR, "skew_ns")
+        .agg(pl.min("is_one"), most=pl.max("is_one"))
+        .filter(pl.col("is_one") == pl.col("most"))
+        .drop("most")
+    )
+
+
+def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the keys and senders of the messages in doubt among those of whole scopes, which `scope_key` names.
+
+    `messages` are joined with the rows of `sides_of_skews` of their stream; those without one are in no doubt.
+    """
+    in_pair, is_one, time = ("scope_key", *_PAIR), pl.col("is_one"), pl.col("captured_ns")
+    ones, others = pl.when(is_one).then(time), pl.when(~is_one).then(time)
+    before = pl.when(is_one).then(others.forward_fill().over(in_pair)).otherwise(ones.forward_fill().over(in_pair))
+    after = pl.when(is_one).then(others.backward_fill().over(in_pair)).otherwise(ones.backward_fill().over(in_pair))
+    return (
+        messages.filter(time.is_not_null())
+        .sort("captured_ns")
+        .filter(pl.min_horizontal(time - before, after - time) < pl.col("skew_ns"))
+        .select("source_queue_manager", "stream_id", "stream_offset")
+        .unique()
+    )
