@@ -1,0 +1,232 @@
+"""Lists what stands on the streams of each scope: messages, its initial state, unread ranges (`udfs.replay.timeline`).
+
+Scopes, streams and pairs of queue managers have numbers here, because the passes that judge compute with numbers alone.
+"""
+
+import polars as pl
+
+from schemas.judging import MARK
+from schemas.replay import Scope
+from schemas.table import arrow_schema
+from udfs.derive.columns import number_of, signed
+from udfs.derive.frames import to_frame
+from udfs.derive.replay.acks import message_number
+from udfs.derive.replay.scopes import FLOW_KEY, with_flow
+from udfs.replay.timeline import STREAM_END
+
+STREAM = ("scope_no", "stream_no")
+_ADDRESSED = ("source_queue_manager", "queue_manager_address")
+_QUEUE = (*_ADDRESSED, "destination_queue")
+_MOST_PAIRS = 1 << 18
+"""Pairs of what may hold messages of a scope, and scopes, that get a row each."""
+_NO_MARKS = to_frame(arrow_schema(MARK).empty_table())
+
+
+def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes with which too much would be paired.
+
+    That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
+    sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
+    `flows` and `legs` are rows of `scopes.find_flows`, the former with their scopes; `ends` are ENDS. For all rows.
+    """
+    by_session = flows.filter(pl.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).unique()
+    broken = _broken_streams(unread, ends).with_columns(pl.lit(1, pl.Int64).alias("rows"))
+    of_legs = legs.select(*_ADDRESSED, pl.col("arrived").alias("rows"))
+    by_streams = _of_too_many(broken, _shared_scopes(flows), "session_id")
+    return pl.concat([by_streams, _of_too_many(of_legs, by_session, *_ADDRESSED)]).unique()
+
+
+def _of_too_many(pieces: pl.DataFrame, scopes: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
+    pairs = pieces.group_by(key).agg(pl.col("rows").sum()).join(scopes.group_by(key).len("scopes"), on=key)
+    too_many = pairs.filter(pl.col("rows") * pl.col("scopes") > _MOST_PAIRS)
+    return scopes.join(too_many, on=key, how="semi").select("scope_key")
+
+
+def _broken_streams(unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    return ends.join(unread, on="stream_id", how="semi").select("stream_id", "session_id", "first_ns")
+
+
+def _shared_scopes(flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the scopes of each session to which a stream without their messages matters."""
+    return flows.select("session_id", "scope_key").unique()
+
+
+def number_streams(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
+
+    A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
+    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or
+    pairs have the same hash. For all rows.
+    """
+    scopes = _shared_scopes(flows.filter(pl.col("doubtful").is_null()))
+    silent = _broken_streams(unread, ends).join(scopes, on="session_id")
+    both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
+    pair_no = number_of("receiver", "source_queue_manager").alias("pair_no")
+    rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
+    _fail_on_equal_hashes(rows, "scope_no", "scope_key")
+    _fail_on_equal_hashes(rows, "pair_no", "receiver", "source_queue_manager")
+    stream = ["scope_no", "first_ns", "stream_id"]
+    nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
+    numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
+    return rows.join(numbered, on=stream, nulls_equal=True)
+
+
+def _scope_no() -> pl.Expr:
+    return number_of("scope_key").alias("scope_no")
+
+
+def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
+    shared = rows.unique([number, *names]).filter(pl.col(number).is_duplicated())
+    if not shared.is_empty():
+        message = f"Two scopes or pairs have the same hash; one is {shared['scope_key'][0]}"
+        raise ValueError(message)
+
+
+def with_stream_number(messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns messages at their final destination with `scope_no`, `stream_no`, `pair_no`, and facts of their stream.
+
+    Those are `first_ns`, `mid_stream`, `session_id`, `scope_key` and `doubtful`. `streams` are rows of
+    `number_streams`. Right for all rows of any `stream_id`.
+    """
+    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key", "doubtful")
+    return with_flow(messages, streams.filter("has_messages"), *STREAM, *facts)
+
+
+def marks(
+    messages: pl.DataFrame, unread: pl.DataFrame, streams: pl.DataFrame, legs: pl.DataFrame, disputed: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns rows of MARK: what stands on the streams of each scope, and counts where a message may be missing.
+
+    That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
+    scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` are rows of
+    `scopes_of_legs`. States before the first messages are `initial_marks`. Right for all rows of any `stream_id`.
+    """
+    places = messages.select(
+        *(*FLOW_KEY, "stream_offset", "captured_ns"),
+        signed(pl.col("tx_sequence_id")).alias("sequence"),
+        pl.col("tx_sequence_number").alias("number"),
+        pl.col("previous_tx_sequence_number").alias("previous"),
+        message_number("message_id").alias("message_no"),
+    )
+    flows = streams.filter("has_messages")
+    arrived = with_flow(places, flows, *STREAM, "pair_no", "first_ns", "mid_stream", "doubtful").drop(FLOW_KEY[1:])
+    doubted = places.join(disputed, on=["source_queue_manager", "stream_id", "stream_offset"], how="semi")
+    return _marks_of(
+        arrived.with_columns(
+            pl.coalesce("captured_ns", "first_ns").alias("at_ns"), pl.lit(0, pl.Int64).alias("missing")
+        ),
+        _rows_before(arrived.filter("doubtful")),
+        _rows_before(with_flow(doubted, flows, *STREAM)),
+        _unread_rows(arrived, unread),
+        _stream_end_rows(unread, streams),
+        _leg_rows(places, legs),
+    )
+
+
+def _marks_of(*rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows below each other as rows of MARK, null where they have no such column."""
+    marks = (of.select(name for name in MARK.names if name in of.columns) for of in rows)
+    return pl.concat([_NO_MARKS, *marks], how="diagonal")
+
+
+def _unread_rows(arrived: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
+    """Returns the unread ranges of each stream for each scope that has messages there; those between two are one row.
+
+    That row has the place of the last of them, and counts them. A stream may have thousands of ranges, and messages of
+    thousands of scopes, so a row for each range and scope would be too many.
+    """
+    offset = pl.col("stream_offset")
+    nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("stream_id")
+    ranges = unread.select("stream_id", "stream_offset").sort("stream_offset")
+    ranges = ranges.with_columns(nth.alias("count"), offset.alias("last"))
+    whole = ranges.group_by("stream_id").agg(pl.col("count").max().alias("all"), offset.max().alias("very_last"))
+    count, is_last = pl.col("count"), offset.shift(-1).over(STREAM).is_null()
+    placed = (
+        arrived.select("stream_id", *STREAM, "stream_offset")
+        .join(whole, on="stream_id")
+        .sort("stream_offset")
+        .join_asof(ranges, on="stream_offset", by="stream_id", check_sortedness=False)
+        .with_columns(count.fill_null(0))
+        .with_columns(
+            (count - count.shift(1, fill_value=0).over(STREAM)).alias("before"),
+            pl.when(is_last).then(pl.col("all") - count).alias("behind"),
+        )
+    )
+    return pl.concat(
+        placed.select(*STREAM, pl.col(place).alias("stream_offset"), pl.col(missing).alias("missing"))
+        for place, missing in (("last", "before"), ("very_last", "behind"))
+    ).filter(pl.col("missing") > 0)
+
+
+def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row at the end of each stream with unread ranges, for those after the scope's last message there.
+
+    On a stream without a message of the scope that is all of them, at the time when the stream began. On others the
+    row directly follows the last message, whatever the time.
+    """
+    counted = unread.group_by("stream_id").agg(pl.len().cast(pl.Int64).alias("all"))
+    has_messages = pl.col("has_messages")
+    return (
+        streams.group_by(*STREAM, "stream_id", "first_ns")
+        .agg(has_messages.any())
+        .join(counted, on="stream_id")
+        .select(
+            *STREAM,
+            pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
+            pl.when(~has_messages).then("first_ns").alias("at_ns"),
+            pl.when(has_messages).then(0).otherwise("all").alias("missing"),
+        )
+    )
+
+
+def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns each FLOW_KEY of unknown legs with the `scope_no` of each scope that its messages may belong to.
+
+    That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
+    messages name; nulls are equal. Scopes that are `doubtful` are left out. `legs` are rows of `scopes.find_flows`,
+    `streams` of `number_streams`. For all rows.
+    """
+    scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
+    by_session = pl.col("replay_scope") == Scope.SESSION.value
+    return pl.concat(
+        legs.select(FLOW_KEY).join(scopes.filter(kind).select(*names, "scope_no").unique(), on=names, nulls_equal=True)
+        for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
+    ).unique()
+
+
+def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for each message on unknown legs, in each scope that it may belong to.
+
+    Each row is a stream of its own, with a negative number.
+    """
+    place = number_of("stream_id", "stream_offset")
+    return with_flow(messages, legs, "scope_no").select(
+        "scope_no",
+        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
+        pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
+        pl.col("captured_ns").alias("at_ns"),
+        pl.lit(1, pl.Int64).alias("missing"),
+    )
+
+
+def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row just before each of these messages: another one may have come before it."""
+    return arrived.select(*STREAM, pl.col("stream_offset") - 1, pl.lit(1, pl.Int64).alias("missing"))
+
+
+def initial_marks(initial: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row of MARK before all messages of each scope with an initial state, on stream number 0.
+
+    Where a previous warehouse left it, that is the scope's first stream, so the next one is a further one. `initial`
+    are rows of `initial_states.find_initial_states`. Right for any rows.
+    """
+    return _marks_of(
+        initial.select(
+            _scope_no(),
+            *(pl.lit(0, pl.Int64).alias(name) for name in ("stream_no", "stream_offset", "missing")),
+            pl.col("ns").alias("at_ns"),
+            pl.when("resumed").then(False).alias("mid_stream"),
+            *("sequence", "number", "assumed_until"),
+        )
+    )

@@ -1,0 +1,93 @@
+"""The rows of VERDICTS: messages, each with what the passes found of its run."""
+
+import polars as pl
+
+from schemas.replay import VERDICTS, Reason
+from udfs.derive.quotients import quotient
+from udfs.derive.columns import timestamp, tx_sequence, unsigned
+from udfs.derive.replay.marks import STREAM, with_stream_number
+from udfs.derive.replay.scopes import CONTENT, FLOW_KEY
+from udfs.derive.spark_hash import xxhash64
+
+_MS = 1_000_000  # ns
+_KEY = ("stream_id", "stream_offset")
+
+
+def with_end_of_doubt(proven: pl.DataFrame) -> pl.DataFrame:
+    """Adds `doubt_ended_ns` to rows of PROVEN where the state before them rests on an `unknown` message.
+
+    It is the time when an OrderAck covered that message, or the assumed state that the previous warehouse left
+    (`initially_until`); null for none. Right for all rows of any `scope_no`.
+    """
+    unknown = proven.filter(pl.col("accepted").is_null()).select(
+        "scope_no", pl.col("replay_order").alias("doubt_order"), pl.col("covered_ns").alias("doubt_ended_ns")
+    )
+    ended = pl.when(pl.col("doubt_order").is_null()).then("initially_until").otherwise("doubt_ended_ns")
+    return proven.join(unknown, on=["scope_no", "doubt_order"], how="left").with_columns(ended.alias("doubt_ended_ns"))
+
+
+def with_stream_id(proven: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Adds `stream_id` to rows of PROVEN. Right for some rows and all `streams` of their scopes."""
+    return proven.join(streams.select(*STREAM, "stream_id").unique(), on=STREAM)
+
+
+def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
+
+    `proven` have `doubt_ended_ns`; no two of them hold the same offset of a stream and scope. `streams` are rows of
+    `marks.number_streams`. Right for all rows of any `stream_id` (of `proven`, by `with_stream_id`).
+    """
+    places = with_stream_number(messages.select(*FLOW_KEY, "stream_offset").with_row_index("row"), streams)
+    runs = proven.with_columns(tx_sequence(unsigned(pl.col("sequence"))).alias("tx_sequence")).drop("sequence")
+    ranges = runs.select(*STREAM, "first_offset", "last_offset", pl.int_range(pl.len()).alias("run"))
+    found = (
+        places.select("row", *STREAM, "session_id", "scope_key", "stream_offset")
+        .sort("stream_offset")
+        .join_asof(
+            ranges.sort("first_offset"),
+            left_on="stream_offset",
+            right_on="first_offset",
+            by=STREAM,
+            check_sortedness=False,
+        )
+        .filter(pl.col("stream_offset") <= pl.col("last_offset"))
+        .sort("row")
+    )
+    of_messages = messages[found["row"]]
+    rows = pl.concat(
+        [
+            of_messages.with_columns(xxhash64(of_messages.select(CONTENT)).alias("content_hash")),
+            found.select("session_id", "scope_key"),
+            runs.drop(*STREAM)[found["run"]],
+        ],
+        how="horizontal",
+    )
+    return rows.with_columns(**_values()).select(VERDICTS.names)
+
+
+def _values() -> dict[str, pl.Expr]:
+    """Returns the columns of VERDICTS that follow from a message and its run."""
+    captured, acknowledged, final = (pl.col(f"{name}_ns") for name in ("captured", "acknowledged", "final"))
+    nth = pl.col("tx_sequence_number") - pl.col("first_number")
+    return {
+        "replay_order": pl.col("replay_order") + nth,
+        "incoming_tx_sequence_id": unsigned(pl.col("state_sequence")),
+        "incoming_tx_sequence_number": pl.col("state_number") + nth,
+        "acknowledged_at": timestamp(acknowledged),
+        "ack_latency_ms": quotient(acknowledged - captured, _MS),
+        "covered_at": timestamp(pl.col("covered_ns")),
+        "final_ack_latency_ms": quotient(final - captured, _MS),
+        "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
+    }
+
+
+def with_disputes(verdicts: pl.DataFrame, disputed: pl.DataFrame) -> pl.DataFrame:
+    """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why.
+
+    Right for all rows of any `stream_id`.
+    """
+    is_gap = pl.col("reason") == Reason.CAPTURE_GAP.value
+    named = disputed.select(*_KEY, pl.lit(True).alias("in_doubt")).unique()
+    found = verdicts.select(_KEY).join(named, on=_KEY, how="left", maintain_order="left")
+    reason = pl.when(is_gap & found["in_doubt"]).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
+    return verdicts.with_columns(reason.alias("reason"))
