@@ -7,9 +7,11 @@ import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
 from udfs.derive.columns import null, signed
+from udfs.derive.names import as_numbers, numbered
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
 ANSWERS = ("answers", "answers_conformant", "answers_literal")
+_NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
 _OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id", "stream_id", "last_offset")
@@ -37,7 +39,8 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
     return (
-        verdicts.group_by(_KEY)
+        verdicts.with_columns(as_numbers(numbered(verdicts, *_NAMES)))
+        .group_by(_KEY)
         .agg(
             pl.len().cast(pl.Int64).alias("messages"),
             *(_count(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
@@ -65,6 +68,7 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
         )
         .with_columns(
+            pl.col(_NAMES).cast(pl.String),
             signed(pl.col("opening_sequence")),
             signed(pl.col("state_sequence")),
             sequence=signed(pl.col("tx_sequence_id")),
