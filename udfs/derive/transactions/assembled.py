@@ -3,10 +3,8 @@
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import row_key, tx_sequence
-from udfs.derive.outcomes.counts import with_fate
-from udfs.derive.outcomes.slots import MESSAGE, SLOT
-from udfs.derive.transactions.messages import ID
+from udfs.derive.columns import row_key, signed, tx_sequence
+from udfs.derive.transactions.messages import ID, NUMBER
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
 from udfs.derive.transactions.whole import message_id
 
@@ -26,12 +24,29 @@ def assemble_transactions(
     """
     nearby = first_arrivals(with_neighbours_of(messages.join(chosen, on=ID, how="semi"), messages))
     of_chosen = with_parts(with_neighbours(nearby.join(chosen, on=ID, how="semi"), nearby))
-    fate = with_fate(_at(verdicts, of_chosen["row"], *SLOT, *MESSAGE), fates).select("row", "fate")
-    return _described(_summed_up(_with_instances(of_chosen.join(fate, on="row"))), verdicts)
+    return _described(_summed_up(_with_instances(_with_fate(of_chosen, verdicts, fates))), verdicts)
+
+
+def _with_fate(messages: pl.DataFrame, verdicts: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
+    """Adds `fate`. Messages are found by numbers, and the few that share those are told apart by their message IDs."""
+    key = (*NUMBER, "content_hash")
+    others = fates.filter(pl.col("fate") != "delivered").select(
+        pl.col("scope_key").cast(messages.schema["scope_key"], strict=False),
+        signed(pl.col("tx_sequence_id")).alias("sequence"),
+        pl.col("tx_sequence_number").alias("number"),
+        *("content_hash", "message_id", "fate"),
+    )
+    named = pl.concat(
+        [messages.select(NUMBER), _at(verdicts, messages["row"], "message_id", "content_hash")], how="horizontal"
+    )
+    found = named.join(others, on=key).filter(pl.col("message_id") == pl.col("message_id_right"))
+    return messages.join(found.select("row", "fate"), on="row", how="left").with_columns(
+        pl.col("fate").fill_null("delivered")
+    )
 
 
 def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `instance`, which use of its ID a message belongs to, and `use`, a number of its own for each of all uses."""
+    """Adds `instance`, which use of its ID a message belongs to, and `use`, a number that no other use has."""
     is_first = begins(*ID)
     ended = pl.when(~is_first).then(pl.col("tx_last").shift(1))
     is_other = pl.col("whole") != pl.col("whole").shift(1)
@@ -44,7 +59,7 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per use, with the `row` of its first message, that of its `last`, and of messages `before`, `behind` and `between`."""
+    """Returns a row per use, with the `row` of its first and `last` message, and of those around and between."""
     counts = {fate: (pl.col("fate") == fate).sum().cast(pl.Int64) for fate in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)

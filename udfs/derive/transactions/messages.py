@@ -18,11 +18,15 @@ def read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
     `sequence` is `signed`, and `ordinal` the second part of the message ID. Names are numbers in their order.
     """
     ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
-    return verdicts.with_row_index("row").select(
-        "row",
-        *as_numbers(numbered(verdicts, *_NAMES)),
-        *_COPIED,
-        signed(pl.col("tx_sequence_id")).alias("sequence"),
-        pl.col("tx_sequence_number").alias("number"),
-        ordinal.alias("ordinal"),
-    ).filter(pl.col("tx_transaction_id").is_not_null())
+    return (
+        verdicts.with_row_index("row")
+        .select(
+            "row",
+            *as_numbers(numbered(verdicts, *_NAMES)),
+            *_COPIED,
+            signed(pl.col("tx_sequence_id")).alias("sequence"),
+            pl.col("tx_sequence_number").alias("number"),
+            ordinal.alias("ordinal"),
+        )
+        .filter(pl.col("tx_transaction_id").is_not_null())
+    )

@@ -11,18 +11,16 @@ _OF_ID = (*SEQUENCE, "tx_transaction_id")
 
 
 def with_neighbours_of(chosen: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns the `messages` in the slots of the `chosen` ones, and in those that are next to them.
+    """Returns the `messages` in the slots of the `chosen` ones, and in the next ones below and above that are taken.
 
-    These are the slots right before and behind, and the next one below that is taken, whatever lies between. Of the
-    others only the numbers are looked at.
+    Of the others only the numbers are looked at.
     """
-    number = pl.col("number")
     of_sequences = messages.select(NUMBER).join(chosen.select(SEQUENCE).unique(), on=SEQUENCE, how="semi")
+    marks = chosen.select(NUMBER).unique().with_columns(is_chosen=True)
     taken = of_sequences.sort(NUMBER).filter(begins(*NUMBER))
-    below = pl.when(~begins(*SEQUENCE)).then(number.shift(1))
-    own = taken.with_columns(below=below).join(chosen.select(NUMBER), on=NUMBER, how="semi")
-    near = pl.concat(own.select(*SEQUENCE, number=at) for at in (number, number - 1, number + 1, pl.col("below")))
-    return messages.join(near.unique(), on=NUMBER, how="semi")
+    marked = taken.join(marks, on=NUMBER, how="left", maintain_order="left")
+    is_near = pl.any_horizontal(pl.col("is_chosen").shift(by) for by in (-1, 0, 1))
+    return messages.join(marked.filter(is_near), on=NUMBER, how="semi")
 
 
 def first_arrivals(messages: pl.DataFrame) -> pl.DataFrame:

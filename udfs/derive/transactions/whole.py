@@ -69,16 +69,23 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of TRANSACTIONS of the IDs of which all uses are whole."""
     several = pl.when(pl.col("messages") > 1).then(key_at("stream_id", "last_offset")).otherwise(null(pl.String))
     tx_sequence_id = unsigned(pl.col("sequence"))
-    return uses.filter("all_whole").with_columns(
-        pl.col("source_queue_manager", "session_id", "scope_key", "destination_queue").cast(pl.String),
-        *(pl.lit(0, pl.Int64).alias(name) for name in ("lost", "pending")),
-        *(pl.lit(value=False).alias(name) for name in ("partly_delivered", "torn", "torn_by_sender", "interleaved")),
-        *(message_id(f"{end}_ordinal").alias(f"{end}_message_id") for end in ("first", "last")),
-        accepted="messages",
-        tx_sequence_id=tx_sequence_id,
-        tx_sequence=tx_sequence(tx_sequence_id),
-        witness=pl.concat_list(key_at("stream_id", "first_offset"), several).list.drop_nulls(),
-    ).select(TRANSACTIONS.names)
+    return (
+        uses.filter("all_whole")
+        .with_columns(
+            pl.col("source_queue_manager", "session_id", "scope_key", "destination_queue").cast(pl.String),
+            *(pl.lit(0, pl.Int64).alias(name) for name in ("lost", "pending")),
+            *(
+                pl.lit(value=False).alias(name)
+                for name in ("partly_delivered", "torn", "torn_by_sender", "interleaved")
+            ),
+            *(message_id(f"{end}_ordinal").alias(f"{end}_message_id") for end in ("first", "last")),
+            accepted="messages",
+            tx_sequence_id=tx_sequence_id,
+            tx_sequence=tx_sequence(tx_sequence_id),
+            witness=pl.concat_list(key_at("stream_id", "first_offset"), several).list.drop_nulls(),
+        )
+        .select(TRANSACTIONS.names)
+    )
 
 
 def message_id(ordinal: str) -> pl.Expr:
