@@ -1,0 +1,135 @@
+"""Finds the arrivals that need a closer look, which `udfs.replay` explains; what that costs follows disorder."""
+
+import polars as pl
+
+from schemas.explained import ARRIVAL
+from udfs.derive.columns import null, row_key, signed
+from udfs.derive.frames import Frames
+from udfs.derive.names import as_numbers, numbered
+from udfs.derive.outcomes.counts import count_slots, plain_arrivals
+from udfs.derive.outcomes.slots import MESSAGE, PLACE, SLOT, SPAN, is_plain
+from udfs.derive.outcomes.tallies import scope_states, tally
+
+FALLING = ("falling_sequence", "falling_number", "replay_order")
+"""The order in which the highest sequence and number of a scope come first."""
+_COPIED = (
+    *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
+    *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
+)
+_OF_SCOPE = (
+    *("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed", "several_receivers"),
+)
+
+
+def unusual_arrivals(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame) -> Frames:
+    """Returns the arrivals in unusual slots, and what the others add up to; all verdicts of a scope have to be there.
+
+    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. The frames are
+
+    * `arrivals`: all arrivals in unusual slots, as rows of ARRIVAL;
+    * `unusual`: these slots, each with its `source_queue_manager`, `scope_key`, `sequence` (`signed`) and `number`;
+    * `tallies`, `plain` and `slots`: the rows of `tally`, `plain_arrivals` and `count_slots`.
+    """
+    tallies = tally(verdicts)
+    states = scope_states(tallies)
+    found = _arrivals(in_unusual_slots(verdicts, twice, not_arrived), not_arrived)
+    due = first_due(found, states)
+    plain = plain_arrivals(tallies, found)
+    unusual = found.select("source_queue_manager", *SPAN, "number").unique()
+    return {
+        "arrivals": _with_facts_of_scope(found, states, due, twice),
+        "unusual": unusual,
+        "tallies": tallies,
+        "plain": plain,
+        "slots": count_slots(plain, unusual, states, due),
+    }
+
+
+def in_unusual_slots(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
+    """Returns all verdicts on arrivals in slots with an arrival that is not plain, came `twice` or need not have come.
+
+    Names of scopes are compared as numbers, since they are long, and most arrivals are plain.
+    """
+    repeated = verdicts.join(twice, on=["scope_key", *MESSAGE], how="semi")
+    cut = verdicts.join(not_arrived, on=PLACE, how="semi")
+    to_numbers = as_numbers(numbered(verdicts, "scope_key"))
+    slots = pl.concat(
+        rows.select(*to_numbers, *SLOT[1:]).unique() for rows in (verdicts.filter(~is_plain()), repeated, cut)
+    )
+    places = verdicts.select(*to_numbers, *SLOT[1:]).with_row_index("place")
+    chosen = places.join(slots, on=SLOT, how="semi").select("place").to_series()
+    return verdicts[chosen]
+
+
+def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
+    """Returns verdicts with columns of ARRIVAL; those of the scope are still missing."""
+    cut_off = not_arrived.select(PLACE).unique().with_columns(cut_off=True)
+    return some.join(cut_off, on=PLACE, how="left").select(
+        "scope_key",
+        signed(pl.col("tx_sequence_id")).alias("sequence"),
+        pl.col("tx_sequence_number").alias("number"),
+        pl.col("previous_tx_sequence_number").alias("previous"),
+        *_COPIED,
+        pl.col("captured_at").dt.timestamp("us").alias("captured_us"),
+        pl.col("covered_at").is_not_null().alias("covered"),
+        pl.col("cut_off").fill_null(value=False),
+        signed(pl.col("incoming_tx_sequence_id")).alias("before_sequence"),
+        pl.col("incoming_tx_sequence_number").alias("before_number"),
+        row_key().alias("key"),
+    )
+
+
+def first_due(arrivals: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
+    """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
+
+    If the scope began in the sequence, it is the number after the state. If the state was then unknown or assumed, it
+    is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence above the
+    state.
+    """
+    first = {name: f"first_{name}" for name in ("number", "before_sequence", "before_number", "accepted", "assumed")}
+    before = pl.when(pl.col("first_before_number").is_not_null()).then("first_before_sequence")
+    later = before.is_null() | (pl.col("sequence") > before)
+    in_doubt = before.is_null() | pl.col("first_accepted").is_null() | pl.col("first_assumed")
+    reached = pl.when(pl.col("accepted").fill_null(value=True)).then("number")
+    due = (
+        pl.when(pl.col("sequence") == pl.col("opening_sequence"))
+        .then(pl.col("opening_number") + 1)
+        .when(later & in_doubt)
+        .then(pl.min_horizontal("first_number", "first_reached"))
+        .when(later)
+        .then(pl.lit(1, pl.Int64))
+    )
+    return (
+        arrivals.group_by(SPAN)
+        .agg(
+            *(pl.col(name).min_by("replay_order").alias(alias) for name, alias in first.items()),
+            reached.min().alias("first_reached"),
+        )
+        .join(states.select("scope_key", "opening_sequence", "opening_number"), on="scope_key")
+        .select(*SPAN, due=due)
+        .drop_nulls("due")
+    )
+
+
+def _with_facts_of_scope(
+    arrivals: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame, twice: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns arrivals with what is known of their scope, sequence and message: rows of ARRIVAL."""
+    facts = (
+        arrivals.select(SPAN)
+        .unique()
+        .join(states.select("scope_key", *_OF_SCOPE), on="scope_key")
+        .join(due, on=SPAN, how="left")
+    )
+    of_message = ("scope_key", *MESSAGE)
+    return (
+        arrivals.join(facts, on=SPAN)
+        .join(twice.select(of_message).with_columns(accepted_twice=True), on=of_message, how="left")
+        .with_columns(pl.col("accepted_twice").fill_null(value=False), plain_to=null(pl.Int64))
+        .select(ARRIVAL.names)
+    )
+
+
+def with_falling_order(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Adds the columns of FALLING that rows of ARRIVAL lack."""
+    return arrivals.with_columns(falling_sequence=~pl.col("sequence"), falling_number=~pl.col("number"))

@@ -1,0 +1,96 @@
+"""Counts every outcome per sequence and session, and tells what became of each message."""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
+from udfs.derive.columns import unsigned
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, SPAN
+
+_COUNTED = tuple(count_column(outcome) for outcome in Outcome)
+_COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
+
+
+def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
+    key = (*SPAN, "session_id")
+    counts = (tallies.select(*key, plain="messages"), arrivals.select(*key, plain=pl.lit(-1, pl.Int64)))
+    return pl.concat(counts).group_by(key).agg(pl.col("plain").sum()).filter(pl.col("plain") > 0)
+
+
+def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `add_up` does.
+
+    `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
+    messages. `delivered_arrivals` counts the arrivals of delivered messages.
+    """
+    outcome = pl.col("outcome")
+    delivered = Outcome.DELIVERED.value
+    rows = outcomes.group_by(_COUNT_KEY).agg(
+        *(pl.col("numbers").filter(outcome == one.value).sum().alias(count_column(one)) for one in Outcome),
+        pl.col("arrivals").filter(outcome == delivered).sum().alias("delivered_arrivals"),
+    )
+    counted = plain.select(
+        "scope_key",
+        unsigned(pl.col("sequence")).alias("tx_sequence_id"),
+        "session_id",
+        *(pl.col("plain").alias(name) for name in (delivered, "delivered_arrivals")),
+    )
+    return add_up(pl.concat([rows, counted], how="diagonal"), *_COUNT_KEY)
+
+
+def add_up(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST."""
+    lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
+    return counts.group_by(key).agg(pl.col(*_COUNTED, "delivered_arrivals").sum()).with_columns(lost=lost)
+
+
+def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key`, `tx_sequence_id`, `first_due`, `slots` and `slots_seen` of each scope's last sequence.
+
+    These are the slots from the first number due up to the state; each has a message or a number's outcome. `unusual`
+    has each unusual slot once, `plain` counts the others, of which each has one arrival.
+    """
+    first, last = pl.col("due"), pl.col("state_number")
+    of_state = states.select("scope_key", pl.col("state_sequence").alias("sequence"), "state_number").join(due, on=SPAN)
+    seen = (
+        plain.select(*SPAN, seen="plain"),
+        unusual.join(of_state, on=SPAN)
+        .filter(pl.col("number").is_between(first, last))
+        .select(*SPAN, seen=pl.lit(1, pl.Int64)),
+    )
+    counted = pl.concat(seen).group_by(SPAN).agg(slots_seen=pl.col("seen").sum())
+    return of_state.join(counted, on=SPAN, how="left").select(
+        "scope_key",
+        unsigned(pl.col("sequence")).alias("tx_sequence_id"),
+        first.alias("first_due"),
+        pl.max_horizontal(last - first + 1, 0).alias("slots"),
+        pl.col("slots_seen").fill_null(0),
+    )
+
+
+def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns SLOT, MESSAGE and `fate` of each message in OUTCOMES: delivered, lost, pending or unknown.
+
+    All others were delivered.
+    """
+    fate = (
+        pl.when(_has_outcome(LOST))
+        .then(pl.lit("lost"))
+        .when(_has_outcome(LOSS_UNKNOWN))
+        .then(pl.lit("unknown"))
+        .when(_has_outcome([Outcome.PENDING]))
+        .then(pl.lit("pending"))
+        .otherwise(pl.lit("delivered"))
+    )
+    return outcomes.filter(pl.col("arrivals") > 0).select(*SLOT, *MESSAGE, fate=fate)
+
+
+def with_fate(messages: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
+    """Adds `fate` to rows with SLOT and MESSAGE; `fates` is what `message_fates` returns."""
+    return messages.join(fates, on=[*SLOT, *MESSAGE], how="left").with_columns(pl.col("fate").fill_null("delivered"))
+
+
+def _has_outcome(outcomes: Iterable[Outcome]) -> pl.Expr:
+    return pl.col("outcome").is_in([outcome.value for outcome in outcomes])

@@ -1,0 +1,64 @@
+"""Tells what an arrival says by itself, and over all scopes: whether it is plain, came twice, or need not have come.
+
+A *slot* is (scope, sequence, number). Most arrivals are *plain*: accepted in order, once, with the predecessor that the
+state names.
+"""
+
+import polars as pl
+
+from schemas.replay import Evidence, Verdict
+from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
+from udfs.derive.columns import number_of
+
+SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
+MESSAGE = ("source_queue_manager", "message_id", "content_hash")
+SPAN = ("scope_key", "sequence")
+PLACE = ("stream_id", "stream_offset")
+_CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
+
+
+def rests_on_assumption() -> pl.Expr:
+    """Tells whether the verdict is unknown, or rests on an assumed state.
+
+    An accepted message with a previous number of 0 does not: such a message is accepted from any state below it.
+    """
+    from_zero = pl.col("accepted").fill_null(value=False) & (pl.col("previous_tx_sequence_number") == 0)
+    return pl.col("accepted").is_null() | (pl.col("assumed") & ~from_zero)
+
+
+def is_plain() -> pl.Expr:
+    """Returns whether an arrival is plain, as far as its own row tells: it may still have come twice."""
+    number, previous = pl.col("tx_sequence_number"), pl.col("previous_tx_sequence_number")
+    final = pl.col("final_ack_class").fill_null(QUEUED_CLASS)
+    return (
+        (pl.col("verdict") == Verdict.IN_ORDER.value)
+        & (pl.col("replay_order") > 1)
+        & (previous > 0)
+        & (previous == number - 1)
+        & ~pl.col("assumed")
+        & (pl.col("evidence") != Evidence.CONTRADICTED.value)
+        & (final & _CONTESTED == QUEUED_CLASS)
+    )
+
+
+def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` and place of messages with bytes that TCP never acknowledged, on closed connections.
+
+    They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
+    All rows of a stream have to be there.
+    """
+    sent = pl.col("recovered_bytes") + pl.col("missing_bytes")
+    cut = streams.filter("closed", pl.col("acked_bytes") < sent).select("stream_id", "acked_bytes")
+    ends = pl.col("stream_offset") + pl.col("size")
+    lost = packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
+    return verdicts.select("scope_key", *PLACE).join(lost, on=PLACE, how="semi")
+
+
+def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` and MESSAGE of what was accepted more than once, over all scopes that accepted it.
+
+    Verdicts on an assumed state aside. All verdicts on a message have to be there.
+    """
+    accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption())
+    perhaps = accepted.filter(accepted.select(number_of(*MESSAGE)).to_series().is_duplicated())
+    return perhaps.select("scope_key", *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated()).unique()

@@ -1,0 +1,110 @@
+"""Adds verdicts up once, for everything that is summed up per sequence, session or scope.
+
+A tally is of one sequence on one stream.
+"""
+
+import polars as pl
+
+from schemas.replay import Explains, Reading, Verdict
+from udfs.derive.columns import null, signed
+from udfs.derive.names import as_numbers, numbered
+
+VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
+ANSWERS = ("answers", "answers_conformant", "answers_literal")
+_NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
+_KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
+_GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
+_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id", "stream_id", "last_offset")
+_OF_FIRST = ("opening_sequence", "opening_number")
+
+
+def first_and_last_time() -> list[pl.Expr]:
+    """Returns the times of the first and the last message."""
+    return [
+        pl.col("captured_at").min().alias("first_captured_at"),
+        pl.col("captured_at").max().alias("last_captured_at"),
+    ]
+
+
+def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
+    """Returns a row per sequence and stream with `messages`, counts of verdicts and answers, and the ends of the run.
+
+    `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
+    `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
+    `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`.
+    """
+    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("explained_by")
+    sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
+    moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
+    is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
+    from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
+    return (
+        verdicts.with_columns(as_numbers(numbered(verdicts, *_NAMES)))
+        .group_by(_KEY)
+        .agg(
+            pl.len().cast(pl.Int64).alias("messages"),
+            *(_count(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
+            explained.count().cast(pl.Int64).alias("answers"),
+            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("answers_conformant"),
+            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("answers_literal"),
+            pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
+            number.min().alias("first_number"),
+            number.max().alias("last_number"),
+            pl.when("accepted").then(number).max().alias("last_accepted_number"),
+            *first_and_last_time(),
+            pl.col("captured_ns").max().alias("last_captured_ns"),
+            pl.col("stream_offset").min().alias("first_offset"),
+            pl.col("captured_ns").min_by("stream_offset").alias("first_ns"),
+            order.min().alias("first_order"),
+            order.max().alias("last_order"),
+            sequence_before.min_by(order).alias("opening_sequence"),
+            number_before.min_by(order).alias("opening_number"),
+            pl.when(moves).then("tx_sequence_id").otherwise(sequence_before).max_by(order).alias("state_sequence"),
+            pl.when(moves).then(number).otherwise(number_before).max_by(order).alias("state_number"),
+            pl.col("reject_count").max_by(order).alias("reject_count"),
+            pl.col("stream_offset").max_by(order).alias("last_offset"),
+            pl.when(from_zero).then(order).max().alias("last_from_zero"),
+            pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
+            (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
+        )
+        .with_columns(
+            pl.col(_NAMES).cast(pl.String),
+            signed(pl.col("opening_sequence")),
+            signed(pl.col("state_sequence")),
+            sequence=signed(pl.col("tx_sequence_id")),
+        )
+    )
+
+
+def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
+    """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
+
+    `state_…` is that after the last arrival; `state_assumed`: it is assumed. It rests on the last unknown arrival, or
+    on the state that the previous warehouse left, unless a message with a previous number of 0 set it since. An
+    OrderAck that covers what it rests on ends the doubt: the arrival, or of a state that was left, any message since.
+    `several_receivers`: the messages went to queue managers with different GUIDs, of which each has a state of its own.
+    Besides, the sums of STATES, and `session_id`, `stream_id` and `stream_offset` of the last arrival.
+    """
+    unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
+    of_unknown = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
+    of_left = from_zero.is_null() & pl.col("left").fill_null(value=False)
+    receiver = pl.col("session_id").str.split("->").list.last()
+    guid = pl.when(receiver.str.contains(_GUID)).then(receiver).otherwise(null(pl.String))
+    return (
+        tallies.group_by("scope_key", "source_queue_manager")
+        .agg(
+            *(pl.col(name).max_by("last_order") for name in _OF_LAST),
+            *(pl.col(name).min_by("first_order") for name in _OF_FIRST),
+            pl.col("last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns").max(),
+            pl.col("messages").sum(),
+            (guid.drop_nulls().n_unique() > 1).alias("several_receivers"),
+        )
+        .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
+        .rename({"last_offset": "stream_offset"})
+        .drop("last_from_zero", "last_unknown", "left")
+    )
+
+
+def _count(holds: pl.Expr) -> pl.Expr:
+    """Returns of how many rows this holds."""
+    return holds.sum().cast(pl.Int64)
