@@ -1,0 +1,1 @@
+"""Counts what single arrivals do not show, for findings and incidents."""
