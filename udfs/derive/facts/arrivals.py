@@ -193,22 +193,22 @@ def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
     rows = verdicts.select(*_PLACE, "accepted", "reason", "sent_at", "message_id")
     refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
     until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
-    accepted = (
-        rows.filter("accepted")
-        .join(until, on="scope_key")
-        .filter(pl.col("replay_order") < pl.col("until"))
-        .select(rows.columns)
-    )
-    asks = [refused.with_columns(asks=pl.lit(value=True)), accepted.with_columns(asks=pl.lit(value=False))]
-    seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
-    place = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
+    accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
     return (
-        pl.concat(asks)
-        .with_columns(pl.when(pl.col("sent_at").is_not_null()).then(place).alias("sent"))
+        pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False)])
         .sort(_PLACE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
         .select(*_PLACE, pl.lit(value=True).alias("is_sent_later"))
+    )
+
+
+def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
+    """Returns the places of messages with `asks` and when, and in which order, the sender sent them: `sent`."""
+    seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
+    sent = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
+    return rows.select(
+        *_PLACE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
     )
 
 
