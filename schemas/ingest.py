@@ -155,7 +155,8 @@ CAPTURES = Table(
         Column(
             "reason",
             STRING,
-            "Code of the first fault, or expansion_limit; null when the status is ok.",
+            "Code of the first fault, or of what broke off a compressed file there, or expansion_limit; null when the "
+            "status is ok.",
             values=tuple(CaptureReason),
         ),
         Column("packet_count", LONG, "Captured records read.", nullable=False),

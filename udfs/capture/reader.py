@@ -24,6 +24,12 @@ _FAR = 1 << 62
 _SMALL_BYTES, _MANY_FAULTS = 1 << 20, 1_000
 _NO_ROWS = np.empty((5, 0), np.int64)
 _FORMATS: Mapping[CaptureFormat, Format] = {CaptureFormat.PCAP: pcap, CaptureFormat.PCAPNG: pcapng}
+_BREAKS_OFF = {
+    CaptureReason.TRUNCATED_COMPRESSION: "The compressed file is cut off; {} bytes could be expanded.",
+    CaptureReason.CORRUPT_COMPRESSION: "The compressed file is damaged; {} bytes before the damage could be expanded.",
+    CaptureReason.EXPANSION_LIMIT: f"The file expands to more than {EXPANSION_LIMIT} times its size, of which {{}} "
+    "bytes were read. If it is no bomb, expand it: a plain file is read whole.",
+}
 
 
 class Block(NamedTuple):
@@ -48,6 +54,13 @@ def open_capture(source: Source) -> Cursor | Fault:
     `source` stands at the first byte of the file.
     """
     head = source.read(_HEAD_BYTES)
+    found = _open(head)
+    if isinstance(found, Fault) and source.fault is not None:
+        return _break_off(source.fault, len(head), head)
+    return found
+
+
+def _open(head: bytes) -> Cursor | Fault:
     if not head:
         return Fault(CaptureReason.EMPTY_FILE, "The file holds no bytes.", 0, 0)
     if head[:4] == PCAPNG_MAGIC:
@@ -101,13 +114,12 @@ def read_blocks(
             cursor = replace(cursor, offset=cursor.offset + fault.length, interfaces=interfaces)
             yield _fault_block(fault, cursor)
     if window.ended and window.fault is not None:
-        detail = f"The compressed file breaks off ({window.fault}); {cursor.offset} bytes could be expanded."
-        if window.fault is CaptureReason.EXPANSION_LIMIT:
-            detail = (
-                f"The file expands to more than {EXPANSION_LIMIT} times its size, of which {cursor.offset} bytes were "
-                "read. If it is no bomb, expand it: a plain file is read whole."
-            )
-        yield _fault_block(Fault(window.fault, detail, cursor.offset, 0), cursor)
+        yield _fault_block(_break_off(window.fault, cursor.offset), cursor)
+
+
+def _break_off(reason: CaptureReason, expanded: int, head: bytes = b"") -> Fault:
+    """Returns why no more than `expanded` bytes came out of a compressed file; `head` are those that are no capture."""
+    return Fault(reason, _BREAKS_OFF[reason].format(expanded), expanded - len(head), len(head), head)
 
 
 def join_small(blocks: Iterable[Block]) -> Iterator[Stretch]:

@@ -50,7 +50,9 @@ def _index(uri: str, options: IngestOptions) -> Row:
         if isinstance(start, Fault):
             hint = _ETL_HINT if uri.lower().endswith(".etl") else ""
             content: Row = {"status": CaptureStatus.UNREADABLE, "detail": start.detail + hint, "raw": start.raw}
-            content["reason"] = head.fault or start.reason
+            content["reason"] = start.reason
+            if compression is not Compression.NONE and start.reason is CaptureReason.EMPTY_FILE:
+                content["detail"] = "The compressed file expands to no bytes."
         elif compression is Compression.NONE:
             hashed.read(start.offset)
             content = _read_records(hashed, start, options, size)
@@ -79,8 +81,8 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
     clock = _Clock()
     earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
-        if fault is None or (block.fault and block.fault.reason is CaptureReason.EXPANSION_LIMIT):
-            fault = block.fault  # the limit cuts the last record, too, but says what to do
+        if fault is None or (block.fault and _is_cause(block.fault, fault)):
+            fault = block.fault
         times = block.records.time_ns[block.records.time_ns != NO_TIME]
         clock.take(block.records)
         if len(times):
@@ -100,6 +102,16 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "clock_steps": clock.steps if clock.is_one else None,
         "cursors": [cursor.to_json() for cursor in cursors],
     }
+
+
+def _is_cause(later: Fault, fault: Fault) -> bool:
+    """Tells whether the later fault is why a compressed file breaks off in the record that `fault` concerns.
+
+    The expansion limit goes before any other fault: it says what to do.
+    """
+    broken = (CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION)
+    ends_there = fault.offset + fault.length == later.offset
+    return later.reason is CaptureReason.EXPANSION_LIMIT or (later.reason in broken and ends_there)
 
 
 class _Clock:

@@ -1,0 +1,233 @@
+"""Finds the arrivals that a rule on messages may concern, with the neighbours that it compares them with.
+
+Only arrivals that a rule may concern have a row: of plain ones in between, `replay_order` and the next arrival's state
+say enough.
+"""
+
+import polars as pl
+
+from schemas.replay import Reason
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.derive.columns import nanoseconds, number_of, row_key, signed
+from udfs.replay.findings.finding import Arrival, Message
+from udfs.replay.findings.on_messages import Chosen
+
+_NS = 1_000_000_000
+_NS_PER_MS = 1_000_000
+_SEQUENCE = ("scope_key", "tx_sequence_id")
+_SLOT = (*_SEQUENCE, "tx_sequence_number")
+_CONTENT = (*_SLOT, "content_hash")
+_MESSAGE = (*_SLOT, "source_queue_manager", "message_id", "content_hash")
+_SENDER = ("session_id", "source_queue_manager")
+_PLACE = ("scope_key", "replay_order")
+_BELOW_ALL = -(1 << 63) - 1
+_SHOWN = {
+    "found_at": "captured_at",
+    "number": "tx_sequence_number",
+    "previous": "previous_tx_sequence_number",
+    "state_id": "incoming_tx_sequence_id",
+    "state_number": "incoming_tx_sequence_number",
+}
+"""The columns of VERDICTS that fields of Message are, where these have other names."""
+
+
+def watched_sessions(
+    ends: pl.DataFrame, unread: pl.DataFrame, answered: pl.DataFrame, senders: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns per session and original sender how long, and how completely, its OrderAcks could be seen.
+
+    `watched_ns` is the time of the last segment of either direction, in ns since 1970; `answers_whole` says that no
+    byte from the receiver is unread. Only `senders`, whose messages came on the session, have a row, and only where the
+    captures hold an OrderAck for them: elsewhere acknowledgments may take another path. `unread` are the streams with
+    unread bytes, `answered` the pairs of `receiver` and `source_queue_manager` that OrderAcks name; both may repeat.
+    """
+    ways = (
+        ends.filter(pl.col("copy_of").is_null())
+        .with_columns(pl.col("stream_id").is_in(unread["stream_id"].implode()).alias("unread"))
+        .group_by("session_id", "sender", "receiver")
+        .agg(pl.col("last_ns").max(), ~pl.col("unread").any().alias("whole"))
+    )
+    back = ways.select(
+        pl.concat_str("receiver", "sender", separator="->").alias("session_id"),
+        pl.col("last_ns").alias("back_ns"),
+        pl.col("whole").alias("answers_whole"),
+    )
+    # Without the sessions' own senders, each session of a receiver would meet all senders of that receiver.
+    return (
+        ways.join(back, on="session_id")
+        .join(senders.select(_SENDER).unique(), on="session_id")
+        .join(answered, on=["receiver", "source_queue_manager"], how="semi")
+        .select(*_SENDER, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
+    )
+
+
+def arrivals_to_look_at(
+    verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the arrivals that rules on messages look at, in no order, with the columns of Arrival.
+
+    These are all arrivals in `slots` (`scope_key`, `sequence`, `number`), the unusual ones, and those with a late or
+    missing acknowledgment. The others are plain, so each of them sets the state that the next one meets. `watched` are
+    the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered. Verdicts are
+    those of whole scopes, which `scope_no` tells apart as in `shown_messages`.
+    """
+    arrivals = with_neighbours(candidates(verdicts, watched, slots))
+    return (
+        arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
+        .join(sent_later(verdicts), on=_PLACE, how="left")
+        .with_columns(
+            number_of("scope_key").alias("scope_no"),
+            pl.lit(0, pl.Int64).alias("scope_check"),
+            pl.col("fate").fill_null("delivered"),
+            pl.col("is_sent_later").fill_null(value=False),
+        )
+        .select(Arrival._fields)
+    )
+
+
+def candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
+    """Returns the verdicts that `with_neighbours` compares, with the columns of `watched`."""
+    is_unusual, acknowledged = pl.col("is_unusual"), pl.col("acknowledged_at").is_not_null()
+    is_late = ~acknowledged | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
+    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * _NS_PER_MS)
+    marked = verdicts.with_columns(_is_in(slots, verdicts))
+    few = marked.filter(is_unusual | (pl.col("accepted") & is_late))  # few look for their session
+    return few.join(watched, on=_SENDER, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
+
+
+def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
+    """Returns `is_unusual`: whether each verdict is in one of the slots."""
+    places = verdicts.select("scope_key", signed(pl.col("tx_sequence_id")).alias("sequence"), "tx_sequence_number")
+    marks = slots.select("scope_key", "sequence", pl.col("number").alias("tx_sequence_number")).unique()
+    marked = marks.with_columns(is_unusual=True)
+    found = places.join(marked, on=places.columns, how="left", maintain_order="left")
+    return found["is_unusual"].fill_null(value=False)
+
+
+def with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
+    """Returns candidates with those columns of Arrival that they and their neighbours tell."""
+    in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
+    cause = number_of("final_ack_class", "destination_queue")
+    rows = candidates.sort(_PLACE).with_columns(
+        signed(pl.col("tx_sequence_id")).alias("sequence"),
+        pl.col("tx_sequence_number").alias("number"),
+        pl.when(in_sequence).then("incoming_tx_sequence_number").alias("state_number"),
+        pl.col("acknowledged_at").is_not_null().alias("acknowledged"),
+        pl.when(pl.col("final_ack_class").is_not_null()).then(cause).alias("cause"),
+    )
+    return rows.pipe(_with_states).pipe(_with_first_of_slot).pipe(_with_previous).pipe(_with_first_gap)
+
+
+def _with_states(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds what set the state of the scope, and whether more than the arrival had been accepted, as plain ones are."""
+    order, accepted, behind_plain = pl.col("replay_order"), pl.col("accepted"), pl.col("behind_plain")
+    met = _in_order(signed(pl.col("incoming_tx_sequence_id")), pl.col("incoming_tx_sequence_number"))
+    moved = pl.when(accepted.fill_null(value=True))
+    return (
+        rows.with_columns(
+            (order - order.shift(1).over("scope_key").fill_null(0) > 1).alias("behind_plain"),
+            _in_order(pl.col("sequence"), pl.col("number")).alias("own"),
+        )
+        .with_columns(
+            pl.when(behind_plain).then(order - 1).alias("plain_setter"),
+            pl.when(behind_plain).then(met).alias("plain_highest"),
+        )
+        .with_columns(
+            _highest_before(pl.max_horizontal(moved.then(order), "plain_setter")).alias("set_by"),
+            _highest_before(pl.max_horizontal(pl.when(accepted).then("own"), "plain_highest")).alias("highest"),
+        )
+        .with_columns(
+            pl.max_horizontal("set_by", "plain_setter").alias("setter"),
+            (pl.max_horizontal("highest", "plain_highest") > pl.col("own")).alias("is_below_accepted"),
+        )
+    )
+
+
+def _with_first_of_slot(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the first arrival that was accepted under the number of each."""
+    accepted = pl.col("accepted")
+    return rows.with_columns(
+        pl.col("replay_order").filter(accepted).first().over(_SLOT).alias("original"),
+        pl.col("content_hash").filter(accepted).first().over(_SLOT).alias("original_hash"),
+    )
+
+
+def _with_previous(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the last arrival of the same message, and the time since then."""
+    before = pl.col("before")
+    same_stream = pl.col("stream_id").gather(before) == pl.col("stream_id")
+    acknowledged_ns = nanoseconds(pl.col("acknowledged_at")).gather(before)
+    uncovered = (acknowledged_ns >= pl.col("captured_ns")).fill_null(value=True)
+    between = pl.col("captured_ns") - pl.col("captured_ns").gather(before)
+    interval_s = between / (
+        between * 0 + _NS
+    )  # by a constant, Polars would multiply by its reciprocal, and round twice
+    return (
+        rows.with_row_index("row")
+        .with_columns(
+            pl.col("row").shift(1).over(_CONTENT).alias("before"),
+            pl.col("row").cum_count().over(_CONTENT).cast(pl.Int64).alias("arrivals"),
+        )
+        .with_columns(
+            pl.col("replay_order").gather(before).alias("previous_arrival"),
+            pl.when(same_stream & uncovered).then(interval_s).alias("interval_s"),
+        )
+    )
+
+
+def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the first message of the sequence that was accepted over skipped numbers."""
+    gaps = {"gap_order": "replay_order", "gap_number": "number", "gap_size": "gap_size"}
+    skipped = pl.col("gap_size") > 0
+    return rows.with_columns(
+        pl.col(column).filter(skipped).first().over(_SEQUENCE).alias(name) for name, column in gaps.items()
+    )
+
+
+def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the refused messages that were sent no earlier than all accepted before them, as `is_sent_later`.
+
+    A row is a `scope_key` and `replay_order`. They may show a sender that was restored, so only refusals below the
+    receiver's state are looked at.
+    """
+    rows = verdicts.select(*_PLACE, "accepted", "reason", "sent_at", "message_id")
+    refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
+    until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
+    accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
+    return (
+        pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False)])
+        .sort(_PLACE)
+        .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
+        .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
+        .select(*_PLACE, pl.lit(value=True).alias("is_sent_later"))
+    )
+
+
+def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
+    """Returns the places of messages with `asks` and when, and in which order, the sender sent them: `sent`."""
+    seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
+    sent = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
+    return rows.select(
+        *_PLACE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
+    )
+
+
+def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of CHOSEN with the columns of Message; those of other messages than `verdicts` are left out."""
+    columns = {name: _SHOWN.get(name, name) for name in Message._fields if name != "key"}
+    messages = verdicts.select(
+        *(number_of("scope_key").alias("scope_no"), "replay_order", "stream_id", "stream_offset"),
+        *(pl.col(column).alias(name) for name, column in columns.items()),
+    )
+    shown = messages.join(chosen, on=["scope_no", "replay_order"])
+    return shown.with_columns(row_key().alias("key")).select(*Chosen._fields, *Message._fields)
+
+
+def _in_order(high: pl.Expr, low: pl.Expr) -> pl.Expr:
+    """Returns one number per pair, in the order of pairs; in each place, null comes first. `low` is not negative."""
+    return high.cast(pl.Int128).fill_null(_BELOW_ALL) * (1 << 63) + low.fill_null(-1)
+
+
+def _highest_before(values: pl.Expr) -> pl.Expr:
+    """Returns the highest value of the rows before each in its scope, in the order of the rows."""
+    return values.cum_max().forward_fill().shift(1).over("scope_key")
