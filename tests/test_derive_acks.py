@@ -29,7 +29,7 @@ Q_EXCEED_QUOTA, RECEIVE_TIMEOUT, ACK_RECEIVE = 0x8004, 0xC002, 0x4000
 
 def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns rows of a table; columns that they lack are null."""
-    return pl.DataFrame(list(rows), schema_of(table.spark))
+    return pl.DataFrame(list(rows), schema_of(table.arrow))
 
 
 def order_acks(*answers: tuple[int, int], receiver: str = "hub", kind: str = "order_ack") -> pl.DataFrame:

@@ -13,7 +13,7 @@ import pytest
 
 from schemas.explained import CHOSEN, FOUND
 from schemas.replay import VERDICTS
-from schemas.table import RowType, arrow_schema, row
+from schemas.table import RowType, row
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, shown_messages, watched_sessions
 from udfs.derive.frames import to_frame
@@ -79,7 +79,7 @@ def verdict(order: int, number: int, **columns: Any) -> Row:
 
 
 def verdicts(*rows: Row) -> pl.DataFrame:
-    return to_frame(pa.Table.from_pylist(list(rows), arrow_schema(row(**{c.name: c.type for c in VERDICTS}))))
+    return to_frame(pa.Table.from_pylist(list(rows), row(**{c.name: c.type for c in VERDICTS})))
 
 
 def slots_of(rows: list[Row]) -> pl.DataFrame:
@@ -364,7 +364,7 @@ def batches(frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
 
 
 def frame_of(made: Any, schema: RowType) -> pl.DataFrame:
-    return to_frame(pa.Table.from_batches(made, arrow_schema(schema)))
+    return to_frame(pa.Table.from_batches(made, schema))
 
 
 def test_the_passes_tell_what_was_found() -> None:

@@ -84,7 +84,7 @@ def verdict(number: int, stream: str, at: int | None, *, accepted: bool | None =
 
 
 def spans(verdicts: Sequence[Row], outcomes: Sequence[Row], findings: Sequence[Row]) -> list[tuple[str, SenderSpan]]:
-    rows = frame(VERDICTS.spark, verdicts)
+    rows = frame(VERDICTS.arrow, verdicts)
     sent = messages_sent(rows, frame(KEYED_OUTCOMES, outcomes), frame(FOUND, findings))
     found = sender_spans(sent, addresses_seen(rows)).sort("scope_key", "address")
     fields = zip(found["scope_key"], found.select(SenderSpan._fields).rows(), strict=True)
@@ -125,7 +125,7 @@ def test_messages_of_a_troubled_sequence_by_the_address_that_sent_them() -> None
 def test_events_hold_each_row_once() -> None:
     key = {"scope_key": "a", "tx_sequence_id": SEQUENCE}
     found: list[Row] = [key | {"kind": "duplicates", "witness": ["k"]}, {"kind": "captured_twice"}]
-    sequences = frame(SEQUENCES.spark, [key | {"source_queue_manager": "guid", "last_accepted_number": 4}])
+    sequences = frame(SEQUENCES.arrow, [key | {"source_queue_manager": "guid", "last_accepted_number": 4}])
     outcomes = frame(KEYED_OUTCOMES, [message(5, 3, "k5"), message(6, 4, "k6")])
     senders = sequences.select("scope_key", "tx_sequence_id", "source_queue_manager").with_columns(
         address=pl.lit("10.0.0.1"),
@@ -150,7 +150,7 @@ def test_events_hold_each_row_once() -> None:
     assert (nothing.height, nothing.schema) == (0, rows.schema)
 
 
-CAPTURED = frame(CAPTURES.spark, [{"capture_id": "c", "uri": "night.pcap"}])
+CAPTURED = frame(CAPTURES.arrow, [{"capture_id": "c", "uri": "night.pcap"}])
 
 
 def packet(stream: str, offset: int, at: int | None = None, **others: Any) -> Row:
@@ -171,8 +171,8 @@ def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
         packet(B, 3),
     ]
     keys = pl.DataFrame({"witness": [[f"{A}@{at}" for at in (*range(6), 10)], [f"{A}@{at}" for at in (3, 11, 99)], []]})
-    every_verdict = frame(VERDICTS.spark, [judged(A, at, one) for at, one in enumerate(verdicts)] + [judged(B, 3, "x")])
-    found = find_frames(keys, frame(PACKETS.spark, packets), every_verdict, CAPTURED)
+    every_verdict = frame(VERDICTS.arrow, [judged(A, at, one) for at, one in enumerate(verdicts)] + [judged(B, 3, "x")])
+    found = find_frames(keys, frame(PACKETS.arrow, packets), every_verdict, CAPTURED)
     shown = dict(found.select("key", pl.col("packet").struct.field("role")).rows())
     roles = ["accepted"] * 3 + ["duplicate", "refused", "not_judged", "order_ack", "user_message"]
     assert shown == dict(zip([f"{A}@{at}" for at in (*range(6), 10, 11)], roles, strict=True))
@@ -187,7 +187,7 @@ def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
 
 
 def test_a_witness_lists_packets_in_order_of_time() -> None:
-    packets = frame(PACKETS.spark, [packet(A, 0, 5), packet(A, 7, 3), packet(B, 1, 4), packet(B, 2, None)])
+    packets = frame(PACKETS.arrow, [packet(A, 0, 5), packet(A, 7, 3), packet(B, 1, 4), packet(B, 2, None)])
     rows = frame(
         FOUND,
         [
@@ -199,9 +199,9 @@ def test_a_witness_lists_packets_in_order_of_time() -> None:
             {"kind": "null among them", "witness": [None, f"{A}@7"]},
         ],
     )
-    frames = find_frames(keys_of(rows, rows), packets, frame(VERDICTS.spark), CAPTURED)
+    frames = find_frames(keys_of(rows, rows), packets, frame(VERDICTS.arrow), CAPTURED)
     told = with_frames(rows, frames)
-    assert told.schema == schema_of(FINDINGS.spark)
+    assert told.schema == schema_of(FINDINGS.arrow)
     shown = {
         row["kind"]: [f"{one['stream_id']}@{one['stream_offset']}" for one in row["witness"]] for row in told.to_dicts()
     }
@@ -228,9 +228,9 @@ def test_a_witness_lists_packets_in_order_of_time() -> None:
 
 def test_a_witness_of_nothing() -> None:
     rows = frame(keyed(INCIDENTS))
-    frames = find_frames(keys_of(rows), frame(PACKETS.spark), frame(VERDICTS.spark), CAPTURED.clear())
+    frames = find_frames(keys_of(rows), frame(PACKETS.arrow), frame(VERDICTS.arrow), CAPTURED.clear())
     told = with_frames(rows, frames)
-    assert (told.height, told.schema) == (0, schema_of(INCIDENTS.spark))
+    assert (told.height, told.schema) == (0, schema_of(INCIDENTS.arrow))
     assert with_keys(told).schema == rows.schema
     one = pl.DataFrame([{"witness": [f"{A}@1"]}], {"witness": pl.List(pl.String)})
     assert with_frames(one, frames)["witness"][0][0]["role"] == "not_found"

@@ -139,7 +139,7 @@ def sessions_of(
     spans = blind_spans(frame_of(MESSAGES), unread())
     counts = None if outcomes is None else pl.DataFrame(outcomes, schema=COUNTS)
     given = carried, frame_of(ENDS, *ends), spans, pl.DataFrame(tallies, schema=TALLIES), counts
-    rows = to_arrow(summarize_sessions(*given, scope=scope), SESSIONS.arrow)
+    rows = to_arrow(summarize_sessions(*given, scope=scope)).cast(SESSIONS.arrow)
     return {row["session_id"]: row for row in rows.to_pylist()}
 
 

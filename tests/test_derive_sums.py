@@ -52,7 +52,7 @@ SCOPE_STATE: Schema = {
 
 def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns rows of a table; columns that they lack are null."""
-    return pl.DataFrame(list(rows), schema_of(table.spark))
+    return pl.DataFrame(list(rows), schema_of(table.arrow))
 
 
 def tallies(*rows: Row) -> pl.DataFrame:
@@ -84,7 +84,7 @@ def test_the_tallies_of_a_sequence_add_up() -> None:
         ),
         pl.DataFrame([one | {"first_due": 1, "slots": 2, "slots_seen": 2}], SLOTS),
     )
-    assert rows.schema == schema_of(SEQUENCES.spark)
+    assert rows.schema == schema_of(SEQUENCES.arrow)
     first, second = rows.sort("scope_key").to_dicts()
     shown = ("tx_sequence", "messages", "in_order", "duplicate", "out_of_order", "expired", "slots")
     assert [first[name] for name in shown] == ["2026-03-02T18:00:00Z#1", 4, 2, 1, 1, 4, 2]
@@ -106,7 +106,7 @@ def test_every_outcome_that_is_lost_counts_as_lost() -> None:
 
 def test_without_outcomes_what_counts_them_is_null() -> None:
     rows = summarize_sequences(tallies({"scope_key": "one", "tx_sequence_id": FIRST, "messages": 1}), None, None)
-    assert rows.schema == schema_of(SEQUENCES.spark)
+    assert rows.schema == schema_of(SEQUENCES.arrow)
     told = [*(column.name for column in OUTCOME_COUNTS), "delivered_arrivals", "first_due", "slots", "slots_seen"]
     assert set(rows.select(told).row(0)) == {None}
 
@@ -129,7 +129,7 @@ def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
         ],
     )
     rows = summarize_states(now, earlier)
-    assert rows.schema == schema_of(STATES.spark)
+    assert rows.schema == schema_of(STATES.arrow)
     shown = rows.select("scope_key", "tx_sequence_id", "tx_sequence", "tx_sequence_number", "assumed", "messages")
     assert sorted(shown.rows()) == [
         ("highest", HIGHEST, "2106-02-07T06:28:15Z#4294967295", 1, False, 1),
@@ -141,7 +141,7 @@ def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
 
 def balanced(rows: pl.DataFrame, key: str) -> dict[str | None, tuple[int, int, bool]]:
     """Returns both sides and whether they are equal, by key; no other key is told."""
-    assert rows.schema == schema_of(BOOKS.spark)
+    assert rows.schema == schema_of(BOOKS.arrow)
     assert all(rows[name].is_null().all() for name in BOOKS.key[1:] if name != key)
     return {row[key]: (row["left_side"], row["right_side"], row["balanced"]) for row in rows.to_dicts()}
 
@@ -225,9 +225,9 @@ def test_books_of_nothing_have_no_rows(balance: Callable[[], pl.DataFrame]) -> N
 
 def test_sums_of_nothing_have_no_rows() -> None:
     nothing = summarize_sequences(tallies(), counts(), pl.DataFrame(schema=SLOTS))
-    assert (nothing.height, nothing.schema) == (0, schema_of(SEQUENCES.spark))
+    assert (nothing.height, nothing.schema) == (0, schema_of(SEQUENCES.arrow))
     nothing = summarize_states(pl.DataFrame(schema=SCOPE_STATE), frame(STATES))
-    assert (nothing.height, nothing.schema) == (0, schema_of(STATES.spark))
+    assert (nothing.height, nothing.schema) == (0, schema_of(STATES.arrow))
 
 
 def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
@@ -240,7 +240,7 @@ def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
         ],
     ).with_columns(reason=pl.lit("bad"), detail=pl.lit("It is bad."))
     rows = quarantine_undecodable(explained, 3)
-    assert rows.schema == schema_of(QUARANTINE.spark)
+    assert rows.schema == schema_of(QUARANTINE.arrow)
     assert rows.row(0) == ("decode", "bad", "It is bad.", "c", "a", 9, 7, 5, b"123")
     assert rows["raw"].to_list() == [b"123", b"12", None]
     assert quarantine_undecodable(explained.clear(), 3).schema == rows.schema

@@ -2,19 +2,19 @@
 
 import polars as pl
 
-from schemas.table import RowType, Table, arrow_schema
+from schemas.table import RowType, Table
 from udfs.derive.columns import null
 from udfs.derive.frames import to_frame
 
 
 def schema_of(rows: RowType) -> pl.Schema:
     """Returns the columns of such rows, and their types in frames."""
-    return to_frame(arrow_schema(rows).empty_table()).schema
+    return to_frame(rows.empty_table()).schema
 
 
 def with_columns_of(table: Table, rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows with the table's columns, in its order and types; those that they lack are null."""
     return rows.select(
         pl.col(name).cast(of) if name in rows.columns else null(of).alias(name)
-        for name, of in schema_of(table.spark).items()
+        for name, of in schema_of(table.arrow).items()
     )

@@ -7,7 +7,6 @@ import polars as pl
 
 from schemas.judging import MARK
 from schemas.replay import Scope
-from schemas.table import arrow_schema
 from udfs.derive.columns import number_of, signed
 from udfs.derive.frames import to_frame
 from udfs.derive.replay.acks import message_number
@@ -19,7 +18,7 @@ _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _QUEUE = (*_ADDRESSED, "destination_queue")
 _MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
-_NO_MARKS = to_frame(arrow_schema(MARK).empty_table())
+_NO_MARKS = to_frame(MARK.empty_table())
 
 
 def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
