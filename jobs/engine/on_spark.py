@@ -18,7 +18,7 @@ from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row_type, spark_schema
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import ONE, Derivation
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -80,6 +80,9 @@ class OnSpark:
         rows = rows if derivation.by else rows.coalesce(1)
         found = checkpoint(self.run(rows, derivation.on_batches(tagged, made, **shared), made, derivation.by))
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+
+    def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:
+        return self.derive(derivation, **tables)[ONE]
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)
