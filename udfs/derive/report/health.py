@@ -12,10 +12,10 @@ from udfs.derive.report.rows import count_if, in_period, place_in
 
 _KEY = ("session_id", "destination_queue")
 _LATENCIES = {"ack": "ack_latency_ms", "final_ack": "final_ack_latency_ms"}
-_STATISTICS = {"median": 0.5, "p95": 0.95, "most": 1.0}
+_PERCENTILES = {"median": 0.5, "p95": 0.95}
 FIGURES = (
     *("bytes", "repeats"),
-    *(f"{latency}_{name}_ms" for latency in _LATENCIES for name in _STATISTICS),
+    *(f"{latency}_{name}_ms" for latency in _LATENCIES for name in (*_PERCENTILES, "most")),
     *("messages", "at_once"),
 )
 """Columns of `health` beside its key and `change`; each is there again with `before_`."""
@@ -80,12 +80,16 @@ def _arrivals(verdicts: pl.DataFrame, since: datetime | None) -> pl.DataFrame:
         count_if(taken).alias("accepted"),
         pl.col("body_size").filter(taken).sum().alias("bytes"),
         count_if(pl.col("verdict") == Verdict.DUPLICATE.value).alias("repeats"),
-        *(
-            pl.col(column).filter(taken).quantile(share, "equiprobable").alias(f"{latency}_{name}_ms")
-            for latency, column in _LATENCIES.items()
-            for name, share in _STATISTICS.items()
-        ),
+        *(figure for name, column in _LATENCIES.items() for figure in _figures(name, pl.col(column).filter(taken))),
     )
+
+
+def _figures(name: str, latency: pl.Expr) -> list[pl.Expr]:
+    """Returns percentiles, each the least value that so large a share does not exceed, and the maximum."""
+    return [
+        *(latency.quantile(share, "equiprobable").alias(f"{name}_{of}_ms") for of, share in _PERCENTILES.items()),
+        latency.max().alias(f"{name}_most_ms"),
+    ]
 
 
 def _became(outcomes: pl.DataFrame, since: datetime | None) -> pl.DataFrame:

@@ -50,10 +50,12 @@ def fates(outcomes: pl.DataFrame) -> pl.DataFrame:
 def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Adds `fate`: one of the FATES of the message, "" where it is neither lost nor pending."""
     known = fates(outcomes)
-    if known.is_empty():
-        return verdicts.with_columns(pl.lit(FATES[0]).alias("fate"))
-    fate = pl.col("fate").fill_null(FATES[0])
-    return verdicts.join(known, on=OUTCOMES.key, how="left").with_columns(fate)
+    # Few messages have a fate: their hashes are looked for first, as comparing all six columns of all rows takes long.
+    maybe = pl.col("content_hash").is_in(known["content_hash"].implode())
+    found = verdicts.select(*OUTCOMES.key).with_row_index("row").filter(maybe).join(known, on=OUTCOMES.key)
+    rows = verdicts.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("row"))
+    fate = rows.join(found.select("row", "fate"), on="row", how="left", maintain_order="left")["fate"]
+    return verdicts.with_columns(fate.fill_null(FATES[0]))
 
 
 def step_of(first_ns: int, step_ns: int) -> pl.Expr:

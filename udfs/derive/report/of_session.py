@@ -12,7 +12,7 @@ from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, row
 from udfs.derive.frames import Derivation, Frames
 from udfs.derive.report.health import FIGURES, changed_first, health
 from udfs.derive.report.messages import harm_by_queue, step_of, summed_harm, worst_messages
-from udfs.derive.report.rows import count, in_period, in_sessions, of_sessions
+from udfs.derive.report.rows import count, in_period, in_sessions, of_period, of_sessions
 from udfs.derive.report.sessions import MESSAGE_COUNTS, VERDICT_COUNTS, session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
@@ -53,7 +53,7 @@ def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period
     chosen = outcomes.filter("chosen")
     return {
         "arrivals": _arrivals(verdicts.with_columns(within.alias("within")), period),
-        "figures": session_figures(verdicts.filter(within), chosen),
+        "figures": session_figures(of_period(of_sessions(verdicts, period.sessions), period.since), chosen),
         "queues": harm_by_queue(outcomes, "chosen"),
         "messages": worst_messages(chosen, period.saved_messages).drop("chosen", "place"),
         "health": health(

@@ -1,6 +1,7 @@
 """Counts what a run found, for its summary."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import polars as pl
 
@@ -11,15 +12,18 @@ from udfs.derive.report.findings import worst_incidents
 from udfs.derive.report.messages import QUEUE, places, summed_harm
 from udfs.derive.report.rows import Row, Rows, count, total
 
+_LOST_BY = 3
+"""Senders and queues that a summary names."""
+_WORST_INCIDENTS = 5
+"""Incidents that a summary tells; those that were repaired are not among them."""
 Counts = dict[str, dict[str, int]]
 """Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
 
 
 def counted(rows: pl.DataFrame, name: str, column: str) -> pl.DataFrame:
     """Returns how often each value of a column occurs: `name`, `value` as text, `count`. Counts of parts add up."""
-    return rows.group_by(pl.col(column).cast(pl.String).alias("value")).agg(count().alias("count")).select(
-        pl.lit(name).alias("name"), "value", "count"
-    )  # fmt: skip
+    values = rows.group_by(pl.col(column).cast(pl.String).alias("value")).agg(count().alias("count"))
+    return values.select(pl.lit(name).alias("name"), "value", "count")
 
 
 def counts(names: Iterable[str], parts: Iterable[pl.DataFrame]) -> Counts:
@@ -37,11 +41,43 @@ def judged(arrivals: pl.DataFrame) -> pl.DataFrame:
     return values.select(pl.lit("verdicts").alias("name"), "value", "count")
 
 
-def became(sessions: pl.DataFrame) -> Row:
-    """Returns sums over SESSIONS, by column; `judged`: messages with a verdict; `not_told`: under the literal reading.
+class Told(NamedTuple):
+    """Holds what a summary says of messages, findings and incidents."""
 
-    `not_told` counts sessions. A sum is null without a value.
+    sums: Row
+    """Sums over SESSIONS: by outcome, `transactional`, `passing_through`, `missing_bytes`, and `judged` by a verdict.
+
+    A sum is null without a value; `not_told` counts the sessions under the literal reading.
     """
+    lost_by: Rows
+    """The senders and queues with most `lost` messages."""
+    places: Row
+    """The row of `messages.places`."""
+    kinds: Rows
+    """Rows of `kinds_by_severity`."""
+    incidents: Rows
+    """Rows of `worst_incidents`, without those that were repaired."""
+
+
+def told(sessions: pl.DataFrame, queues: pl.DataFrame, findings: pl.DataFrame, incidents: pl.DataFrame) -> Told:
+    """Returns what a summary says; `queues` are rows of `harm_by_queue`, of all outcomes."""
+    unrepaired = incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value)
+    return Told(
+        _sums(sessions),
+        _lost_by(queues),
+        places(queues).row(0, named=True),
+        kinds_by_severity(findings),
+        worst_incidents(unrepaired, _WORST_INCIDENTS).to_dicts(),
+    )
+
+
+def kinds_by_severity(findings: pl.DataFrame) -> Rows:
+    """Returns the `count` of findings per `severity` and `kind`, the most frequent first."""
+    rows = findings.group_by("severity", "kind").agg(count().alias("count"))
+    return rows.sort("count", "kind", "severity", descending=[True, False, False]).to_dicts()
+
+
+def _sums(sessions: pl.DataFrame) -> Row:
     names = (*map(count_column, Outcome), "transactional", "passing_through", "missing_bytes")
     verdicts = pl.sum_horizontal(*(pl.col(verdict.value) for verdict in Verdict), ignore_nulls=False)
     found = sessions.select(
@@ -52,24 +88,7 @@ def became(sessions: pl.DataFrame) -> Row:
     return found.row(0, named=True)
 
 
-def lost_by(queues: pl.DataFrame, limit: int) -> Rows:
-    """Returns the senders and queues with most `lost` messages, of `harm_by_queue` rows."""
+def _lost_by(queues: pl.DataFrame) -> Rows:
     of_queue = summed_harm(queues, *QUEUE).filter(pl.col("lost") > 0)
-    worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(limit)
+    worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
     return worst.select("lost", *QUEUE).to_dicts()
-
-
-def kinds_by_severity(findings: pl.DataFrame) -> Rows:
-    """Returns the `count` of findings per `severity` and `kind`, the most frequent first."""
-    rows = findings.group_by("severity", "kind").agg(count().alias("count"))
-    return rows.sort("count", "kind", "severity", descending=[True, False, False]).to_dicts()
-
-
-def told_incidents(incidents: pl.DataFrame, limit: int) -> Rows:
-    """Returns the worst incidents that were not repaired."""
-    return worst_incidents(incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value), limit).to_dicts()
-
-
-def harm(queues: pl.DataFrame) -> Row:
-    """Returns the row of `places`, of `harm_by_queue` rows."""
-    return places(queues).row(0, named=True)

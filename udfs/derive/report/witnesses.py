@@ -36,7 +36,7 @@ def witness_rows(keys: pl.DataFrame, tables: Sequence[pl.DataFrame], captures: p
 
     def found(rows: pl.DataFrame) -> pl.DataFrame:
         columns = (pl.col(name) if name in rows.columns else null(of).alias(name) for name, of in _COLUMNS.items())
-        return rows.join(keys, on=KEY, how="semi").select(columns).cast(dict(_COLUMNS))
+        return rows.join(keys, on=KEY, how="semi").select(columns).cast(_COLUMNS)
 
     def added(before: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         return pl.concat([before, found(rows).join(before, on=KEY, how="anti")])
