@@ -1,15 +1,22 @@
 """Chooses what the pictures of the worst sessions show: messages, OrderAcks and missing bytes over time."""
 
+from functools import partial
+
 import polars as pl
 
 from schemas.messages import AckType
-from schemas.replay import Verdict
+from schemas.replay import VERDICTS, Verdict
+from schemas.table import LONG, STRING, row
 from udfs.derive.columns import nanoseconds
-from udfs.derive.frames import Frames
+from udfs.derive.frames import Derivation, Frames
 from udfs.derive.report.rows import count, count_if
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
+_POINT = (
+    *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
+    *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
+)
 _NULL_GUID = "00000000-0000-0000-0000-000000000000"
 _MOST_SENDERS = 16
 """Drawn senders of a session that an OrderAck without an addressee may be for."""
@@ -18,6 +25,20 @@ _MOST_SENDERS = 16
 def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, scopes: int, limit: int) -> Frames:
     """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` as of `gaps_of`."""
     return {"points": points(verdicts, scopes, limit), "holes": holes(gaps, verdicts, limit)}
+
+
+def drawn(scopes: int, limit: int) -> Derivation:
+    """Returns `of_drawn` as a step over whole sessions of large tables."""
+    of_table = {column.name: column.type for column in VERDICTS}
+    point = {name: of_table[name] for name in _POINT} | {"fate": STRING}
+    judged = {name: of_table[name] for name in (*PICTURE, *KEY, "replay_order", "accepted")}
+    gaps = row(session_id=STRING, stream_id=STRING, stream_offset=LONG, length=LONG, end_ns=LONG)
+    outputs = {
+        "points": row(session_id=STRING, scope_key=STRING, place=LONG, scopes=LONG, messages=LONG, **point),
+        "holes": row(session_id=STRING, ns=LONG, missing_bytes=LONG),
+    }
+    work = partial(of_drawn, scopes=scopes, limit=limit)
+    return Derivation(work, {"verdicts": row(**judged, **point), "gaps": gaps}, outputs, ("session_id",))
 
 
 def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
@@ -44,15 +65,12 @@ def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
         .filter(pl.col("place") <= scopes)
         .drop("bad")
     )
-    worst = verdicts.join(kinds.drop("refused").join(pictures, on=PICTURE), on=alike)
+    needed = verdicts.select(*PICTURE, "replay_order", *_POINT, "fate")
+    worst = needed.join(kinds.drop("refused").join(pictures, on=PICTURE), on=alike)
     return (
         _thinned(worst, alike, ["replay_order"])
         .sort("session_id", "place", "replay_order")
-        .select(
-            *(*PICTURE, "place", "scopes", "messages", "source_queue_manager", "destination_queue", "captured_ns"),
-            *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "verdict", "fate"),
-            *("ack_latency_ms", "capture_id", "last_frame"),
-        )
+        .select(*PICTURE, "place", "scopes", "messages", *_POINT, "fate")
     )
 
 

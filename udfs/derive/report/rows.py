@@ -32,8 +32,8 @@ def total(of: pl.Expr | str) -> pl.Expr:
 
 
 def place_in(order: Sequence[str], name: str) -> pl.Expr:
-    """Returns the place of a column's value in an order: 0, 1, …."""
-    return pl.col(name).replace_strict(list(order), range(len(order)), return_dtype=pl.Int64)
+    """Returns the place of a column's value in an order: 0, 1, …; null for another value."""
+    return pl.col(name).replace_strict(list(order), range(len(order)), default=None, return_dtype=pl.Int64)
 
 
 def in_period(since: datetime | None, column: str = "captured_at") -> pl.Expr:
