@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from schemas.explained import FOUND
-from schemas.table import Table, arrow_schema
+from schemas.table import Table
 from udfs.derive.facts.kinds import collect_facts
 from udfs.derive.frames import to_frame
 from udfs.replay.findings.on_facts import tell_facts
@@ -37,5 +37,5 @@ def after_ns(seconds: float) -> int:
 def told(kind: type[Any], facts: pl.DataFrame) -> list[Row]:
     """Returns the rows of FINDINGS that the facts give, in order of their sentences."""
     arrow = collect_facts({kind: facts}).to_arrow(compat_level=pl.CompatLevel.oldest())
-    found = pa.Table.from_batches(tell_facts(arrow.to_batches()), arrow_schema(FOUND)).to_pylist()
+    found = pa.Table.from_batches(tell_facts(arrow.to_batches()), FOUND).to_pylist()
     return sorted(found, key=lambda row: str(row["explanation"]))

@@ -9,7 +9,6 @@ from frames_of import frame_of
 from schemas.judging import PROVEN
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, VERDICTS
-from schemas.table import arrow_schema
 from udfs.derive.frames import to_frame
 from udfs.derive.replay.marks import number_streams
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, TRANSACTIONAL
@@ -18,7 +17,7 @@ from udfs.derive.spark_hash import xxhash64
 
 S = 1 << 63
 """A TxSequenceID that is 0 when it is `signed`."""
-_PROVEN = to_frame(arrow_schema(PROVEN).empty_table()).schema
+_PROVEN = to_frame(PROVEN.empty_table()).schema
 _FLOW: dict[str, Any] = {
     **dict.fromkeys((*FLOW_KEY, "session_id", "receiver", "replay_scope", "scope_key"), pl.String),
     "first_ns": pl.Int64,

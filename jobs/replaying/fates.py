@@ -137,15 +137,22 @@ def _sums(
 ) -> Frames:
     states = summarize_states(scope_states(tallies), states_before)
     known = (counts, slots) if told else (None, None)
+    counting = ends.filter(pl.col("copy_of").is_null())
     return {
         "sequences": summarize_sequences(tallies, *known),
-        "sessions": summarize_sessions(carried, ends.filter(pl.col("copy_of").is_null()), spans, tallies, known[0], scope=scope),
+        "sessions": summarize_sessions(carried, counting, spans, tallies, known[0], scope=scope),
         "states": states,
     }
 
 
 def add_up(
-    engine: Engine[T], sources: Sources[T], once: Once[T], inputs: Inputs[T], tallies: T, fates: Fates[T] | None, scope: Scope
+    engine: Engine[T],
+    sources: Sources[T],
+    once: Once[T],
+    inputs: Inputs[T],
+    tallies: T,
+    fates: Fates[T] | None,
+    scope: Scope,
 ) -> dict[str, T]:
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
     carried = engine.one(CARRIED, messages=once.messages)

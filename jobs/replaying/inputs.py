@@ -103,9 +103,7 @@ SPANS = Derivation(
 def read_inputs(engine: Engine[T], sources: Sources[T], once: Once[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
     messages = engine.select(engine.where(once.messages, "transactional"), **{name: name for name in TRANSACTIONAL})
-    ends = engine.one(
-        ENDS_OF_STREAMS, streams=once.streams, handshakes=once.handshakes, previous=sources.ends_before
-    )
+    ends = engine.one(ENDS_OF_STREAMS, streams=once.streams, handshakes=once.handshakes, previous=sources.ends_before)
     unread = engine.one(UNREAD, stream_gaps=once.stream_gaps, quarantine=once.quarantine)
     found = engine.derive(FLOWS, messages=messages, ends=ends)
     scoped = Derivation(
@@ -114,13 +112,13 @@ def read_inputs(engine: Engine[T], sources: Sources[T], once: Once[T], scope: Sc
         ("source_queue_manager",),
     )
     flows = engine.one(scoped, flows=found["flows"], messages=messages)
-    paired = pair(engine, once.acks, ends, flows, messages)
+    used = engine.one(USED, messages=messages, flows=engine.one(CROWDED, flows=flows))
+    paired = pair(engine, once.acks, ends, flows, used)
     disputed = once.disputed(messages, flows)
     return Inputs(messages, ends, once.every_end(ends), flows, found["legs"], unread, paired, disputed)
 
 
-def pair(engine: Engine[T], acks: T, ends: T, flows: T, messages: T) -> T:
-    """Returns rows of `acks.pair_acks`; `flows` may be of messages or of verdicts."""
-    used = engine.one(USED, messages=messages, flows=engine.one(CROWDED, flows=flows))
+def pair(engine: Engine[T], acks: T, ends: T, flows: T, used: T) -> T:
+    """Returns rows of `acks.pair_acks`; `used` are the sequences that senders of crowded sessions used there."""
     senders = engine.distinct(engine.select(flows, **{name: name for name in SENDER_THERE}))
     return engine.one(PAIRED, acks=acks, ends=ends, flows=senders, used=used)

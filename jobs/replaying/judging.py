@@ -1,7 +1,6 @@
 """Judges messages: chains, the receiver's state before each, verdicts, and what acknowledgments prove."""
 
 from collections.abc import Callable
-from functools import partial
 
 import polars as pl
 
@@ -49,9 +48,7 @@ def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accep
 
     Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there.
     """
-    numbered = engine.derive(
-        NUMBERED, flows=inputs.flows, unread=inputs.unread, ends=inputs.ends, legs=inputs.legs
-    )
+    numbered = engine.derive(NUMBERED, flows=inputs.flows, unread=inputs.unread, ends=inputs.ends, legs=inputs.legs)
     streams = numbered["streams"]
     firsts = engine.one(FIRST_MESSAGES, flows=numbered["with_messages"], previous=states_before)
     order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)

@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from schemas.outcomes import OUTCOMES
-from schemas.replay import VERDICTS
-from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, row
-from udfs.derive.frames import Derivation, Frames
-from udfs.derive.report.health import FIGURES, changed_first, health
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.report.health import changed_first, health
 from udfs.derive.report.messages import harm_by_queue, step_of, summed_harm, worst_messages
 from udfs.derive.report.rows import count, in_period, in_sessions, of_period, of_sessions
-from udfs.derive.report.sessions import MESSAGE_COUNTS, VERDICT_COUNTS, session_figures
+from udfs.derive.report.sessions import session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
 _QUEUE = ("chosen", "source_queue_manager", "destination_queue")
@@ -21,7 +18,6 @@ _VERDICTS = (
     *("session_id", "destination_queue", "captured_at", "captured_ns", "verdict", "reason", "accepted", "body_size"),
     *("ack_latency_ms", "final_ack_latency_ms"),
 )
-_NUMBERS = {name: DOUBLE if name.endswith("_ms") or name == "at_once" else LONG for name in FIGURES}
 
 
 class Period(NamedTuple):
@@ -84,17 +80,5 @@ def merged(sums: Frames, period: Period) -> Frames:
 
 def session_sums(period: Period) -> Derivation:
     """Returns `of_session` as a step over whole sessions of large tables."""
-    verdicts = row(**{name: VERDICTS.spark[name].dataType for name in _VERDICTS}, fate=STRING)
-    outcomes = {column.name: column.type for column in OUTCOMES}
-    figures = dict.fromkeys((*VERDICT_COUNTS, *MESSAGE_COUNTS), LONG)
-    harm = row(chosen=BOOL, source_queue_manager=STRING, destination_queue=STRING, lost=LONG, stuck=LONG)
-    before = {f"before_{name}": of for name, of in _NUMBERS.items()}
-    outputs = {
-        "arrivals": row(within=BOOL, step=LONG, verdict=STRING, reason=STRING, fate=STRING, arrivals=LONG),
-        "figures": row(session_id=STRING, **figures),
-        "queues": harm.add("lost_since", TIMESTAMP).add("stuck_since", TIMESTAMP),
-        "messages": row(**outcomes),
-        "health": row(session_id=STRING, destination_queue=STRING, **_NUMBERS, **before, change=STRING),
-    }
-    inputs = {"verdicts": verdicts, "outcomes": row(**outcomes, chosen=BOOL)}
-    return Derivation(partial(of_session, period=period), inputs, outputs, ("session_id",))
+    inputs = {"verdicts": (*_VERDICTS, "fate"), "outcomes": ALL}
+    return Derivation(partial(of_session, period=period), inputs, ("session_id",))

@@ -5,10 +5,9 @@ from functools import partial
 import polars as pl
 
 from schemas.messages import AckType
-from schemas.replay import VERDICTS, Verdict
-from schemas.table import LONG, STRING, row
+from schemas.replay import Verdict
 from udfs.derive.columns import nanoseconds
-from udfs.derive.frames import Derivation, Frames
+from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.report.rows import count, count_if
 
 KEY = ["stream_id", "stream_offset"]
@@ -29,16 +28,10 @@ def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, scopes: int, limit: 
 
 def drawn(scopes: int, limit: int) -> Derivation:
     """Returns `of_drawn` as a step over whole sessions of large tables."""
-    of_table = {column.name: column.type for column in VERDICTS}
-    point = {name: of_table[name] for name in _POINT} | {"fate": STRING}
-    judged = {name: of_table[name] for name in (*PICTURE, *KEY, "replay_order", "accepted")}
-    gaps = row(session_id=STRING, stream_id=STRING, stream_offset=LONG, length=LONG, end_ns=LONG)
-    outputs = {
-        "points": row(session_id=STRING, scope_key=STRING, place=LONG, scopes=LONG, messages=LONG, **point),
-        "holes": row(session_id=STRING, ns=LONG, missing_bytes=LONG),
-    }
-    work = partial(of_drawn, scopes=scopes, limit=limit)
-    return Derivation(work, {"verdicts": row(**judged, **point), "gaps": gaps}, outputs, ("session_id",))
+    verdicts = (*PICTURE, *KEY, "replay_order", "accepted", *_POINT, "fate")
+    return Derivation(
+        partial(of_drawn, scopes=scopes, limit=limit), {"verdicts": verdicts, "gaps": ALL}, ("session_id",)
+    )
 
 
 def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
