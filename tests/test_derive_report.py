@@ -11,6 +11,7 @@ from table_frames import empty, rows_of
 from schemas.ingest import CAPTURES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
+from schemas.table import BOOL, LONG, STRING, row
 from udfs.derive.frames import Derivation
 from udfs.derive.report import findings as listed
 from udfs.derive.report import messages, period, sessions, summary
