@@ -1,5 +1,6 @@
 """Derives outcomes from VERDICTS in this process: the functions of `udfs.derive`, and the passes between them."""
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -10,7 +11,7 @@ from test_scenes_without_spark import judged
 
 from schemas.explained import ARRIVAL, OF_SLOT
 from schemas.replay import VERDICTS
-from schemas.table import LONG, RowType, arrow_schema, row
+from schemas.table import LONG, RowType, row
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.outcomes.arrivals import FALLING, unusual_arrivals, with_falling_order
 from udfs.derive.outcomes.counts import count_outcomes
@@ -20,7 +21,14 @@ from udfs.replay.arrivals import find_plain_runs
 from udfs.replay.slots import explain_slots
 
 NOT_ARRIVED = {"scope_key": pl.String, "stream_id": pl.String, "stream_offset": pl.Int64}
-_FALLING = row(**{field.name: field.dataType for field in ARRIVAL}, falling_sequence=LONG, falling_number=LONG)
+_FALLING = pa.schema([*ARRIVAL, *row(falling_sequence=LONG, falling_number=LONG)])
+
+AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+ALIKE: Row = {
+    "scope_key": "queue s q", "source_queue_manager": "s", "session_id": "a->b", "stream_id": "a>",
+    "tx_sequence_id": 7, "accepted": True, "verdict": "in_order", "evidence": "none", "gap_size": 0,
+    "reject_count": 0, "assumed": False, "missing_runs": 0, "behind_gap": False, "content_hash": 1, "captured_at": AT,
+}  # fmt: skip
 
 
 class Outcomes(NamedTuple):
@@ -33,6 +41,14 @@ class Outcomes(NamedTuple):
     slots: pl.DataFrame
     rows: pl.DataFrame
     counts: pl.DataFrame
+
+
+def arrival(order: int, number: int, **columns: Any) -> Row:
+    """A verdict on the message with a number, accepted with its predecessor in place."""
+    state = {"incoming_tx_sequence_id": 7, "incoming_tx_sequence_number": number - 1}
+    place = {"stream_offset": order * 10, "captured_ns": order, "replay_order": order, "message_id": f"s\\{number}"}
+    numbers = {"tx_sequence_number": number, "previous_tx_sequence_number": number - 1}
+    return ALIKE | state | place | numbers | columns
 
 
 def verdicts_of(rows: list[Row]) -> pl.DataFrame:
@@ -68,5 +84,5 @@ def derive(verdicts: pl.DataFrame, not_arrived: pl.DataFrame | None = None) -> O
 
 
 def _run(frame: pl.DataFrame, work: Pass, of: RowType, made: RowType, *order: str) -> pl.DataFrame:
-    batches: Any = to_arrow(frame.sort(order), arrow_schema(of)).combine_chunks().to_batches(max_chunksize=7)
-    return to_frame(pa.Table.from_batches(work(batches), arrow_schema(made)))
+    batches: Any = to_arrow(frame.sort(order)).cast(of).combine_chunks().to_batches(max_chunksize=7)
+    return to_frame(pa.Table.from_batches(work(batches), made))

@@ -2,14 +2,13 @@
 
 import random
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Any
 
 import derived_outcomes
 import plain_outcomes
 import polars as pl
 import pytest
-from derived_outcomes import Outcomes, derive, judge, verdicts_of
+from derived_outcomes import AT, Outcomes, arrival, derive, judge, verdicts_of
 from plain_outcomes import Row
 from replay_tables import Tables
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
@@ -167,22 +166,6 @@ def test_nothing_gives_frames_without_rows(verdicts: pl.DataFrame, outcomes: Out
 
 # --- verdicts as literals -------------------------------------------------------------------------------------------
 
-AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
-ALIKE: Row = {
-    "scope_key": "queue s q", "source_queue_manager": "s", "session_id": "a->b", "stream_id": "a>",
-    "tx_sequence_id": 7, "accepted": True, "verdict": "in_order", "evidence": "none", "gap_size": 0,
-    "reject_count": 0, "assumed": False, "missing_runs": 0, "behind_gap": False, "content_hash": 1, "captured_at": AT,
-}  # fmt: skip
-
-
-def arrival(order: int, number: int, **columns: Any) -> Row:
-    """A verdict on the message with a number, accepted with its predecessor in place."""
-    state = {"incoming_tx_sequence_id": 7, "incoming_tx_sequence_number": number - 1}
-    place = {"stream_offset": order * 10, "captured_ns": order, "replay_order": order, "message_id": f"s\\{number}"}
-    numbers = {"tx_sequence_number": number, "previous_tx_sequence_number": number - 1}
-    return ALIKE | state | place | numbers | columns
-
-
 REFUSED = {"accepted": False, "verdict": "out_of_order"}
 UNKNOWN = {"accepted": None, "verdict": "unknown"}
 COVERED = {"covered_at": AT}
@@ -283,11 +266,11 @@ def test_bytes_that_were_never_acknowledged() -> None:
         orient="row",
     )
     packets = streams.select("stream_id").join(
-        pl.DataFrame({"stream_offset": [0, 100, 150], "size": [100, 60, 60]}), how="cross"
+        pl.DataFrame({"stream_offset": [0, 100, 120, 150], "size": [100, 50, 31, 50]}), how="cross"
     )
     messages = packets.filter(pl.col("stream_offset") < 150).with_columns(scope_key=pl.lit("queue s q"))
-    found = set(unarrived(streams, packets, messages).select(KEY).iter_rows())
-    assert found == {(name, 100) for name in ("closed", "closed, the rest missing")}
+    found = unarrived(streams, packets, messages).rows()
+    assert sorted(found) == [("queue s q", name, 120) for name in ("closed", "closed, the rest missing")]
 
 
 def test_messages_are_accepted_twice_over_all_scopes_unless_a_state_is_assumed() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import plain_transactions
 import polars as pl
 import pytest
-from derived_outcomes import Outcomes, derive, judge
+from derived_outcomes import Outcomes, arrival, derive, judge, verdicts_of
 from replay_tables import T0, Tables
 
 from schemas.replay import TRANSACTIONS
@@ -301,3 +301,43 @@ def test_no_message_of_a_transaction_gives_no_rows(replayed: Replayed) -> None:
     assert nothing.columns == TRANSACTIONS.names
     without = replayed.verdicts.with_columns(tx_transaction_id=pl.lit(None, pl.Int64))
     assert derived(without).transactions.is_empty()
+
+
+# --- verdicts as literals -------------------------------------------------------------------------------------------
+
+WHOLE = {"tx_transaction_id": 7, "tx_first": True, "tx_last": True}
+LAST = {"tx_transaction_id": 7, "tx_first": False, "tx_last": True}
+ELSEWHERE = {"scope_key": "queue s r", "stream_id": "b>", "content_hash": 2}
+
+
+def transactions(*rows: dict[str, Any]) -> list[Row]:
+    """The transactions of verdicts, on which the two computations agree."""
+    replayed = derived(verdicts_of(list(rows)))
+    assert differing(replayed) == []
+    return [SimpleNamespace(**row) for row in replayed.transactions.sort(ID).to_dicts()]
+
+
+def test_the_number_before_is_a_neighbour_in_its_own_scope_only() -> None:
+    other = WHOLE | {"tx_transaction_id": 8}
+    for where, shown in ((ELSEWHERE, ["b>@10"]), ({}, ["a>@10", "a>@0"])):
+        row, _ = transactions(arrival(0, 1, **other), arrival(1, 2, **LAST, **where))
+        assert (row.torn, row.torn_by_sender, row.witness) == (True, True if where == {} else None, shown)
+
+
+def test_whole_transactions_with_one_message_id_in_two_scopes_follow_one_another() -> None:
+    ids = range(2, 22)
+    here = (arrival(i, i, **WHOLE | {"tx_transaction_id": i}) for i in ids)
+    there = (arrival(i, i, **WHOLE | {"tx_transaction_id": i}, **ELSEWHERE) for i in ids)
+    rows = transactions(*here, *there)
+    scopes = ((1, "queue s q"), (2, "queue s r"))
+    assert sorted((row.tx_transaction_id, row.instance, row.scope_key) for row in rows) == [
+        (i, *scope) for i in ids for scope in scopes
+    ]
+
+
+def test_messages_of_one_number_and_content_are_told_apart_by_their_ids() -> None:
+    other = {"message_id": "s\\9", "accepted": False, "verdict": "duplicate", "incoming_tx_sequence_number": 2}
+    rows = transactions(
+        arrival(1, 1), arrival(2, 2, **WHOLE), arrival(3, 2, **WHOLE | {"tx_transaction_id": 8}, **other)
+    )
+    assert [(row.tx_transaction_id, row.accepted, row.lost) for row in rows] == [(7, 1, 0), (8, 0, 1)]
