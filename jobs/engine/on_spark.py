@@ -38,7 +38,7 @@ class OnSpark:
         return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
 
     def read(self, table: Table) -> DataFrame:
-        return self.warehouse.read(table)
+        return with_columns_of(table, self.warehouse.read(table))
 
     def streams_between(self, connections: DataFrame) -> DataFrame:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")

@@ -27,7 +27,7 @@ from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.kept import find_kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.local_tables import LocalTable
+from jobs.warehouse.local_tables import to_arrow, to_spark
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
@@ -67,15 +67,14 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapping[str, Any]) -> None:
     """Replays a warehouse that is held in memory. Judging all is cheaper than finding out who keeps what."""
     engine = InProcess(load=warehouse.read_local)
-    before = [
-        None if rows is None else LocalTable.collect(rows).arrow
-        for rows in previous_warehouse.tables(warehouse.spark, config)
-    ]
+    before = [None if rows is None else to_arrow(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
     once = OnceInProcess.of(sources)
     replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options)
     run_in_parallel(partial(warehouse.replace_local, table, engine.read(table)) for table in REPLAYED)
-    _name_copies(warehouse, LocalTable(warehouse.spark, once.renamed_copies(sources.streams), STREAMS.spark).rows)
+    renamed = once.renamed_copies(sources.streams)
+    if renamed.num_rows:
+        _name_copies(warehouse, to_spark(warehouse.spark, renamed))
 
 
 def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options, recorded: Mapping[str, Any]) -> None:
@@ -86,11 +85,12 @@ def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options, rec
     # Where conversations are united or clocks corrected, a message may move although its row has not changed.
     keep = {} if once.may_move else {"find_kept": partial(find_kept, warehouse, recorded)}
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options, **keep)
-    _name_copies(warehouse, once.renamed_copies(sources.streams))
+    renamed = warehouse.materialize(once.renamed_copies(sources.streams))
+    if not renamed.isEmpty():
+        _name_copies(warehouse, renamed)
 
 
-def _name_copies(warehouse: Warehouse, changed: DataFrame) -> None:
-    """Writes `copy_of` of STREAMS, where it is not as it was found."""
-    if not (changed := warehouse.materialize(changed)).isEmpty():
-        warehouse.create(STREAMS)
-        warehouse.merge(STREAMS, changed, update=True)
+def _name_copies(warehouse: Warehouse, renamed: DataFrame) -> None:
+    """Writes `copy_of` of these rows of STREAMS, where it was not as it should be."""
+    warehouse.create(STREAMS)
+    warehouse.merge(STREAMS, renamed, update=True)
