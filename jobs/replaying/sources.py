@@ -94,5 +94,5 @@ class Once(Protocol[T]):
     def disputed(self, messages: T, flows: T) -> T:
         """Returns the keys and senders of messages that may have come before or after another one of their scope."""
 
-    def renamed_copies(self, streams: T) -> T:
-        """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
+    def renamed_copies(self, streams: T) -> T | None:
+        """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
