@@ -67,7 +67,7 @@ class Derivation(NamedTuple):
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, tagged)]
+            groups = whole_groups(batches, *self.by) if self.by else [_whole(batches, tagged)]
             for rows in groups:
                 tables = {name: _of_struct(rows[name]) for name in self.inputs}
                 for name, table in self.run(**tables, **shared).items():
@@ -99,6 +99,12 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     """Returns the rows as a table with types that Delta tables have."""
     rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
+
+
+def _whole(batches: Batches, schema: RowType) -> pa.Table:
+    """Returns the batches as one table; their types may say less of what is null than the schema does."""
+    given = list(batches)
+    return pa.Table.from_batches(given) if given else schema.empty_table()
 
 
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
