@@ -85,12 +85,15 @@ class United:
         self.skews = None if found is None or found.skews is None else to_frame(found.skews)
 
     def restore(self, verdicts: pl.DataFrame) -> pl.DataFrame:
+        """Returns VERDICTS as they are written."""
         return through(self.once.restore, verdicts)
 
     def every_end(self, ends: pl.DataFrame) -> pl.DataFrame:
+        """Returns ENDS with those of copies."""
         return through(self.once.every_end, ends)
 
     def counted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns the rows that count."""
         return through(self.once.counted, rows)
 
 
@@ -600,10 +603,10 @@ def disputed_messages(
     messages: pl.DataFrame, flows: pl.DataFrame, skews: pl.DataFrame, placed: pl.DataFrame
 ) -> pl.DataFrame:
     """Returns the messages in doubt, where so much is known of copies."""
-    engine = InProcess()
     none = STREAMS.arrow.empty_table()
     known = Copies(none, none, to_arrow(placed), to_arrow(skews))
-    return through(Conversations(engine, *[none] * 6, found=known).disputed, messages, flows)
+    once = Conversations(InProcess(), none, none, none, none, none, none, found=known)
+    return through(once.disputed, messages, flows)
 
 
 def flows(tables: Given) -> pl.DataFrame:

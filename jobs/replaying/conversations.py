@@ -10,7 +10,6 @@ import polars as pl
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.sources import Sources
-from schemas.ingest import STREAMS
 from schemas.table import LONG, STRING, row
 from udfs.derive.conversations.clocks import (
     disputed_in_scopes,
@@ -54,9 +53,7 @@ _HANDSHAKE = ("stream_id", "handshake_type", "client_guid", "time_stamp_ms")
 _DISPUTED = row(source_queue_manager=STRING, stream_id=STRING, stream_offset=LONG)
 
 
-def _undo_steps(
-    messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataFrame, steps: pl.DataFrame
-) -> Frames:
+def _undo_steps(messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataFrame, steps: pl.DataFrame) -> Frames:
     return {
         "messages": with_steps_undone(messages, steps),
         "acks": with_steps_undone(acks, steps),
@@ -198,9 +195,7 @@ class Conversations(Generic[T]):
 
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     """Unites what was captured twice, by clocks that never step back."""
-    looked = engine.derive(
-        SUSPECT, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures
-    )
+    looked = engine.derive(SUSPECT, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures)
     suspicions = {row["suspicion"] for row in engine.collect(looked["suspicions"])}
     once = Conversations(
         engine,
@@ -227,9 +222,7 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
 def _without_steps(once: Conversations[T], steps: T) -> Conversations[T]:
     """Returns the tables with the steps back of the captures' clocks undone."""
     engine = once.engine
-    undone = engine.derive(
-        UNDO_STEPS, messages=once.messages, acks=once.acks, handshakes=once.handshakes, steps=steps
-    )
+    undone = engine.derive(UNDO_STEPS, messages=once.messages, acks=once.acks, handshakes=once.handshakes, steps=steps)
     streams = engine.one(STREAMS_IN_TIME, streams=once.streams, places=undone["places"])
     return replace(once, messages=undone["messages"], acks=undone["acks"], streams=streams, steps=steps)
 
@@ -263,10 +256,10 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         "acks": once.acks,
     }
     united = engine.derive(UNITE, **{name: engine.join(rows, groups, ["stream_id"]) for name, rows in tables.items()})
-    whole = {
-        name: engine.union(engine.join(tables[name], groups, ["stream_id"], "anti"), united[name])
-        for name in ("streams", "stream_gaps", "quarantine", "handshakes")
-    }
+
+    def in_place(name: str) -> T:
+        return engine.union(engine.join(tables[name], groups, ["stream_id"], "anti"), united[name])
+
     placed, skews = engine.expect_few(united["placed"]), engine.one(SKEWS, differences=united["differences"])
     there = engine.select(
         placed,
@@ -283,4 +276,13 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         for name, rows in packets.items()
     }
     found = Copies(copies, united["copied"], placed, skews if engine.count(skews) else None)
-    return replace(once, **whole, **packets, found=found)
+    return replace(
+        once,
+        messages=packets["messages"],
+        streams=in_place("streams"),
+        stream_gaps=in_place("stream_gaps"),
+        quarantine=in_place("quarantine"),
+        acks=packets["acks"],
+        handshakes=in_place("handshakes"),
+        found=found,
+    )
