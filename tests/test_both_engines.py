@@ -141,30 +141,6 @@ def counted(rows: pa.Table) -> Counter[str]:
     return Counter(map(repr, rows.to_pylist()))
 
 
-@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
-def test_both_engines_replay_the_same(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    here = night(tmp_path, **NIGHTS[kind])
-    there = in_memory(spark, {table.name: here.read(table) for table in READ.values()})
-    options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
-    none = [table.arrow.empty_table() for table in (STATES, ENDS)]
-    once = replayed(here, none[0], none[1], options)
-    if NIGHTS[kind].get("both_ends"):
-        assert once.found is not None
-        assert once.found.placed.num_rows
-        assert once.found.skews is not None
-    else:
-        assert once.found is None
-    assert (once.steps is not None) is ("clock_step_s" in NIGHTS[kind])
-    on_spark = replayed(there, there.table([], STATES.arrow), there.table([], ENDS.arrow), options)
-    for table in WRITTEN:
-        assert counted(there.warehouse.read_local(table)) == counted(here.read(table)), table.name
-    renamed, expected = on_spark.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))
-    assert (renamed is None) is (expected is None)
-    if renamed is not None and expected is not None:
-        assert expected.num_rows
-        assert counted(renamed.toArrow()) == counted(expected)
-
-
 NESTED = row(
     key=STRING,
     number=U64,
@@ -239,3 +215,27 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     table = there.table(given.to_pylist(), schema)
     found = there.union(table, there.one(same, rows=table))
     assert counted(found.toArrow()) == counted(here.union(given, here.one(same, rows=given)))
+
+
+@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
+def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    here = night(tmp_path, **NIGHTS[kind])
+    there = in_memory(spark, {table.name: here.read(table) for table in READ.values()})
+    options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
+    none = [table.arrow.empty_table() for table in (STATES, ENDS)]
+    once = replayed(here, none[0], none[1], options)
+    if NIGHTS[kind].get("both_ends"):
+        assert once.found is not None
+        assert once.found.placed.num_rows
+        assert once.found.skews is not None
+    else:
+        assert once.found is None
+    assert (once.steps is not None) is ("clock_step_s" in NIGHTS[kind])
+    on_spark = replayed(there, there.table([], STATES.arrow), there.table([], ENDS.arrow), options)
+    for table in WRITTEN:
+        assert counted(there.warehouse.read_local(table)) == counted(here.read(table)), table.name
+    renamed, expected = on_spark.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))
+    assert (renamed is None) is (expected is None)
+    if renamed is not None and expected is not None:
+        assert expected.num_rows
+        assert counted(renamed.toArrow()) == counted(expected)

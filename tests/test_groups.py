@@ -1,6 +1,6 @@
 """Rows come to a pass and to a derivation in whole groups, also where a key is null."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -14,7 +14,7 @@ from udfs.replay.groups import whole_groups
 ROWS = row(one=STRING, two=LONG, value=LONG)
 
 
-def batches(keys: list[tuple[str | None, int | None]], size: int) -> Iterator[pa.RecordBatch]:
+def batches(keys: Sequence[tuple[str | None, int | None]], size: int) -> Iterator[pa.RecordBatch]:
     """Yields rows of these keys, in batches of so many."""
     rows = [{"one": one, "two": two, "value": at} for at, (one, two) in enumerate(keys)]
     for at in range(0, len(rows), size):
