@@ -297,11 +297,11 @@ def test_no_rows_give_no_rows() -> None:
     given = {"streams": tables["streams"], "handshakes": tables["handshakes"], "captures": to_arrow(captures())}
     looked = engine.derive(conversations.SUSPECT, **given)
     assert not looked["suspicions"].num_rows
-    numbered = engine.one(conversations.IDENTIFIED, **packets)
-    asked = engine.one(conversations.PROBES, packets=numbered)
-    holding = engine.one(conversations.HOLDERS, packets=numbered)
-    found = engine.derive(conversations.WAYS, connections=looked["connections"], asked=asked, holding=holding)
-    compared = engine.join(numbered, found["compared"], ["stream_id"])
+    numbered = engine.derive(conversations.NUMBERED, vague=looked["vague"], **packets)
+    holding = engine.one(conversations.HOLDERS, packets=numbered["packets"])
+    asked = {"asked": numbered["asked"], "holding": holding}
+    found = engine.derive(conversations.WAYS, connections=looked["connections"], **asked)
+    compared = engine.join(numbered["packets"], found["compared"], ["stream_id"])
     pairs = engine.one(conversations.SAME_PACKETS, ways=found["ways"], packets=compared)
     assert pairs.schema == looked["alike"].schema
     chosen = engine.derive(conversations.CHOOSE, pairs=pairs, connections=looked["connections"])
