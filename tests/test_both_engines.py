@@ -32,7 +32,7 @@ from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES, SESSION
 from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
-from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
+from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row, spark_schema
 from udfs.derive.frames import ALL, Derivation, Frames, making, to_arrow
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
@@ -77,6 +77,11 @@ def in_memory(spark: SparkSession, tables: dict[str, pa.Table]) -> InMemory:
     """Returns an engine on Spark that has these tables."""
     held = {name: LocalTable(spark, rows, TABLES[name].spark) for name, rows in tables.items()}
     return InMemory(Warehouse(spark, "unused", local=Memory(tables=held)))
+
+
+def rows_on(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Returns rows as Spark has them."""
+    return LocalTable(spark, table, spark_schema(table.schema)).rows
 
 
 TABLES = {table.name: table for table in (*READ.values(), STATES, ENDS)}
@@ -164,9 +169,7 @@ def _derive(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frame
         "left": left,
         "both": both.with_columns(few=pl.lit(few.height), is_flag=pl.col("number") > 1, none=pl.lit(None)),
         "nothing": right.clear(),
-        "sums": left.group_by("key").agg(
-            pl.len(), pl.col("inner").struct.field("big").first(), pl.col("parts").first()
-        ),
+        "sums": left.group_by("key").agg(pl.len(), pl.col("inner").struct.field("big").max(), pl.col("at").max()),
     }
 
 
@@ -196,9 +199,9 @@ def test_both_engines_derive_the_same(
         ([{"key": key, "value": at, "unused": "x"} for at, key in enumerate(right)], of_right),
         ([{"name": "one"}] if left else [], of_few),
     ]
-    here, there = InProcess(), in_memory(spark, {})
-    expected = derived(here, derivation, *(here.table(*one) for one in rows))
-    found = derived(there, derivation, *(there.table(*one) for one in rows))
+    tables = [pa.Table.from_pylist(*one) for one in rows]
+    expected = derived(InProcess(), derivation, *tables)
+    found = derived(in_memory(spark, {}), derivation, *(rows_on(spark, table) for table in tables))
     assert found.keys() == expected.keys()
     for name, table in expected.items():
         assert found[name].columns == table.column_names
@@ -210,9 +213,7 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     given = to_arrow(pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2]}))
     clock = pa.array([[{"frame": 1, "step_ns": -5}], None], CAPTURES.arrow.field("clock_steps").type)
     given = given.append_column("clock_steps", clock)
-    here, there = InProcess(), in_memory(spark, {})
-    schema = row(**{one.name: one.type for one in given.schema})
-    table = there.table(given.to_pylist(), schema)
+    here, there, table = InProcess(), in_memory(spark, {}), rows_on(spark, given)
     found = there.union(table, there.one(same, rows=table))
     assert counted(found.toArrow()) == counted(here.union(given, here.one(same, rows=given)))
 
