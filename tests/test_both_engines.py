@@ -1,7 +1,7 @@
 """What a replay derives is the same in this process and on Spark, from the same tables."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -162,15 +162,20 @@ def _rows(keys: list[str | None]) -> Iterator[dict[str, Any]]:
         yield {"key": key, "number": (1 << 64) - at if at else None, "parts": [part] * (at % 3), "inner": inner}
 
 
-def _derive(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:
-    """Returns rows as they are, joined rows, one row per call that has few, and nothing at all."""
-    both = left.select("key", "number").join(right, on="key", how="left", nulls_equal=True)
-    return {
-        "left": left,
-        "both": both.with_columns(few=pl.lit(few.height), is_flag=pl.col("number") > 1, none=pl.lit(None)),
-        "nothing": right.clear(),
-        "sums": left.group_by("key").agg(pl.len(), pl.col("inner").struct.field("big").max(), pl.col("at").max()),
-    }
+def _deriving() -> Callable[..., Frames]:
+    """Returns a work that Spark's workers get by its value: they know no tests."""
+
+    def derive(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:
+        """Returns rows as they are, joined rows, one row per call that has few, and nothing at all."""
+        both = left.select("key", "number").join(right, on="key", how="left", nulls_equal=True)
+        return {
+            "left": left,
+            "both": both.with_columns(few=pl.lit(few.height), is_flag=pl.col("number") > 1, none=pl.lit(None)),
+            "nothing": right.clear(),
+            "sums": left.group_by("key").agg(pl.len(), pl.col("inner").struct.field("big").max(), pl.col("at").max()),
+        }
+
+    return derive
 
 
 def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, T]:
@@ -192,7 +197,7 @@ def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, 
 def test_both_engines_derive_the_same(
     spark: SparkSession, by: tuple[str, ...], left: list[str | None], right: list[str | None]
 ) -> None:
-    derivation = Derivation(_derive, {"left": ALL, "right": ("key", "value")}, by, ("few",))
+    derivation = Derivation(_deriving(), {"left": ALL, "right": ("key", "value")}, by, ("few",))
     of_right, of_few = row(key=STRING, value=LONG, unused=STRING), row(name=STRING)
     rows: list[tuple[list[dict[str, Any]], RowType]] = [
         (list(_rows(left)), NESTED),
