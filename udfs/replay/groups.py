@@ -24,7 +24,7 @@ _MANY = 100_000
 def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
     """Yields tables of rows whose key no other table has; rows with the same key come next to each other.
 
-    Memory is that of _MANY rows, or of all rows with one key.
+    Without a key, all rows are in one table. Memory is that of _MANY rows, or of all rows with one key.
     """
     waiting: list[pa.Table] = []
     count = 0
