@@ -17,6 +17,7 @@ from jobs.app.logs import progress
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
+from jobs.engine.of_warehouse import engine_of
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import facts_of_captures, name_copies, unite
 from jobs.steps.kept import Kept, with_kept
@@ -118,8 +119,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         reconcile.step(held)
         names = Names.read(config.names_file)
-        found = with_names(replay_summary(held, names), names)
-        return with_muted(found, held, read_muted(config.muted_file))
+        engine = engine_of(held)
+        found = with_names(replay_summary(engine, names), names)
+        return with_muted(found, engine, read_muted(config.muted_file))
 
 
 def derive_outcomes(
