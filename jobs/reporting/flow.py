@@ -6,6 +6,7 @@ few rows, sums, what is drawn of the worst sessions, and the rows with the keys 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import polars as pl
 
@@ -16,7 +17,8 @@ from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
 from udfs.derive.frames import ONE, Derivation, Frames, making, to_arrow, to_frame
-from udfs.derive.report.of_session import JUDGED, merged, session_sums, with_fates
+from udfs.derive.report.health import changed_first
+from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
 from udfs.derive.report.page import (
     WITH_WITNESS,
     WITNESSES,
@@ -105,3 +107,10 @@ def _with_sums(engine: Engine[T], few: Few) -> Few:
     kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS), ["ack_type"]))
     quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE))[ONE]
     return {**few, **frames(kinds), "quarantine": to_frame(quarantined)}
+
+
+def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
+    """Returns at most `limit` rows of `health`, of all sessions."""
+    verdicts, outcomes = engine.read(VERDICTS), engine.read(OUTCOMES)
+    rows = engine.gather(queue_health(since, limit), verdicts=verdicts, outcomes=outcomes)[ONE]
+    return changed_first(to_frame(rows), limit)

@@ -2,48 +2,36 @@
 
 import hashlib
 import json
-from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from jobs.app.code_version import VERSION
 from jobs.app.command import Summary
-from jobs.app.config import ALL, LAST, Config, parse_time
+from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
-from jobs.engine.engine import Engine, T
 from jobs.engine.of_warehouse import engine_of
 from jobs.report_page import arrange
 from jobs.report_page.render import files, render
-from jobs.report_page.saved import SAVED_FOR_EACH_LISTED
-from jobs.reporting.few import REPORTED, Few, read_few
-from jobs.reporting.flow import Collected, collect
-from jobs.steps import in_memory
-from jobs.steps.headline import NOT_TOLD, headline_figures, located
+from jobs.reporting.flow import Collected
+from jobs.steps import in_memory, page
 from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.outcomes import OUTCOMES, Outcome, count_column
+from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
-from udfs.derive.report.page import Options
-from udfs.derive.report.period import begin_of_last_run
 
 _TABLES = (
     *(CAPTURES, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, BOOKS),
     *(MESSAGES, ACKS, HANDSHAKES),
     *(ENDS, VERDICTS, OUTCOMES, SEQUENCES, SESSIONS, FINDINGS, INCIDENTS),
 )
-_LIMITS = (
-    *("listed_messages", "listed_incidents", "listed_findings", "listed_sessions"),
-    *("drawn_sessions", "drawn_pictures", "drawn_points"),
-)
-_OPTIONS = ("since", "session", *_LIMITS)
 NAME = "report.html"
 _HEAD_BYTES = 4096
 
@@ -78,15 +66,15 @@ def step(warehouse: Warehouse, config: Config) -> Collected | None:
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
         return None
-    collected = collected_rows(engine_of(warehouse), config)
     names = Names.read(config.names_file)
-    write_text(place, render(page_values(collected, config, warehouse.place, names), made_from, names))
+    collected = page.collected_rows(engine_of(warehouse), config)
+    write_text(place, render(page.values(collected, config, warehouse.place, names), made_from, names))
     return collected
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
-    options = [{name: getattr(config, name) for name in _OPTIONS}, arrange.changed_options(config), VERSION]
+    options = [{name: getattr(config, name) for name in page.OPTIONS}, arrange.changed_options(config), VERSION]
     options += given_files(config)
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -113,40 +101,3 @@ def head(uri: str) -> str:
         return read_text(uri, _HEAD_BYTES) if exists(uri) else ""
     except (OSError, ValueError) as error:
         raise JobError(f"{uri} cannot be read: {error}") from error
-
-
-def collected_rows(engine: Engine[T], config: Config) -> Collected:
-    """Returns the rows that the page shows; no part grows with the tables."""
-    few = read_few(engine, *REPORTED)
-    options = Options(
-        since=_since(config, few),
-        session=config.session,
-        muted=tuple((one.kind, one.queue) for one in read_muted(config.muted_file)),
-        saved_messages=config.listed_messages * SAVED_FOR_EACH_LISTED,
-        **{name: getattr(config, name) for name in _LIMITS},
-    )
-    return collect(engine, few, options, arrange.steps)
-
-
-def page_values(collected: Collected, config: Config, place: str, names: Names) -> dict[str, Any]:
-    """Returns the values that the page shows; `place` is that of the tables."""
-    rows = collected.rows
-    numbers = arrange.numbers(rows, only=bool(config.session))
-    figures = headline_figures(
-        {outcome: numbers[count_column(outcome)] for outcome in Outcome},
-        **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
-    )
-    return arrange.page(rows, rows["extent"][0], config, place, collected.chosen.period.since) | {
-        "muted": [one._asdict() for one in read_muted(config.muted_file)],
-        "muted_findings": rows["muted"],
-        "not_told": NOT_TOLD,
-        "numbers": numbers,
-        "headline": located(figures, rows["places"][0], names)._asdict(),
-    }
-
-
-def _since(config: Config, few: Few) -> datetime | None:
-    """Returns the beginning of the period; None for all that the tables hold."""
-    if config.since == ALL:
-        return None
-    return begin_of_last_run(few["captures"]) if config.since == LAST else parse_time(config.since)

@@ -118,3 +118,11 @@ def queue_sums() -> Derivation:
     """Returns `harm_by_queue` as a step over all outcomes."""
     inputs = (*QUEUE, "lost", "stuck", "numbers", "first_seen_at")
     return Derivation(making(harm_by_queue), {"outcomes": inputs}, tuple(QUEUE))
+
+
+def queue_health(since: datetime | None, limit: int) -> Derivation:
+    """Returns `health` as a step over whole sessions: the first `limit` rows of each task's sessions."""
+    figures = ("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size")
+    became = ("session_id", "destination_queue", "outcome", "accepted_at", "last_seen_at")
+    inputs = {"verdicts": (*figures, "ack_latency_ms", "final_ack_latency_ms"), "outcomes": became}
+    return Derivation(making(partial(health, since=since, limit=limit)), inputs, ("session_id",))
