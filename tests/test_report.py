@@ -38,6 +38,7 @@ from schemas.tables import TABLES
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 SESSIONS = 50
+LIMITS = {"listed_messages": 3, "listed_findings": 1, "listed_sessions": 10, "drawn_sessions": 3, "drawn_points": 20}
 
 
 def config(warehouse: Path, **options: Any) -> Config:
@@ -73,14 +74,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def limited(spark: SparkSession, nights: Path) -> Path:
     """The report of the last night, with less room than it has findings and sessions."""
-    limits = {
-        "listed_messages": 3,
-        "listed_findings": 1,
-        "listed_sessions": 10,
-        "drawn_sessions": 3,
-        "drawn_points": 20,
-    }
-    report.run(spark, config(nights, **limits))
+    report.run(spark, config(nights, **LIMITS))
     return nights / "report.html"
 
 
@@ -98,6 +92,23 @@ def one_session(spark: SparkSession, nights: Path) -> Path:
 
 def text_of(file: Path) -> str:
     return re.sub(r"[ \n]+", " ", unescape(file.read_text()))
+
+
+def without_mark(page: str) -> str:
+    """The page without its first lines, which say what it was made from."""
+    return page.partition("<title>")[2]
+
+
+def test_tasks_of_spark_make_the_same_page(spark: SparkSession, nights: Path, limited: Path, one_session: Path) -> None:
+    sender, receiver = session_of(one_session)
+    alone = {"session": [f"{sender}->{receiver}"], "since": "all", "out": str(one_session)}
+    alone |= {"names_file": str(nights / "names.toml")}
+    for page, chosen in ((limited, LIMITS), (one_session, alone)):
+        options = config(nights, **chosen)
+        names = Names.read(options.names_file)
+        collected = values_of.collected_rows(OnSpark(Warehouse.of(spark, options)), options)
+        text = render.render(values_of.values(collected, options, str(nights), names), names=names)
+        assert without_mark(text) == without_mark(page.read_text())
 
 
 def test_the_page_is_one_small_file_that_names_no_other(limited: Path) -> None:
