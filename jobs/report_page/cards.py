@@ -1,6 +1,5 @@
 """Chooses what the card of an incident shows: figures, machines, and the frames that prove it."""
 
-from collections.abc import Mapping
 from typing import Any
 
 Row = dict[str, Any]
@@ -20,12 +19,7 @@ def frames(incident: Row) -> Rows:
 
 def machines(incident: Row) -> Rows:
     """Returns the addresses that an incident's sender used, the earliest first."""
-    return sorted((_plain(sender) for sender in incident["senders"]), key=lambda one: one["first_ns"] or 0)
-
-
-def _plain(struct: Any) -> Row:
-    """Returns a struct that Spark collected as a dictionary."""
-    return dict(struct) if isinstance(struct, Mapping) else struct.asDict()
+    return sorted(incident["senders"], key=lambda one: one["first_ns"] or 0)
 
 
 def became(incident: Row) -> list[tuple[int, str]]:

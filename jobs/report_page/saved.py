@@ -29,7 +29,7 @@ _SAVED_LISTS = ("lost", "pending", "unknown", "not_read")
 
 
 def take_turns(listed: Rows, limit: int) -> Rows:
-    """Returns at most `limit` rows of each list: from `report.listed_messages`, one of each outcome in turn."""
+    """Returns at most `limit` rows of each list: from `messages.listed_messages`, one of each outcome in turn."""
     chosen: dict[str, Rows] = defaultdict(list)
     for row in listed:
         chosen[row["list"]].append(row)
