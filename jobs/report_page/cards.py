@@ -9,7 +9,7 @@ Rows = list[Row]
 
 def address(witness: str) -> str:
     """Returns the address that the stream of a witness comes from."""
-    return witness.partition(">")[0].rpartition(":")[0]
+    return witness.partition(">")[0].rpartition(":")[0].strip("[]")
 
 
 def frames(incident: Row) -> Rows:
