@@ -336,7 +336,7 @@ class Story:
     def rows(
         self, held: list[tuple["Story", dict[str, Any]]]
     ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Yields the findings, none graver than the incident, and that: or holds it, if the rest of the scope matters."""
+        """Yields the findings, none graver than the incident, and that; or holds it, if more of the scope counts."""
         incident = incident_row(self)
         for finding in self.findings:
             severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
