@@ -19,13 +19,14 @@ import plain_outcomes
 import polars as pl
 from night_outcomes import SITUATIONS, is_known, verdict_rows
 from plain_replay import WHOLE, Night, Row, variant
-from table_frames import rows_of
 
 from jobs.simulator import CAPTURE_PREFIX, demo, simulate
 from jobs.simulator.branches import Branch, Fault
 from jobs.simulator.truth import TRUTH
 from schemas.explained import FOUND, keyed
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
+from schemas.replay import SEQUENCES, VERDICTS
+from schemas.table import RowType
 from udfs.derive.facts.events import addresses_seen, events, messages_sent, sender_spans
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, explain_events
@@ -98,15 +99,17 @@ def sequence_rows(verdicts: Iterable[Row]) -> Iterator[Row]:
 def incidents(night: Night) -> list[Row]:
     """Returns the incidents of whole captures; no finding adds to them."""
     verdicts = [row | {"captured_at": _time(row["captured_ns"])} for row in verdict_rows(night)]
-    names = rows_of("verdicts").columns
-    judged = rows_of("verdicts", *({name: row.get(name) for name in names} for row in verdicts))
-    schema = schema_of(keyed(OUTCOMES))
-    unusual = [{name: row.get(name) for name in schema} for row in outcome_rows(verdicts)]
-    outcomes, findings = pl.DataFrame(unusual, schema), pl.DataFrame([], schema_of(FOUND))
+    judged, sequences = _frame(VERDICTS.arrow, verdicts), _frame(SEQUENCES.arrow, sequence_rows(verdicts))
+    outcomes, findings = _frame(keyed(OUTCOMES), outcome_rows(verdicts)), _frame(FOUND, ())
     senders = sender_spans(messages_sent(judged, outcomes, findings), addresses_seen(judged))
-    told = events(findings, outcomes, rows_of("sequences", *sequence_rows(verdicts)), senders)
+    told = events(findings, outcomes, sequences, senders)
     ordered = sorted((Event(*row) for row in told.rows()), key=lambda event: (event.scope_key, event.tx_sequence_id))
     return [incident for _, incident in explain_events(ordered) if incident is not None]
+
+
+def _frame(schema: RowType, rows: Iterable[Row]) -> pl.DataFrame:
+    columns = schema_of(schema)
+    return pl.DataFrame([{name: row.get(name) for name in columns} for row in rows], columns)
 
 
 def _time(ns: int) -> datetime:
