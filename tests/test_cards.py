@@ -30,9 +30,9 @@ def test_stuck_messages_are_not_counted_twice() -> None:
 
 
 def test_a_saved_list_holds_more_than_is_shown_and_every_column() -> None:
-    row = dict.fromkeys(SAVED.values(), "") | {"list": "lost", "outcome": "pending", "stuck": True, "numbers": 1}
+    row = dict.fromkeys(SAVED.values(), "m") | {"list": "lost", "outcome": "pending", "stuck": True, "numbers": 1}
     row |= {"first_ns": 1_772_526_266_713_599_000, "last_ns": None, "witness": ["10.0.0.1:5>10.0.0.2:1801#0@7"]}
-    lists = saved([row] * 700 + [row | {"list": "expired_unseen"}], 5)
+    lists = saved([row] * 700 + [row | {"list": "expired_unseen"}], 5, {})
     assert {name: len(rows) for name, rows in lists.items()} == {"lost": 5 * SAVED_FOR_EACH_LISTED}
     first = dict(zip(SAVED, lists["lost"][0], strict=True))
     assert first["outcome"] == "pending, stuck"
