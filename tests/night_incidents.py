@@ -116,10 +116,11 @@ def _time(ns: int) -> datetime:
     return _EPOCH + timedelta(microseconds=ns // _NS)
 
 
-def differences(scope: Row, found: Iterable[Row], ends: dict[str, Row]) -> Iterator[str]:
+def differences(scope: Row, found: Iterable[Row], ends: dict[str, Row], findings: Iterable[Row]) -> Iterator[str]:
     """Yields what the incidents of a scope say of its senders, and of what goes on, that is not its truth.
 
-    `found` are the incidents of the scope, and `ends` the truth of each address of the sender in all scopes.
+    `found` are the incidents of the scope, and `ends` the truth of each address of the sender in all scopes. Sequences
+    of which only `findings` tell are part of incidents, too.
     """
     troubled = sorted(found, key=lambda row: int(row["tx_sequence_id"]))
     sequences: list[list[Row]] = [[] for _ in troubled]
@@ -139,7 +140,8 @@ def differences(scope: Row, found: Iterable[Row], ends: dict[str, Row]) -> Itera
         may_be_two = incident["ongoing"] and incident["cause"] == "number_reused" and len(incident["senders"]) == 1
         if incident["ongoing"] != going_on and not may_be_two:
             yield f"ongoing: {incident['ongoing']}, not {going_on}, of {incident['cause']} {incident['explanation']}"
-        yield from _sender_differences(scope, incident, {row["id"] for row in truth}, ends)
+        only_found = {str(row["tx_sequence_id"]) for row in findings if row["incident_id"] == incident["incident_id"]}
+        yield from _sender_differences(scope, incident, only_found | {row["id"] for row in truth}, ends)
 
 
 def _sender_differences(scope: Row, incident: Row, ids: set[str], ends: dict[str, Row]) -> Iterator[str]:
@@ -172,7 +174,9 @@ def _meets(copy: str, addresses: Iterable[str], machines: dict[str, Row]) -> boo
     return any(machines[one]["last_ns"] > began for one in addresses if one != copy)
 
 
-def held_to_truth(scopes: Iterable[Row], found: Sequence[Row]) -> tuple[Counter[str], list[str]]:
+def held_to_truth(
+    scopes: Iterable[Row], found: Sequence[Row], findings: Sequence[Row] = ()
+) -> tuple[Counter[str], list[str]]:
     """Returns how much of each kind was compared, and what differs."""
     compared, said = Counter[str](), []
     ends = {row["address"]: row for scope in scopes for row in scope.get("senders", ())}
@@ -183,7 +187,7 @@ def held_to_truth(scopes: Iterable[Row], found: Sequence[Row]) -> tuple[Counter[
             for row in found
             if row["source_queue_manager"] == source and queue in (None, *row["destination_queues"], _queue_of(row))
         ]
-        said += [f"{source} {queue}: {text}" for text in differences(scope, own, ends)]
+        said += [f"{source} {queue}: {text}" for text in differences(scope, own, ends, findings)]
         compared["incidents"] += len(own)
         compared["ongoing"] += sum(row["ongoing"] for row in own)
         compared["suspected"] += sum(one["suspected"] for row in own for one in row["senders"])

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 from night_incidents import STORIES, held_to_truth, told
 from night_outcomes import SITUATIONS
+from plain_replay import Row
 from pyspark.sql import SparkSession
 from tiers import merge_needs
 from warehouses import config, rows
@@ -67,8 +68,13 @@ def test_a_machine_that_takes_over_is_not_suspected() -> None:
     assert not any(one["suspected"] for of in senders for one in of if one["address"] == "fd00:20::138")
 
 
+def told_by(warehouse: Path) -> tuple[list[Row], list[Row]]:
+    """The incidents and the findings of a warehouse."""
+    return rows(warehouse, "incidents"), rows(warehouse, "findings")
+
+
 def test_the_product_agrees_on_the_demonstration(demo: Path) -> None:
-    compared, differences = held_to_truth(json.loads((demo / TRUTH).read_text()), rows(demo, "incidents"))
+    compared, differences = held_to_truth(json.loads((demo / TRUTH).read_text()), *told_by(demo))
     assert differences == []
     assert compared["suspected"] > 0 < compared["ongoing"]
 
@@ -83,6 +89,6 @@ def test_the_product_agrees_on_a_clone_that_is_stuck_and_one_with_ipv6(
     with mock.patch.object(demo, "STORIES", (*both, (replace(branch, label="East order "), *others))):
         simulate(str(tmp_path), seed, 0, is_demo=True)
     nightly.run(spark, config(tmp_path, *sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))))
-    compared, differences = held_to_truth(json.loads((tmp_path / TRUTH).read_text()), rows(tmp_path, "incidents"))
+    compared, differences = held_to_truth(json.loads((tmp_path / TRUTH).read_text()), *told_by(tmp_path))
     assert differences == []
     assert compared["suspected"] > 1

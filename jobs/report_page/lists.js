@@ -113,8 +113,10 @@
       const last = one.numbers > 1 ? `–${number(one.number + one.numbers - 1)}` : "";
       add(line, "th", one.outcome.replaceAll("_", " "), { scope: "row" });
       add(line, "td", `${number(one.number)}${last}`, { "data-label": "Number" });
-      add(line, "td", visible([one.message_id ?? "never seen", one.label].filter(Boolean).join(", ")), { class: "queue" });
-      add(line, "td", visible(`${one.destination_queue ?? "not named"}, from ${one.source_queue_manager}${one.first_address ? ` at ${one.first_address}` : ""}`), { class: "queue" });
+      const short = (id) => id.replace(/^([^-\\]+)-[^\\]*/, "$1…"); // a GUID's first part, as everywhere in the lists
+      add(line, "td", visible([one.message_id ? short(one.message_id) : "never seen", one.label].filter(Boolean).join(", ")), { class: "queue" });
+      const sender = `from ${short(one.source_queue_manager)}${one.first_address ? ` at ${one.first_address}` : ""}`;
+      add(line, "td", visible(`${one.destination_queue ?? "not named"}, ${sender}`), { class: "queue" });
       add(line, "td", [...new Set([one.first_seen, one.last_seen])].filter(Boolean).join(" to ") || "no time");
     });
     if (found.length > MOST_FOUND) add(box, "p", `${number(found.length - MOST_FOUND)} more match: save them as CSV.`);
