@@ -630,7 +630,7 @@ def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_t
     assert "still so at the end of the captures" in said
     assert "DIRECT=OS:hq\\one, DIRECT=OS:hq\\two (Stock)" in said
     assert "10.0.0.7 (West) 2001-09-09 01:46:40" in said
-    assert "10.0.0.9 came later" in said
+    assert "10.0.0.9 seen later" in said
     assert f"Filter: frame.number == {frame} copy" in said
     shown = "document.querySelectorAll('details.incident:not([hidden])').length"
     for by, value in (("queue", "two"), ("queue", "stock"), ("managers", "10.0.0.9"), ("managers", "west")):

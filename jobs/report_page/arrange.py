@@ -8,7 +8,8 @@ from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
-from jobs.report_page.cards import address, became, frames, machines
+from jobs.report_page.cards import became, by_key, frames, machines
+from jobs.report_page.choice import Machines, belonging, severity
 from jobs.report_page.saved import SAVED, saved
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
@@ -104,7 +105,8 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         ],
         "caveats": _caveats(rows["caveats"]),
         "data": _data(rows, *steps(extent, rows["busy_hours"]))
-        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages)},
+        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages, by_key(rows))}
+        | belonging(rows, config.listed_messages),
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
@@ -166,7 +168,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
 
 def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
-    proof = witnesses(rows)
+    proof, known = witnesses(rows), Machines(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
         before = listed[row["list"]]
@@ -176,16 +178,13 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             | {
                 "said_before": row["explanation"] in said,
                 "sender": _first_part(row["source_queue_manager"]),
-                "address": address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
+                "address": known.own(row),
+                "severity": severity(row).value,
+                "machines": known.of(row),
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
     return listed
-
-
-def _is_direct(message: Row) -> bool:
-    """Tells whether a message came from its original sender, not from a router."""
-    return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
 
 
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
