@@ -1,13 +1,16 @@
 """Measures the replay's transforms on generated rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
 
-Spark generates the tables that they read, so ten million messages need no capture and no decoding. CPU time is that of
-all processes of the run. `--hash` prints a hash of each result, to compare two versions of the program.
+Spark generates the tables that they read, so ten million messages need no capture and no decoding. A process of its own
+does so, and its memory does not count. CPU time is that of all processes of the run; memory is what each process held
+most, and what all held at one time. `--hash` prints a hash of each result, to compare two versions of the program.
 """
 
 import argparse
 import os
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -19,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from replay_tables import T0, TABLES
 
 from jobs.app.spark_session import open_session
-from jobs.bench.measure import measured
+from jobs.bench.measure import Memory, measured
 from jobs.steps import replay as step
 from jobs.transforms.facts.arrivals import watched_sessions
 from jobs.transforms.facts.kinds import facts_of_messages
@@ -38,8 +41,13 @@ _ROUNDS = 200  # of a sequence
 _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
+_FIRST_SCOPES = 100  # of a smaller run before the others, after which the JVM has compiled
 _LOST = 10_000  # messages, of which the capture misses one
+_MEMORY = ("the JVM, MB", "the largest Python process, MB", "all together, MB")
 _OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
+
+Held = dict[int, tuple[bool, float]]
+"""Of each process, by its number: is it a JVM, and the most that it held, in MB."""
 
 
 def guid(prefix: str, number: Column) -> Column:
@@ -195,11 +203,22 @@ def _shaped(name: str, rows: DataFrame, columns: dict[str, Column]) -> DataFrame
     )
 
 
-class Bench:
-    """Writes tables to a folder, and measures each."""
+def memory_of(peaks: Held) -> str:
+    """Returns a sentence on the most memory that each process held; that of this process is the driver's."""
+    jvm_mb = max((peak for java, peak in peaks.values() if java), default=0.0)
+    workers = sorted((peak for pid, (java, peak) in peaks.items() if not java and pid != os.getpid()), reverse=True)
+    driver_mb = peaks.get(os.getpid(), (False, 0.0))[1]
+    others = ", ".join(f"{peak:,.0f}" for peak in workers) or "none"
+    return (
+        f"The JVM held {jvm_mb:,.0f} MB, the driver's Python {driver_mb:,.0f} MB, other Python processes {others} MB."
+    )
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
+
+class Bench:
+    """Reads the tables in the folder `given`, writes others to a folder, and measures each."""
+
+    def __init__(self, spark: SparkSession, given: Path, folder: Path, memory: Memory) -> None:
+        self.spark, self.given, self.folder, self.memory = spark, given, folder, memory
         self.planned: list[DataFrame] = []
 
     def table(self, name: str, rows: DataFrame) -> DataFrame:
@@ -224,12 +243,9 @@ class Bench:
         words = text.getvalue().replace("(", " ").replace("*", " ").split()
         return Counter(word for word in words if word in _OPERATORS)
 
-    def replay(self, messages: int, scopes: int) -> list[str]:
+    def replay(self, messages: int) -> list[str]:
         """Returns the cost of each table, as lines of Markdown."""
-        tables = {}
-        inputs = made(self.spark, messages, scopes)
-        for name, rows in inputs.items():
-            tables[name] = self.table(name, rows)
+        tables = {path.name: self.spark.read.parquet(str(path)) for path in self.given.iterdir()}
         gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
         ends = self.materialize(with_peers(tables["streams"], tables["handshakes"]))
         result: dict[str, DataFrame] = {}
@@ -238,13 +254,22 @@ class Bench:
             def work() -> None:
                 result[name] = self.table(name, make())
 
+            self.memory.begin()
             cost = measured(work)
+            self.memory.look()
             total.append(cost.cpu_s)
+            together.append(self.memory.together_mb)
+            for pid, (java, peak_mb) in self.memory.peaks.items():
+                most[pid] = java, max(peak_mb, most.get(pid, (java, 0.0))[1])
+            held = self.memory.jvm_mb, max(self.memory.python_mb, default=0.0), self.memory.together_mb
+            costs = (f"{cost.wall_s:.1f}", f"{cost.cpu_s:.1f}", f"{cost.cpu_s / messages * 1e6:.1f}")
             plans = self.operators()
             plan = " | ".join(str(plans[operator]) for operator in _OPERATORS)
-            return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.cpu_s / messages * 1e6:.1f} | {plan} |"
+            return f"| {name} | {' | '.join(costs)} | {' | '.join(f'{mb:.0f}' for mb in held)} | {plan} |"
 
         total: list[float] = []
+        most: Held = {}
+        together: list[float] = []
         derived: list[Outcomes] = []
         fates: list[DataFrame] = []
 
@@ -270,13 +295,14 @@ class Bench:
             return on_messages.unionByName(step.find_by_facts(facts))
 
         lines = [
-            f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",
-            f"| --- |{' ---: |' * (3 + len(_OPERATORS))}",
+            f"| table | wall s | CPU s | CPU µs a message | {' | '.join((*_MEMORY, *_OPERATORS))} |",
+            f"| --- |{' ---: |' * (3 + len(_MEMORY) + len(_OPERATORS))}",
         ]
         self.planned.clear()
         lines.append(write("messages_again", lambda: tables["messages"]))
         (copied,) = total
-        total.clear()
+        for of_copying in (total, together, most):
+            of_copying.clear()
         lines += [
             write("verdicts", verdicts_of),
             write("outcomes", outcomes),
@@ -299,7 +325,8 @@ class Bench:
             *lines,
             f"| all | | {sum(total):.1f} | {each_us:.1f} | |",
             "",
-            f"All of it costs {times:.1f} times as much as reading the messages and writing them back.",
+            f"All of it costs {times:.1f} times as much CPU time as reading the messages and writing them back.",
+            f"{memory_of(most)} All held {max(together):,.0f} MB at one time.",
         ]
 
     def hashes(self) -> list[str]:
@@ -312,23 +339,38 @@ class Bench:
         return lines
 
 
+def write_made(spark: SparkSession, folder: Path, cases: Iterable[tuple[int, int]]) -> None:
+    """Writes the tables of each case, so many messages and scopes, to a folder of its own."""
+    for messages, scopes in cases:
+        for name, rows in made(spark, messages, scopes).items():
+            rows.write.parquet(str(folder / f"{messages}-{scopes}" / name))
+
+
 def main() -> None:
     """Replays the given numbers of messages and scopes, and prints the cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
+    parser.add_argument("--heap", default="4g", help="of the JVM")
     parser.add_argument("--hash", action="store_true", help="print a hash of each result")
+    parser.add_argument("--make", type=Path, help="only write the tables, to this folder")
     asked = parser.parse_args()
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 4g pyspark-shell")
-    spark = open_session("benchmark of the replay")
-    for messages, scopes in ((asked.messages // 20, 100), *((asked.messages, scopes) for scopes in asked.scopes)):
-        with TemporaryDirectory() as folder:
-            bench = Bench(spark, Path(folder))
-            title = f"\n{messages:,} messages in {scopes:,} scopes\n"
-            with mock.patch.object(step, "materialize", bench.materialize):
-                print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
-            if asked.hash:
-                print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[2] --driver-memory {asked.heap} pyspark-shell")
+    cases = ((asked.messages // 20, _FIRST_SCOPES), *((asked.messages, scopes) for scopes in asked.scopes))
+    if asked.make:
+        write_made(open_session("tables for a benchmark"), asked.make, cases)
+        return
+    with TemporaryDirectory() as given, Memory() as memory:
+        subprocess.run([sys.executable, *sys.argv, "--make", given], check=True)
+        spark = open_session("benchmark of the replay")
+        for messages, scopes in cases:
+            with TemporaryDirectory() as folder:
+                bench = Bench(spark, Path(given, f"{messages}-{scopes}"), Path(folder), memory)
+                title = f"\n{messages:,} messages in {scopes:,} scopes\n"
+                with mock.patch.object(step, "materialize", bench.materialize):
+                    print(title, *bench.replay(messages), sep="\n", flush=True)  # noqa: T201
+                if asked.hash:
+                    print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
