@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _EVERY_S = 0.25
 _RESET_PEAK = "5"
+_SHOWN = 20  # lines that a command logged before it failed
 
 
 class Cost(NamedTuple):
@@ -34,12 +35,20 @@ class Cost(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Holds the cost of a command and of each step whose end it logged, and the most memory that a process had."""
+    """Holds the cost of a command and of each step whose end it logged, and the most memory that its processes held."""
 
     cost: Cost
     steps: dict[str, Cost]
-    python_mb: float
     jvm_mb: float
+    pythons_mb: list[float]
+    """Of each process that is no JVM, the largest first."""
+    together_mb: float
+    """What all held at one time; memory that forked processes share counts for each."""
+
+    @property
+    def python_mb(self) -> float:
+        """Returns the most that a process held that is no JVM."""
+        return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
 def cpu_seconds(root: int | None = None) -> tuple[float, float]:
@@ -169,10 +178,11 @@ def watch(command: Sequence[str]) -> Watched:
             if "seconds" in about and "step" in about:
                 steps[about["step"]], before = last.less(before), last
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
-    return Watched(
-        last._replace(wall_s=time.monotonic() - began), steps, max(memory.python_mb, default=0.0), memory.jvm_mb
-    )
+        failure = subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
+        failure.add_note("".join(lines[-_SHOWN:]))
+        raise failure
+    cost = last._replace(wall_s=time.monotonic() - began)
+    return Watched(cost, steps, memory.jvm_mb, memory.python_mb, memory.together_mb)
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
