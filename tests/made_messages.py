@@ -13,7 +13,7 @@ from jobs.app.config import Config
 from jobs.bench.nights import BYTES_PER_MESSAGE
 from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import CAPTURES, PACKETS
+from schemas.ingest import CAPTURES, PACKETS, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
 from schemas.tables import INGESTED
@@ -24,6 +24,7 @@ _ROUND = 500  # messages of a scope; one is resent, two are swapped and one numb
 _NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
 _ON_CONNECTION = 20_000  # messages of a scope per connection
+_SIZE = 1_000  # bytes of a packet
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
@@ -66,7 +67,7 @@ def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
         .withColumn("previous", previous.cast("long"))
         .withColumn("sequence", sequence)
         .withColumn("connection", F.expr(f"k div {_ON_CONNECTION}"))
-        .withColumn("offset", F.col("k") % _ON_CONNECTION * 1000)
+        .withColumn("offset", F.col("k") % _ON_CONNECTION * _SIZE)
         .withColumn("ns", T0 + F.col("k") * _SPACING_NS + F.col("scope"))
         # Of ten senders one sends to two queues. Their sequences are numbered apart, their messages are not.
         .withColumn("second", (F.col("scope") % 10 == 1).cast("long"))
@@ -136,11 +137,11 @@ def made(spark: SparkSession, messages: int, scopes: int, *, whole: bool = False
                 "src_ip": F.col("addresses")[0],
                 "dst_ip": F.col("addresses")[1],
                 "mid_stream": F.lit(False),
-                "recovered_bytes": F.col("n") * 1000,
+                "recovered_bytes": F.col("n") * _SIZE,
                 "missing_bytes": F.lit(0),
             },
         ),
-        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(1000)}),
+        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(_SIZE)}),
         "quarantine": (rows.where("false"), {"stage": F.lit("framing"), "stream_offset": F.col("offset")}),
         "acks": (
             acknowledged,
@@ -160,7 +161,7 @@ def made(spark: SparkSession, messages: int, scopes: int, *, whole: bool = False
         "handshakes": (
             ends,
             {
-                "stream_offset": F.lit(0),
+                "stream_offset": F.lit(1),  # no other packet of the stream is there
                 "handshake_type": F.lit("establish_connection"),
                 "client_guid": F.col("source"),
                 "server_guid": F.when(F.col("from_initiator"), NULL_GUID).otherwise(F.col("receiver")),
@@ -206,9 +207,12 @@ def write_warehouse(spark: SparkSession, folder: Path, messages: int, scopes: in
         "compression": F.lit("none"),
         "ingested_at": F.lit(T0 // 10**9).cast("timestamp"),
     }
+    recovered = packets.groupBy("stream_id").agg((F.count("*") * _SIZE).alias("recovered_bytes"))
+    streams = tables["streams"].drop("recovered_bytes").join(recovered, "stream_id")
     whole = {
         **tables,
-        "packets": _shaped(PACKETS, PACKETS.names, packets, {"size": F.lit(1000)}),
+        "streams": streams.select(STREAMS.names),
+        "packets": _shaped(PACKETS, PACKETS.names, packets, {"size": F.lit(_SIZE)}),
         "captures": _shaped(CAPTURES, CAPTURES.names, spark.range(1), capture),
     }
     warehouse = Warehouse.of(spark, Config.load({"warehouse": str(folder)}, None))
