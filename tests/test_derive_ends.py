@@ -38,7 +38,7 @@ def ends_of(streams: Rows, handshakes: Rows, previous: Rows | None = None) -> di
     """Returns ENDS by stream, after the table's own schema accepted them."""
     frames = frame_of(STREAMS, *streams), frame_of(HANDSHAKES, *handshakes), frame_of(ENDS, *previous or [])
     ends = find_ends(*frames)
-    return {row["stream_id"]: row for row in to_arrow(ends).cast(ENDS.arrow).to_pylist()}
+    return {row["stream_id"]: row for row in to_arrow(ends.select(ENDS.names)).cast(ENDS.arrow).to_pylist()}
 
 
 def test_a_handshake_names_both_ends_of_both_directions() -> None:

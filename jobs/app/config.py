@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jobs.app.errors import UsageError
+from jobs.app.local_files import read_local
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.passes.options import IngestOptions
@@ -342,7 +343,7 @@ def _toml(value: Any) -> str:
 def _read(file: str, names: set[str]) -> dict[str, Any]:
     """Returns the keys of all sections of a file together; no key stands in two sections."""
     try:
-        tree = tomllib.loads(Path(file).read_text(encoding="utf-8-sig"))
+        tree = tomllib.loads(read_local(Path(file)).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
     flat: dict[str, Any] = {}

@@ -5,6 +5,7 @@ import uuid
 from pyarrow import fs
 
 from jobs.app.errors import JobError
+from jobs.app.local_files import NOT_REGULAR
 from udfs.capture.files import locate
 
 
@@ -12,10 +13,12 @@ def read_text(uri: str, most: int | None = None) -> str:
     """Returns the text of a file, or of its first `most` bytes.
 
     Raises:
-        OSError: there is no such file, or it cannot be read.
+        OSError: there is no such file, it cannot be read, or it is no regular file.
         ValueError: the URI has no known scheme, or the whole file is not UTF-8.
     """
     filesystem, path = locate(uri)
+    if filesystem.get_file_info(path).type is fs.FileType.Unknown:  # a pipe may block, a device may never end
+        raise OSError(NOT_REGULAR)
     with filesystem.open_input_stream(path) as file:
         data: bytes = file.read(most)
     return data.decode("utf-8-sig", "strict" if most is None else "replace")

@@ -47,6 +47,9 @@ class Engine(Protocol[T]):
     def derive(self, derivation: Derivation, **tables: T) -> dict[str, T]:
         """Derives tables from tables, and computes them now, because several results are derived from them."""
 
+    def one(self, derivation: Derivation, **tables: T) -> T:
+        """Derives the only table that a derivation makes (`udfs.derive.frames.making`)."""
+
     def keep(self, rows: T) -> T:
         """Computes rows now, because several results are derived from them."""
 

@@ -12,7 +12,7 @@ from schemas.ingest import CAPTURES, STREAMS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.arrow.buffers import Ints
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import ONE, Derivation
 from udfs.passes.options import Pass
 
 
@@ -72,6 +72,9 @@ class InProcess:
 
     def derive(self, derivation: Derivation, **tables: pa.Table) -> dict[str, pa.Table]:
         return derivation.run(**tables)
+
+    def one(self, derivation: Derivation, **tables: pa.Table) -> pa.Table:
+        return self.derive(derivation, **tables)[ONE]
 
     def keep(self, rows: pa.Table) -> pa.Table:
         return rows

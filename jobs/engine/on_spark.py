@@ -18,7 +18,7 @@ from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row_type, spark_schema
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import ONE, Derivation
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -38,7 +38,7 @@ class OnSpark:
         return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
 
     def read(self, table: Table) -> DataFrame:
-        return self.warehouse.read(table)
+        return with_columns_of(table, self.warehouse.read(table))
 
     def streams_between(self, connections: DataFrame) -> DataFrame:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
@@ -80,6 +80,9 @@ class OnSpark:
         rows = rows if derivation.by else rows.coalesce(1)
         found = checkpoint(self.run(rows, derivation.on_batches(tagged, made, **shared), made, derivation.by))
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+
+    def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:
+        return self.derive(derivation, **tables)[ONE]
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)

@@ -3,15 +3,18 @@
 import argparse
 import json
 import os
-import re
+import string
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.app.errors import JobError, UsageError
+from jobs.app.local_files import read_all, read_local
 from jobs.app.logs import print_result
 from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
+
+_IGNORED = string.whitespace.encode() + b":,"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,14 +54,10 @@ def read_packet(words: Sequence[str]) -> bytes:
         UsageError: the words are neither a readable file nor hexadecimal, or there is no byte.
     """
     text = " ".join(words)
-    if text == "-":
-        content = sys.stdin.buffer.read()
-    else:
-        try:
-            content = Path(text).read_bytes() if Path(text).exists() else os.fsencode(text)
-        except OSError:  # for example a name too long: the hexadecimal of a large packet
-            content = os.fsencode(text)
-        if content == os.fsencode(text) and parse_hex(content) is None:
+    content = _standard_input() if text == "-" else _of_file(text)
+    if content is None:
+        content = os.fsencode(text)
+        if parse_hex(content) is None:
             raise UsageError(f"{text!r} is neither a file nor hexadecimal.")
     data = parse_hex(content)
     # A binary packet cannot be mistaken for digits: it begins with 0x10, which is no digit.
@@ -68,10 +67,36 @@ def read_packet(words: Sequence[str]) -> bytes:
     return data
 
 
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise UsageError("Standard input is closed.")
+    try:
+        return read_all(sys.stdin.buffer)
+    except OSError as error:
+        raise UsageError(f"Standard input cannot be read: {error.strerror or error}.") from error
+
+
+def _of_file(text: str) -> bytes | None:
+    """Returns the content of the file of this name; None if there is none, or only a folder."""
+    path = Path(text)
+    try:
+        if not path.exists() or path.is_dir():
+            return None
+    except OSError:  # for example a name too long: the hexadecimal of a large packet
+        return None
+    try:
+        return read_local(path)
+    except OSError as error:
+        raise UsageError(f"{text!r} cannot be read: {error.strerror or error}.") from error
+
+
 def parse_hex(content: bytes) -> bytes | None:
     """Returns the bytes that hexadecimal spells, ignoring blanks, colons, commas and 0x; None for any other text."""
-    digits = re.sub(rb"0[xX]|[\s:,]", b"", content)
-    return bytes.fromhex(digits.decode()) if re.fullmatch(rb"(?:[0-9a-fA-F]{2})*", digits) else None
+    digits = content.replace(b"0X", b"0x").replace(b"0x", b"").translate(None, _IGNORED)
+    try:
+        return bytes.fromhex(digits.decode("ascii"))
+    except ValueError:
+        return None
 
 
 def _object(packet: AnnotatedPacket) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from udfs.replay.rows import Batches
 Frames = dict[str, pl.DataFrame]
 ALL = ("*",)
 """Stands for all columns of a table."""
+ONE = "rows"
+"""The name of the only table that a derivation makes."""
 _BATCH_ROWS = 10_000
 _HELD = {
     pa.null(): STRING,
@@ -75,6 +77,15 @@ class Derivation(NamedTuple):
                         yield pa.RecordBatch.from_arrays(columns, schema=made)
 
         return run
+
+
+def making(work: Callable[..., pl.DataFrame]) -> Callable[..., Frames]:
+    """Returns the work of a derivation of one table, which `Engine.one` returns."""
+
+    def make(**frames: pl.DataFrame) -> Frames:
+        return {ONE: work(**frames)}
+
+    return make
 
 
 def to_frame(rows: pa.Table) -> pl.DataFrame:

@@ -58,6 +58,9 @@ def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if begins:
                 state_sequence, state_number, state_missing = initial
             before.append((state_sequence, state_number, state_missing))
+            if state_sequence is None:  # the first of a scope, of which the state before is not known
+                state_sequence, state_number, state_missing = sequence, number, missing
+                continue
             if sequence == state_sequence:
                 above = number > state_number
                 accepted = above and state_number >= previous
@@ -69,3 +72,27 @@ def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns |= {name: pa.array([state[i] for state in before], pa.int64()) for i, name in enumerate(STATE)}
         yield pa.RecordBatch.from_pydict(columns, schema=batch.schema)
+
+
+def fold_scopes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Adds the columns STATE, the state before each row, to rows in replay order, one scope after another.
+
+    It is null before the first row of a scope.
+    """
+    schema: pa.Schema | None = None
+    for batch in fold(_beginning_with_scopes(batches)):
+        schema = schema or pa.schema([one for one in batch.schema if one.name != "begins"])
+        yield batch.select(schema.names)
+
+
+def _beginning_with_scopes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    scope = None
+    for batch in batches:
+        begins = []
+        for one in batch["scope_no"].to_pylist():
+            begins.append(one != scope)
+            scope = one
+        unknown = pa.nulls(len(batch), pa.int64())
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns |= dict.fromkeys(STATE, unknown) | {"begins": pa.array(begins, pa.bool_())}
+        yield pa.RecordBatch.from_pydict(columns)

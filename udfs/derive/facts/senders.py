@@ -32,7 +32,7 @@ def sending_seconds(messages: pl.DataFrame) -> pl.DataFrame:
     message exceeds its limit at most. All messages of a second are there.
     """
     ordinal, limits = pl.col("message_id_ordinal"), (pl.col(name) for name in _LIMITS)
-    over = ((_CAPTURED_S - limit).filter(limit != UNLIMITED).max() for limit in limits)
+    over = (pl.when(limit != UNLIMITED).then(_CAPTURED_S - limit).max() for limit in limits)
     return (
         messages.group_by(_SENDER, _SENT_S.alias("sent_s"))
         .agg(

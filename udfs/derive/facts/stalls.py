@@ -101,8 +101,9 @@ def _unanswered(packets: pl.DataFrame, headers: pl.DataFrame, ways: pl.DataFrame
     whole, sent_ns = ways.filter("is_whole"), pl.col("captured_ns")
     last = (
         packets.join(whole, on="stream_id", how="semi")
+        .sort("captured_ns", "stream_offset")
         .group_by("stream_id", (sent_ns // _STEP_NS).alias("step"))
-        .agg(sent_ns.max(), pl.col("stream_offset").filter(sent_ns == sent_ns.max()).max())
+        .agg(pl.col("captured_ns", "stream_offset").last())
     )
     answers = headers.select("stream_id", sent_ns.alias("ack_ns")).sort("ack_ns")
     answered = (
@@ -132,7 +133,7 @@ def _paused(headers: pl.DataFrame, ways: pl.DataFrame) -> pl.DataFrame:
     length = pl.coalesce("opened_ns", "end_ns") - at
     return (
         headers.join(small, on="stream_id", how="semi")
-        .sort("stream_id", "captured_ns", "stream_offset")
+        .sort("captured_ns", "stream_offset")
         .with_columns(opened.alias("opened_ns"), at.max().over("stream_id").alias("end_ns"))
         .filter(is_small & (length >= _PAUSED_NS))
         .rename({"stream_id": "back"})

@@ -58,7 +58,7 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
         [
             of_messages.with_columns(xxhash64(of_messages.select(CONTENT)).alias("content_hash")),
             found.select("session_id", "scope_key"),
-            runs.drop(*STREAM)[found["run"]],
+            runs.drop(*STREAM, "stream_id", strict=False)[found["run"]],
         ],
         how="horizontal",
     )

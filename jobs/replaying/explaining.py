@@ -1,0 +1,324 @@
+"""Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
+
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import polars as pl
+
+from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
+from jobs.replaying.fates import Fates
+from jobs.replaying.inputs import Inputs
+from jobs.replaying.sources import Sources
+from schemas.explained import CHOSEN, EXPLAINED, FOUND
+from schemas.wire import NEGATIVE_CLASS
+from udfs.derive.facts.acks import in_last_sequence, negative_acks, refused_meanwhile, repeated_acks, returned_messages
+from udfs.derive.facts.addresses import find_conflicts, sent_by_several, streams_of_several, two_addresses
+from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
+from udfs.derive.facts.balancers import acknowledged_elsewhere, count_acks, several_receivers
+from udfs.derive.facts.captures import captured_twice, clock_steps
+from udfs.derive.facts.connections import began_with_another_version, cannot_connect
+from udfs.derive.facts.events import addresses_seen, events, messages_sent, sender_spans
+from udfs.derive.facts.kinds import collect_facts
+from udfs.derive.facts.senders import expired_on_arrival, facts_of_senders, ordinal_regressed
+from udfs.derive.facts.stalls import find_stalls, find_ways, window_stalled
+from udfs.derive.facts.transactions import broken_transactions
+from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
+from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
+from udfs.replay.findings.on_facts import tell_facts
+from udfs.replay.findings.on_messages import FINDING, SEQUENCE, choose_messages, tell_messages
+from udfs.replay.findings.receivers import (
+    AcknowledgedElsewhere,
+    RepeatedOrderAck,
+    Returned,
+    SeveralReceivers,
+    WindowStalled,
+)
+from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
+from udfs.replay.findings.transactions import InterleavedTransactions, PartlyDelivered, TornTransactions
+from udfs.replay.incidents import explain_incidents
+
+_PAIR = ("receiver", "source_queue_manager")
+_WINDOW = ("stream_id", "stream_offset", "captured_ns", "window_size")
+_PLACE = ("stream_id", "stream_offset")
+_LOOKED_AT = (
+    *("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
+    *("session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order", "accepted", "verdict"),
+    *("reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "acknowledged_at"),
+    *("ack_latency_ms", "evidence", "explained_by", "final_ack_class"),
+)
+_SHOWN = (*_LOOKED_AT, "stream_offset", "captured_at", "previous_tx_sequence_number")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained(Generic[T]):
+    """Holds rows of OUTCOMES, FINDINGS and INCIDENTS."""
+
+    outcomes: T
+    findings: T
+    incidents: T
+
+
+def _answered(acks: pl.DataFrame) -> pl.DataFrame:
+    is_order_ack = pl.col("ack_type") == "order_ack"
+    return acks.filter(is_order_ack).select(_PAIR).unique()
+
+
+def _negative(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    return negative_acks(messages.filter(pl.col("message_class") & NEGATIVE_CLASS != 0), ends)
+
+
+def _broken(transactions: pl.DataFrame) -> Frames:
+    lost = pl.col("lost") > 0
+    return {
+        "torn": broken_transactions(transactions, "torn_by_sender"),
+        "interleaved": broken_transactions(transactions, "interleaved"),
+        "partly": broken_transactions(transactions, "partly_delivered", lost),
+    }
+
+
+def _connections(
+    streams: pl.DataFrame,
+    ends: pl.DataFrame,
+    handshakes: pl.DataFrame,
+    quarantine: pl.DataFrame,
+    captures: pl.DataFrame,
+    pings: pl.DataFrame,
+) -> Frames:
+    of_other_version = quarantine.filter(began_with_another_version())
+    return {
+        "failures": cannot_connect(streams, handshakes, of_other_version, captures, pings),
+        "ways": find_ways(streams, ends, handshakes),
+        "several": streams_of_several(ends),
+    }
+
+
+def _of_few(
+    ends: pl.DataFrame,
+    flows: pl.DataFrame,
+    tallies: pl.DataFrame,
+    sequences: pl.DataFrame,
+    expired: pl.DataFrame,
+    around_falls: pl.DataFrame,
+    conflicts: pl.DataFrame,
+    repeated: pl.DataFrame,
+    negative: pl.DataFrame,
+    named: pl.DataFrame,
+    acks: pl.DataFrame,
+    stalls: pl.DataFrame,
+    answering: pl.DataFrame,
+    failures: pl.DataFrame,
+    steps: pl.DataFrame,
+    **broken: pl.DataFrame,
+) -> pl.DataFrame:
+    """Returns one row per fact that no single arrival shows, from few rows."""
+    counting = ends.filter(pl.col("copy_of").is_null())
+    facts: dict[type[Any], pl.DataFrame] = {
+        ExpiredOnArrival: expired_on_arrival(expired, ends),
+        OrdinalRegressed: ordinal_regressed(around_falls, ends, sequences),
+        TwoAddresses: two_addresses(ends, conflicts),
+        RepeatedOrderAck: in_last_sequence(repeated, sequences),
+        Returned: returned_messages(named, negative, ends),
+        TornTransactions: broken["torn"],
+        InterleavedTransactions: broken["interleaved"],
+        PartlyDelivered: broken["partly"],
+        CapturedTwice: captured_twice(ends),
+        ClockStepped: steps,
+        CannotConnect: failures,
+        WindowStalled: window_stalled(stalls, answering),
+        SeveralReceivers: several_receivers(flows, counting, tallies),
+        AcknowledgedElsewhere: acknowledged_elsewhere(flows, counting, acks),
+    }
+    return collect_facts(facts)
+
+
+def _incident_events(
+    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
+) -> pl.DataFrame:
+    return events(findings, outcomes, sequences, sender_spans(sent, seen))
+
+
+def _named_places(**explained: pl.DataFrame) -> Frames:
+    keys = keys_of(*explained.values())
+    return {"keys": keys, "places": places_of(keys)}
+
+
+WATCHED = Derivation(making(watched_sessions), {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
+ANSWERED = Derivation(making(_answered), {"acks": ("ack_type", *_PAIR)}, _PAIR)
+LOOKED_AT = Derivation(
+    making(arrivals_to_look_at), {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
+)
+SHOWN = Derivation(making(shown_messages), {"verdicts": _SHOWN}, ("scope_key",), ("chosen",))
+OF_SENDERS = Derivation(
+    facts_of_senders,
+    {
+        "messages": (
+            *("source_queue_manager", "stream_id", "stream_offset", "message_id", "message_id_ordinal", "sent_at"),
+            *("captured_ns", "captured_at", "destination_queue", "time_to_reach_queue", "time_to_be_received"),
+            "tx_sequence_id",
+        ),
+        "verdicts": ("source_queue_manager", "message_id", "accepted"),
+    },
+    ("source_queue_manager",),
+)
+OF_CONNECTIONS = Derivation(
+    _connections,
+    dict.fromkeys(("streams", "ends", "handshakes", "quarantine", "captures"), ALL) | {"pings": ALL},
+)
+SENT_BY_SEVERAL = Derivation(making(sent_by_several), {"verdicts": _SHOWN, "streams": ALL}, ("stream_id",))
+CONFLICTS = Derivation(making(find_conflicts), {"sent": ALL}, ("sender_guid",))
+REPEATED_ACKS = Derivation(making(repeated_acks), {"acks": ALL}, _PAIR)
+REFUSED_MEANWHILE = Derivation(
+    making(refused_meanwhile), {"repeated": ALL, "verdicts": _LOOKED_AT}, ("source_queue_manager",)
+)
+NEGATIVE = Derivation(
+    making(_negative),
+    {
+        "messages": ("stream_id", "stream_offset", "message_class", "correlation_id", "captured_ns", "captured_at"),
+        "ends": ("stream_id", "session_id"),
+    },
+    ("stream_id",),
+)
+COUNTED_ACKS = Derivation(making(count_acks), {"acks": ALL}, _PAIR)
+STALLS = Derivation(
+    find_stalls,
+    {"ways": ALL} | dict.fromkeys(("messages", "acks", "session_acks"), _WINDOW),
+    ("connection_id",),
+)
+CLOCK_STEPS = Derivation(
+    making(clock_steps),
+    {
+        "captures": ("capture_id", "uri", "clock_steps", "first_captured_at"),
+        "messages": ("capture_id", "stream_id", "stream_offset", "last_frame"),
+    },
+    ("capture_id",),
+)
+BROKEN = Derivation(_broken, {"transactions": ALL}, ("scope_key",))
+OF_FEW = Derivation(
+    making(_of_few),
+    dict.fromkeys(
+        (
+            *("ends", "flows", "tallies", "sequences", "expired", "around_falls", "conflicts", "repeated", "negative"),
+            *("named", "acks", "stalls", "answering", "failures", "steps", "torn", "interleaved", "partly"),
+        ),
+        ALL,
+    ),
+)
+SEEN = Derivation(
+    making(addresses_seen),
+    {"verdicts": ("source_queue_manager", "stream_id", "captured_at")},
+    ("source_queue_manager",),
+)
+SENT = Derivation(
+    making(messages_sent),
+    {
+        "verdicts": (*_LOOKED_AT[:6], "stream_id", "accepted"),
+        "outcomes": ALL,
+        "findings": ("scope_key", "tx_sequence_id"),
+    },
+    ("scope_key",),
+)
+EVENTS = Derivation(making(_incident_events), dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
+PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
+FRAMES = Derivation(
+    making(find_frames),
+    {
+        "keys": ALL,
+        "packets": (*_PLACE, "packet_type", "capture_id", "captured_at", "first_frame"),
+        "verdicts": (*_PLACE, "verdict"),
+        "captures": ("capture_id", "uri"),
+    },
+)
+WITH_FRAMES = Derivation(making(with_frames), {"rows": ALL, "frames": ALL})
+
+
+def find_on_messages(engine: Engine[T], verdicts: T, inputs: Inputs[T], acks: T, fates: Fates[T]) -> T:
+    """Returns the FINDINGS on messages, without incidents; witnesses are keys."""
+    senders = engine.distinct(
+        engine.select(fates.tallies, session_id="session_id", source_queue_manager="source_queue_manager")
+    )
+    answered = engine.one(ANSWERED, acks=acks)
+    watched = engine.one(WATCHED, ends=inputs.every_end, unread=inputs.unread, answered=answered, senders=senders)
+    arrivals = engine.one(LOOKED_AT, verdicts=verdicts, slots=fates.unusual, fates=fates.of_messages, watched=watched)
+    chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, SEQUENCE, ("replay_order",)))
+    shown = engine.one(SHOWN, verdicts=verdicts, chosen=chosen)
+    return engine.run(shown, tell_messages, FOUND, FINDING)
+
+
+def find_by_facts(
+    engine: Engine[T],
+    sources: Sources[T],
+    once: Conversations[T],
+    inputs: Inputs[T],
+    verdicts: T,
+    acks: T,
+    fates: Fates[T],
+    sequences: T,
+    transactions: T,
+) -> T:
+    """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
+    counted, ends = once.counted(sources.messages), inputs.every_end
+    of_senders = engine.derive(OF_SENDERS, messages=counted, verdicts=verdicts)
+    of_connections = engine.derive(
+        OF_CONNECTIONS,
+        streams=sources.streams,
+        ends=ends,
+        handshakes=sources.handshakes,
+        quarantine=sources.quarantine,
+        captures=sources.captures,
+        pings=sources.pings,
+    )
+    sent = engine.one(SENT_BY_SEVERAL, verdicts=verdicts, streams=of_connections["several"])
+    negative = engine.one(NEGATIVE, messages=counted, ends=ends)
+    named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
+    repeated = engine.one(REFUSED_MEANWHILE, repeated=engine.one(REPEATED_ACKS, acks=acks), verdicts=verdicts)
+    connections = engine.select(of_connections["ways"], stream_id="stream_id", connection_id="connection_id")
+    packets = {
+        name: engine.join(once.in_time(rows), connections, ["stream_id"])
+        for name, rows in (
+            ("messages", sources.messages),
+            ("acks", sources.acks),
+            ("session_acks", sources.session_acks),
+        )
+    }
+    stalls = engine.derive(STALLS, ways=of_connections["ways"], **packets)
+    facts = engine.one(
+        OF_FEW,
+        ends=ends,
+        flows=inputs.flows,
+        tallies=fates.tallies,
+        sequences=sequences,
+        **of_senders,
+        conflicts=engine.one(CONFLICTS, sent=sent),
+        repeated=repeated,
+        negative=negative,
+        named=named,
+        acks=engine.one(COUNTED_ACKS, acks=inputs.acks),
+        **stalls,
+        failures=of_connections["failures"],
+        steps=engine.one(CLOCK_STEPS, captures=sources.captures, messages=sources.messages),
+        **engine.derive(BROKEN, transactions=transactions),
+    )
+    return engine.run(facts, tell_facts, FOUND)
+
+
+def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
+    """Puts outcomes and findings together as incidents; witnesses are keys."""
+    sent = engine.one(SENT, verdicts=verdicts, outcomes=undelivered, findings=findings)
+    seen = engine.one(SEEN, verdicts=verdicts)
+    told = engine.one(EVENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
+    explained = engine.keep(engine.run(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)))
+    return Explained(undelivered, engine.pick(explained, "finding"), engine.pick(explained, "incident"))
+
+
+def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
+    """Returns the same rows, whose witnesses list packets with their frames."""
+    rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
+    named = engine.derive(PLACES, **rows)
+    packets, judged = (
+        engine.join(table, named["places"], ["stream_id", "stream_offset"], "semi")
+        for table in (sources.packets, verdicts)
+    )
+    frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=judged, captures=sources.captures)
+    return Explained(*(engine.one(WITH_FRAMES, rows=one, frames=frames) for one in rows.values()))

@@ -1,0 +1,174 @@
+"""Finds what became of messages, of numbers that no message had, and of transactions, and adds it up."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+import polars as pl
+
+from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
+from jobs.replaying.inputs import CARRIED, SPANS, Inputs
+from jobs.replaying.sources import Sources
+from schemas.explained import ARRIVAL, OF_SLOT
+from schemas.outcomes import Outcome
+from schemas.replay import Reading, Scope
+from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.outcomes.arrivals import FALLING, unusual_arrivals, with_falling_order
+from udfs.derive.outcomes.counts import count_outcomes, message_fates
+from udfs.derive.outcomes.slots import accepted_twice, unarrived
+from udfs.derive.outcomes.tallies import scope_states, tally
+from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
+from udfs.derive.summaries.sessions import summarize_sessions
+from udfs.derive.transactions.derived import derive_transactions
+from udfs.replay.arrivals import find_plain_runs
+from udfs.replay.slots import explain_slots
+
+_MESSAGE = ("source_queue_manager", "message_id", "content_hash")
+_SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
+_PLACE = ("stream_id", "stream_offset")
+JUDGED_AS = (
+    *(*_SLOT, *_MESSAGE, *_PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
+    *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
+    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
+    *("evidence", "explained_by", "covered_at", "final_ack_class"),
+)
+"""What the outcomes need of VERDICTS."""
+OF_TRANSACTION = (
+    *(*_SLOT, *_MESSAGE, *_PLACE, "session_id", "destination_queue", "captured_at", "replay_order", "accepted"),
+    *("tx_transaction_id", "tx_first", "tx_last"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fates(Generic[T]):
+    """Holds what became of messages, and what verdicts add up to."""
+
+    tallies: T
+    """Rows of `tallies.tally`."""
+    unusual: T
+    """The slots in which something unusual arrived."""
+    rows: T
+    """Rows of OUTCOMES with keys of witnesses, and those of `delivered` messages that came more than once."""
+    undelivered: T
+    """Those among them that are written."""
+    counts: T
+    """Rows of `counts.count_outcomes`."""
+    slots: T
+    """Rows of `counts.count_slots`."""
+    of_messages: T
+    """Rows of `counts.message_fates`."""
+
+
+def _counted(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
+    return {
+        "counts": count_outcomes(plain, outcomes),
+        "fates": message_fates(outcomes),
+        "undelivered": outcomes.filter(pl.col("outcome") != Outcome.DELIVERED.value),
+    }
+
+
+def _tallied(verdicts: pl.DataFrame) -> pl.DataFrame:
+    return tally(verdicts, Reading.LITERAL)
+
+
+UNARRIVED = Derivation(
+    making(unarrived),
+    {
+        "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
+        "packets": (*_PLACE, "size"),
+        "verdicts": ("scope_key", *_PLACE),
+    },
+    ("stream_id",),
+)
+TWICE = Derivation(
+    making(accepted_twice),
+    {"verdicts": ("scope_key", *_MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
+    ("source_queue_manager", "message_id"),
+)
+UNUSUAL = Derivation(unusual_arrivals, {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL}, ("scope_key",))
+IN_FALLING_ORDER = Derivation(making(with_falling_order), {"arrivals": ALL}, ("scope_key",))
+COUNTED = Derivation(_counted, {"plain": ALL, "outcomes": ALL}, ("scope_key",))
+TRANSACTIONS_OF = Derivation(
+    making(derive_transactions),
+    {"verdicts": OF_TRANSACTION, "unusual": ALL, "fates": ALL},
+    ("source_queue_manager",),
+)
+LITERAL_TALLIES = Derivation(making(_tallied), {"verdicts": JUDGED_AS}, ("scope_key",))
+
+
+def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T) -> Fates[T]:
+    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to."""
+    not_arrived = engine.one(UNARRIVED, streams=once.streams, packets=packets, verdicts=verdicts)
+    twice = engine.one(TWICE, verdicts=verdicts)
+    found = engine.derive(UNUSUAL, verdicts=verdicts, twice=twice, not_arrived=not_arrived)
+    arrivals = found["arrivals"]
+    plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
+    falling = engine.one(IN_FALLING_ORDER, arrivals=engine.union(arrivals, plain_runs))
+    explained = engine.keep(engine.run(falling, explain_slots, OF_SLOT, ("scope_key",), FALLING))
+    rows = engine.pick(explained, "outcome")
+    counted = engine.derive(COUNTED, plain=found["plain"], outcomes=rows)
+    return Fates(
+        found["tallies"],
+        found["unusual"],
+        rows,
+        counted["undelivered"],
+        counted["counts"],
+        found["slots"],
+        counted["fates"],
+    )
+
+
+def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
+    """Returns rows of TRANSACTIONS, whose witnesses are keys."""
+    return engine.one(TRANSACTIONS_OF, verdicts=verdicts, unusual=fates.unusual, fates=fates.of_messages)
+
+
+def _sums(
+    tallies: pl.DataFrame,
+    counts: pl.DataFrame,
+    slots: pl.DataFrame,
+    carried: pl.DataFrame,
+    ends: pl.DataFrame,
+    spans: pl.DataFrame,
+    states_before: pl.DataFrame,
+    *,
+    scope: Scope,
+    told: bool,
+) -> Frames:
+    states = summarize_states(scope_states(tallies), states_before)
+    known = (counts, slots) if told else (None, None)
+    counting = ends.filter(pl.col("copy_of").is_null())
+    return {
+        "sequences": summarize_sequences(tallies, *known),
+        "sessions": summarize_sessions(carried, counting, spans, tallies, known[0], scope=scope),
+        "states": states,
+    }
+
+
+def add_up(
+    engine: Engine[T],
+    sources: Sources[T],
+    once: Conversations[T],
+    inputs: Inputs[T],
+    tallies: T,
+    fates: Fates[T] | None,
+    scope: Scope,
+) -> dict[str, T]:
+    """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
+    carried = engine.one(CARRIED, messages=once.messages)
+    spans = engine.one(SPANS, messages=once.messages, unread=inputs.unread)
+    sums = Derivation(
+        partial(_sums, scope=scope, told=fates is not None),
+        dict.fromkeys(("tallies", "counts", "slots", "carried", "ends", "spans", "states_before"), ALL),
+    )
+    return engine.derive(
+        sums,
+        tallies=tallies,
+        counts=tallies if fates is None else fates.counts,
+        slots=tallies if fates is None else fates.slots,
+        carried=carried,
+        ends=inputs.ends,
+        spans=spans,
+        states_before=sources.states_before,
+    )

@@ -1,0 +1,72 @@
+"""Judges messages: chains, the receiver's state before each, verdicts, and what acknowledgments prove."""
+
+from collections.abc import Callable
+
+import polars as pl
+
+from jobs.engine.engine import Engine, T
+from jobs.replaying.inputs import (
+    ACKNOWLEDGED,
+    FIRST_MESSAGES,
+    INITIAL_MARKS,
+    MARKS,
+    NUMBERED,
+    ORDER_ACKS,
+    WITH_ORDER_ACKS,
+    Inputs,
+)
+from schemas.judging import CHAIN, JUDGED, PROVEN
+from schemas.replay import Reading
+from udfs.derive.frames import ALL, Derivation, making
+from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes, with_end_of_doubt, with_stream_id
+from udfs.replay.evidence import prove
+from udfs.replay.timeline import find_chains
+from udfs.replay.verdicts import judge
+
+Accept = Callable[[T], T]
+"""Adds the receiver's state before each chain: by windows on Spark, or by a fold."""
+
+
+def _of_streams(proven: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    return with_stream_id(with_end_of_doubt(proven), streams)
+
+
+def _verdicts(
+    proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
+) -> pl.DataFrame:
+    return with_disputes(verdict_rows(proven, messages, streams), disputed)
+
+
+PROVEN_ON_STREAMS = Derivation(making(_of_streams), {"proven": ALL, "streams": ALL}, ("scope_no",))
+VERDICT_ROWS = Derivation(
+    making(_verdicts), {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id",)
+)
+
+
+def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accept: Accept[T], reading: Reading) -> T:
+    """Returns one row of VERDICTS per transactional message that arrived at its final destination.
+
+    Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there.
+    """
+    numbered = engine.derive(NUMBERED, flows=inputs.flows, unread=inputs.unread, ends=inputs.ends, legs=inputs.legs)
+    streams = numbered["streams"]
+    firsts = engine.one(FIRST_MESSAGES, flows=numbered["with_messages"], previous=states_before)
+    order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)
+    initial = engine.one(INITIAL_MARKS, firsts=engine.one(WITH_ORDER_ACKS, firsts=firsts, order_acks=order_acks))
+    marked = engine.one(
+        MARKS,
+        messages=inputs.messages,
+        unread=inputs.unread,
+        streams=streams,
+        legs=numbered["legs"],
+        disputed=inputs.disputed,
+    )
+    chains = engine.keep(engine.run(engine.union(marked, initial), find_chains, CHAIN, ("scope_no",)))
+    judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
+    acknowledged = engine.one(ACKNOWLEDGED, acks=inputs.acks, streams=numbered["with_messages"])
+    rows = engine.union(judged, acknowledged)
+    proven = engine.keep(engine.run(rows, prove(reading), PROVEN, ("pair_no", "sequence")))
+    on_streams = engine.one(PROVEN_ON_STREAMS, proven=proven, streams=streams)
+    return engine.one(
+        VERDICT_ROWS, proven=on_streams, messages=inputs.messages, streams=streams, disputed=inputs.disputed
+    )

@@ -1,0 +1,133 @@
+"""Files that a command line names and that block, never end or are far too large: a sentence each, and at once."""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from worked_examples import EXAMPLES
+
+from jobs import cli
+from jobs.app.config import Config
+from jobs.app.errors import UsageError
+from jobs.app.local_files import MOST_BYTES
+from jobs.app.muted import read_muted
+from jobs.app.names import Names
+
+_SECONDS = 5
+
+
+def _pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
+def _link_to_pipe(folder: Path) -> Path:
+    (folder / "link").symlink_to(_pipe(folder))
+    return folder / "link"
+
+
+def _device(_: Path) -> Path:
+    return Path("/dev/zero")
+
+
+def _large(folder: Path) -> Path:
+    with (folder / "large").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    return folder / "large"
+
+
+NO_FILES = [_pipe, _link_to_pipe, _device]
+UNFIT = [*NO_FILES, _large]
+Make = Callable[[Path], Path]
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    """Ends a test that waits for a pipe, or for the end of a device."""
+
+    def give_up(_: int, __: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def why(make: Make) -> str:
+    return "it has more than 64 MiB" if make is _large else "it is a folder, a pipe or a device, and no regular file"
+
+
+@pytest.mark.parametrize("make", UNFIT)
+def test_a_configuration_is_a_small_file(make: Make, tmp_path: Path) -> None:
+    path = make(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        Config.load({}, str(path))
+    assert str(raised.value) == f"The configuration {path} cannot be read: {why(make)}."
+
+
+@pytest.mark.parametrize("make", UNFIT)
+def test_a_packet_is_in_a_small_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make(tmp_path)
+    assert cli.main(["decode-packet", str(path)]) == 2
+    assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why(make)}.\n"
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+def test_names_and_muted_findings_are_in_files(make: Make, tmp_path: Path) -> None:
+    path = str(make(tmp_path))
+    with pytest.raises(UsageError, match=f"The names file {path} cannot be read: {why(make)}"):
+        Names.read(path)
+    with pytest.raises(UsageError, match=f"The file of muted findings {path} cannot be read: {why(make)}"):
+        read_muted(path)
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+def test_the_dissector_is_written_to_a_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make(tmp_path)
+    assert cli.main(["dissector", "--out", str(path)]) == 1
+    assert f"msmq-replay dissector: {path} cannot be written: {why(make)}." in capsys.readouterr().err
+
+
+def test_standard_input_ends_at_some_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/zero").open(encoding="latin-1") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        assert cli.main(["decode-packet", "-"]) == 2
+    assert "Standard input cannot be read: it has more than 64 MiB." in capsys.readouterr().err
+
+
+class _Folder(io.BytesIO):
+    """What `< folder` gives: it opens, and cannot be read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise IsADirectoryError(21, "Is a directory", size)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(None, "Standard input is closed."), (_Folder(), "Standard input cannot be read: Is a directory.")],
+)
+def test_standard_input_may_be_missing(
+    given: _Folder | None, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", given and io.TextIOWrapper(given))
+    assert cli.main(["decode-packet", "-"]) == 2
+    assert capsys.readouterr().err == f"msmq-replay decode-packet: {said}\n"
+
+
+def test_a_pipe_with_a_packet_is_given_as_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, EXAMPLES["D"])
+    os.close(writer)
+    with os.fdopen(reader, encoding="latin-1") as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert cli.main(["decode-packet", "-"]) == 0
+    assert capsys.readouterr().out.startswith("session_ack, 36 bytes\n")

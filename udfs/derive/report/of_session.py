@@ -1,0 +1,84 @@
+"""Takes the sums of a report and of a summary from all verdicts and outcomes at once, session by session."""
+
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+import polars as pl
+
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.report.health import changed_first, health
+from udfs.derive.report.messages import harm_by_queue, step_of, summed_harm, worst_messages
+from udfs.derive.report.rows import count, in_period, in_sessions, of_period, of_sessions
+from udfs.derive.report.sessions import session_figures
+
+_ARRIVAL = ("within", "step", "verdict", "reason", "fate")
+_QUEUE = ("chosen", "source_queue_manager", "destination_queue")
+_VERDICTS = (
+    *("session_id", "destination_queue", "captured_at", "captured_ns", "verdict", "reason", "accepted", "body_size"),
+    *("ack_latency_ms", "final_ack_latency_ms"),
+)
+
+
+class Period(NamedTuple):
+    """Says of which messages the sums are, and how many rows of a list are wanted."""
+
+    since: datetime | None
+    """None for all that the tables hold."""
+    sessions: tuple[str, ...]
+    """Empty for all."""
+    first_ns: int
+    step_ns: int
+    saved_messages: int
+    listed_sessions: int
+
+
+def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period) -> Frames:
+    """Returns sums over whole sessions, few rows each; `merged` adds those of several calls.
+
+    `verdicts` have their `fate`, and `outcomes` say whether they are `chosen`, which does not depend on the session.
+
+    * `arrivals` per `within` (of the period and its sessions), `step`, `verdict`, `reason` and `fate`; step and fate
+      are null where they are not within.
+    * `figures` are `session_figures` of the period.
+    * `queues` are `harm_by_queue` of the outcomes that are `chosen`, and of the others.
+    * `messages` are the `worst_messages` of those chosen.
+    * `health` has the first rows of `health`.
+    """
+    within = in_sessions(period.sessions) & in_period(period.since)
+    chosen = outcomes.filter("chosen")
+    return {
+        "arrivals": _arrivals(verdicts.with_columns(within.alias("within")), period),
+        "figures": session_figures(of_period(of_sessions(verdicts, period.sessions), period.since), chosen),
+        "queues": harm_by_queue(outcomes, "chosen"),
+        "messages": worst_messages(chosen, period.saved_messages).drop("chosen", "place"),
+        "health": health(
+            of_sessions(verdicts, period.sessions),
+            of_sessions(outcomes, period.sessions),
+            period.since,
+            period.listed_sessions,
+        ),
+    }
+
+
+def _arrivals(verdicts: pl.DataFrame, period: Period) -> pl.DataFrame:
+    step, fate = (pl.when("within").then(of) for of in (step_of(period.first_ns, period.step_ns), pl.col("fate")))
+    return verdicts.group_by("within", step.alias("step"), "verdict", "reason", fate.alias("fate")).agg(
+        count().alias("arrivals")
+    )
+
+
+def merged(sums: Frames, period: Period) -> Frames:
+    """Returns the sums of all sessions, of rows that `of_session` returned for some of them each."""
+    return sums | {
+        "arrivals": sums["arrivals"].group_by(_ARRIVAL).agg(pl.col("arrivals").sum()),
+        "queues": summed_harm(sums["queues"], *_QUEUE),
+        "messages": worst_messages(sums["messages"], period.saved_messages).drop("place"),
+        "health": changed_first(sums["health"], period.listed_sessions),
+    }
+
+
+def session_sums(period: Period) -> Derivation:
+    """Returns `of_session` as a step over whole sessions of large tables."""
+    inputs = {"verdicts": (*_VERDICTS, "fate"), "outcomes": ALL}
+    return Derivation(partial(of_session, period=period), inputs, ("session_id",))

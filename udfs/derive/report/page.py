@@ -1,0 +1,213 @@
+"""Collects the rows that the page of a report shows, each from whole tables or from sums over them.
+
+`collect` does it all over whole tables. Where these are large, its parts are steps of their own: `choose` and `listed`
+over tables with few rows, `of_session` over whole sessions, `of_drawn` over the drawn ones, and `proofs` over the rows
+with the keys of witnesses.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import polars as pl
+
+from udfs.derive.columns import nanoseconds
+from udfs.derive.frames import Frames
+from udfs.derive.report.findings import (
+    findings_by_kind,
+    findings_of_incidents,
+    incident_counts,
+    is_muted,
+    shown_findings,
+    worst_findings,
+    worst_incidents,
+)
+from udfs.derive.report.messages import (
+    final_acks,
+    listed_messages,
+    outcome_counts,
+    places,
+    take_turns,
+    unjudged_messages,
+    with_chosen,
+    with_fate,
+)
+from udfs.derive.report.of_session import Period, merged, of_session
+from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
+from udfs.derive.report.pictures import gaps_of, of_drawn, pictures, stairs
+from udfs.derive.report.rows import Row, Rows, in_period, of_period, of_sessions, with_keys
+from udfs.derive.report.sessions import caveats, coverage, ranked_sessions, unusable
+from udfs.derive.report.witnesses import unseen, uris, witness_keys, witness_rows
+
+Tables = Mapping[str, pl.DataFrame]
+"""Rows of gold tables, by the names of the tables."""
+Steps = Callable[[Row, Rows], tuple[int, int]]
+"""Returns where the picture of the period begins, and the length of its steps, in ns: of `extent`, `busy_hours`."""
+WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
+"""Rows of `listed` whose witnesses are looked up."""
+_OTHERS = ("messages", "acks", "packets", "stream_gaps")
+"""Tables that may hold the row of a witness that is not in VERDICTS, in the order in which one is looked for."""
+JUDGED = (
+    *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
+    *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
+    *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "accepted", "verdict", "reason"),
+    *("body_size", "ack_latency_ms", "final_ack_latency_ms"),
+)
+"""Columns of VERDICTS that a report takes from all rows."""
+
+
+class Options(NamedTuple):
+    """Holds what a report is asked for: names and meanings of the options of the command `report`."""
+
+    since: datetime | None
+    """None for all that the tables hold; `period.begin_of_last_run` for the last run."""
+    session: tuple[str, ...]
+    muted: tuple[tuple[str, str], ...]
+    """Kinds and queues of findings that are not listed; an empty queue is all."""
+    listed_messages: int
+    saved_messages: int
+    """Messages of each outcome that a list can be saved with."""
+    listed_incidents: int
+    listed_findings: int
+    listed_sessions: int
+    drawn_sessions: int
+    drawn_pictures: int
+    drawn_points: int
+
+
+class Chosen(NamedTuple):
+    """Holds the rows that a report is of, from the tables that have few, and where its picture begins."""
+
+    period: Period
+    extent: Row
+    busy_hours: Rows
+    captures: pl.DataFrame
+    streams: pl.DataFrame
+    sessions: pl.DataFrame
+    sequences: pl.DataFrame
+    incidents: pl.DataFrame
+    findings: pl.DataFrame
+    muted: pl.DataFrame
+    all_findings: int
+    """Findings that it would list if its period began with the tables."""
+
+
+def collect(tables: Tables, options: Options, steps: Steps) -> dict[str, Rows]:
+    """Returns the rows that the page shows, by name, from whole tables; no part grows with the tables."""
+    verdicts = tables["verdicts"].select(JUDGED)
+    scopes = of_sessions(verdicts, options.session).select("scope_key").unique() if options.session else None
+    chosen = choose(tables, scopes, options, steps)
+    outcomes = with_chosen(tables["outcomes"], chosen.sequences)
+    judged = with_fate(verdicts, outcomes.filter("chosen"))
+    sums = merged(of_session(judged, outcomes, period=chosen.period), chosen.period)
+    tops = listed(chosen, sums, options)
+    sessions = tops["sessions"].head(options.drawn_sessions)["session_id"].to_list()
+    of_drawn_sessions = judged.filter(pl.col("session_id").is_in(sessions) & in_period(chosen.period.since))
+    gaps = gaps_of(tables["stream_gaps"], _ends(tables), chosen.streams)
+    points = of_drawn(of_drawn_sessions, gaps, scopes=options.drawn_pictures, limit=options.drawn_points)
+    return rows_of(
+        chosen,
+        tops | points | pictured(tables, points, tops, options) | proofs(tables, tops) | limits(tables, chosen, tops),
+    )
+
+
+def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps: Steps) -> Chosen:
+    """Returns the rows that a report is of: of CAPTURES, STREAMS, SESSIONS, SEQUENCES, FINDINGS and INCIDENTS.
+
+    `scopes` are those (`scope_key`) in which the sessions of the report have a message; None for all sessions.
+    """
+    all_sessions = of_sessions(tables["sessions"], options.session)
+    known = is_muted(options.muted)
+    shown = shown_findings(of_sessions(tables["findings"], options.session))
+    muted, findings = shown.filter(known), shown.filter(~known)
+    whole, hours = extent(all_sessions, options.since), busy_hours(tables["captures"])
+    since = options.since if whole["cut"] else None
+    first_ns, step_ns = steps(whole, hours)
+
+    def recent(rows: pl.DataFrame) -> pl.DataFrame:
+        return of_period(rows, since, "last_captured_at")
+
+    return Chosen(
+        Period(since, options.session, first_ns, step_ns, options.saved_messages, options.listed_sessions),
+        whole,
+        hours,
+        recent(tables["captures"]),
+        recent(tables["streams"]),
+        recent(all_sessions),
+        chosen_sequences(tables["sequences"], scopes, since),
+        recent(of_sessions(tables["incidents"], options.session)),
+        findings_of_period(findings, tables["sequences"], since),
+        findings_of_period(muted, tables["sequences"], since),
+        findings.height,
+    )
+
+
+def listed(chosen: Chosen, sums: Frames, options: Options) -> Frames:
+    """Returns the rows that need no further look at the tables: counts, and what is listed; `sums` as of `merged`."""
+    incidents = worst_incidents(chosen.incidents, options.listed_incidents)
+    saved = listed_messages(sums["messages"], options.saved_messages)
+    stories = incidents["incident_id"].to_list()
+    return {
+        "incident_counts": incident_counts(chosen.incidents),
+        "incidents": incidents,
+        "arrivals": sums["arrivals"].filter("within").drop("within"),
+        "outcome_counts": outcome_counts(chosen.sequences),
+        "places": places(sums["queues"].filter("chosen")),
+        "saved_messages": saved,
+        "muted": findings_by_kind(chosen.muted),
+        "unjudged": unjudged_messages(chosen.sessions),
+        "kinds": findings_by_kind(chosen.findings),
+        "findings": worst_findings(chosen.findings, options.listed_findings),
+        "sessions": ranked_sessions(chosen.sessions, sums["figures"], chosen.findings, options.listed_sessions),
+        "health": sums["health"],
+        "listed_messages": take_turns(saved, options.listed_messages),
+        "evidence": findings_of_incidents(chosen.findings, stories, options.listed_findings),
+    }
+
+
+def proofs(tables: Tables, tops: Frames) -> Frames:
+    """Returns the rows of the witnesses of what is `listed`: `witnesses` of VERDICTS, `others` of other tables.
+
+    Of the tables, the rows with `witness_keys` suffice.
+    """
+    keys = witness_keys(tops[name] for name in WITH_WITNESS)
+    found = witness_rows(keys, [tables["verdicts"]], tables["captures"])
+    others = [tables[name] for name in _OTHERS]
+    return {"witnesses": found, "others": witness_rows(unseen(keys, found), others, tables["captures"])}
+
+
+def limits(tables: Tables, chosen: Chosen, tops: Frames) -> Frames:
+    """Returns what the captures show and what they cannot show, beside `last_run` and whether there are FinalAcks."""
+    quarantined, sessions = unusable(tables["quarantine"]), tops["sessions"]["session_id"].to_list()
+    return {
+        "last_run": last_run(tables["captures"]).select(nanoseconds(pl.col("since")).alias("ns")),
+        "final_acks": final_acks(tables["acks"]),
+        "caveats": caveats(chosen.captures, chosen.streams, quarantined, tables["books"], chosen.sessions),
+        "coverage": coverage(tables["streams"], _ends(tables), quarantined, sessions),
+    }
+
+
+def pictured(tables: Tables, drawn: Frames, tops: Frames, options: Options) -> Frames:
+    """Returns what stands beside the points that are `drawn`: `stairs`, and `uris` of their captures.
+
+    Of ACKS, the OrderAcks for the sequences of the drawn scopes suffice.
+    """
+    points = drawn["points"]
+    scopes = pictures(points, tops["sessions"])
+    captures = points["capture_id"].unique().to_list()
+    return {
+        "stairs": stairs(tables["acks"], _ends(tables), tables["sequences"], scopes, options.drawn_points),
+        "uris": uris(tables["captures"], captures),
+    }
+
+
+def rows_of(chosen: Chosen, frames: Frames) -> dict[str, Rows]:
+    """Returns all rows as plain values; a witness lists keys as texts."""
+    named = {name: (with_keys(rows) if "witness" in rows.columns else rows).to_dicts() for name, rows in frames.items()}
+    every = [] if chosen.period.since is None else [{"count": chosen.all_findings}]
+    return {"extent": [chosen.extent], "busy_hours": chosen.busy_hours, "every_finding": every} | named
+
+
+def _ends(tables: Tables) -> pl.DataFrame:
+    """Returns the rows of ENDS that are no copies."""
+    return tables["ends"].filter(pl.col("copy_of").is_null())

@@ -1,0 +1,183 @@
+"""Chooses what the pictures of the worst sessions show: messages, OrderAcks and missing bytes over time."""
+
+from functools import partial
+
+import polars as pl
+
+from schemas.messages import AckType
+from schemas.replay import Verdict
+from udfs.derive.columns import nanoseconds
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.report.rows import count, count_if
+
+KEY = ["stream_id", "stream_offset"]
+PICTURE = ["session_id", "scope_key"]
+_POINT = (
+    *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
+    *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
+)
+_NULL_GUID = "00000000-0000-0000-0000-000000000000"
+_MOST_SENDERS = 16
+"""Drawn senders of a session that an OrderAck without an addressee may be for."""
+
+
+def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, scopes: int, limit: int) -> Frames:
+    """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` as of `gaps_of`."""
+    return {"points": points(verdicts, scopes, limit), "holes": holes(gaps, verdicts, limit)}
+
+
+def drawn(scopes: int, limit: int) -> Derivation:
+    """Returns `of_drawn` as a step over whole sessions of large tables."""
+    verdicts = (*PICTURE, *KEY, "replay_order", "accepted", *_POINT, "fate")
+    return Derivation(
+        partial(of_drawn, scopes=scopes, limit=limit), {"verdicts": verdicts, "gaps": ALL}, ("session_id",)
+    )
+
+
+def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
+    """Returns the messages of each session's worst `scopes` scopes, about `limit` of each at most, in replay order.
+
+    Each verdict of a scope gets an equal share of the limit and is thinned evenly to it, so a few refused messages
+    among many accepted ones all stay. `messages` counts those of the scope, `scopes` those of the session.
+    """
+    alike = [*PICTURE, "verdict"]
+    refused = ~pl.col("accepted").fill_null(value=False) & (pl.col("verdict") != Verdict.DUPLICATE.value)
+    kinds = verdicts.group_by(alike).agg(count().alias("of"), count_if(refused).alias("refused"))
+    pictures = (
+        kinds.group_by(PICTURE)
+        .agg(
+            pl.col("refused").sum().alias("bad"),
+            pl.col("of").sum().alias("messages"),
+            (-(-limit // count())).alias("share"),
+        )
+        .sort("session_id", "bad", "messages", "scope_key", descending=[False, True, True, False])
+        .with_columns(
+            pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("session_id").alias("place"),
+            count().over("session_id").alias("scopes"),
+        )
+        .filter(pl.col("place") <= scopes)
+        .drop("bad")
+    )
+    needed = verdicts.select(*PICTURE, "replay_order", *_POINT, "fate")
+    worst = needed.join(kinds.drop("refused").join(pictures, on=PICTURE), on=alike)
+    return (
+        _thinned(worst, alike, ["replay_order"])
+        .sort("session_id", "place", "replay_order")
+        .select(*PICTURE, "place", "scopes", "messages", *_POINT, "fate")
+    )
+
+
+def _thinned(rows: pl.DataFrame, within: list[str], order: list[str]) -> pl.DataFrame:
+    """Returns every k-th row and the last one of each group, about `share` of its `of` rows: columns of theirs."""
+    rank = pl.int_range(pl.len(), dtype=pl.Int64).over(within)
+    every = -(-pl.col("of") // pl.col("share").clip(1))
+    return rows.sort(order).filter((rank % every == 0) | (rank == pl.col("of") - 1)).drop("of", "share")
+
+
+def _thinned_to(limit: int, rows: pl.DataFrame, within: list[str], order: list[str]) -> pl.DataFrame:
+    """Returns every k-th row and the last one, about `limit` rows of each group."""
+    counted = rows.with_columns(count().over(within).alias("of"), pl.lit(limit, pl.Int64).alias("share"))
+    return _thinned(counted, within, order)
+
+
+def pictures(points: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Returns PICTURE, `source_queue_manager` and `receiver` of the drawn scopes, a session's worst first.
+
+    `sessions` has `session_id` and `receiver`.
+    """
+    drawn = points.select("session_id", "place", "scope_key", "source_queue_manager").unique()
+    return (
+        drawn.join(sessions.select("session_id", "receiver"), on="session_id")
+        .sort("session_id", "place", "scope_key", "source_queue_manager")
+        .select(*PICTURE, "source_queue_manager", "receiver")
+    )
+
+
+def stairs(
+    acks: pl.DataFrame, ends: pl.DataFrame, sequences: pl.DataFrame, pictures: pl.DataFrame, limit: int
+) -> pl.DataFrame:
+    """Returns the OrderAcks for the scopes of these pictures, about `limit` of each at most: PICTURE, `ns`, `number`.
+
+    `ends` have no copies. Of `acks`, those for the sequences of these scopes suffice.
+    """
+    asked = pictures.join(sequences.select("scope_key", "tx_sequence_id"), on="scope_key")
+    answers = (
+        acks.filter((pl.col("ack_type") == AckType.ORDER_ACK.value) & pl.col("captured_ns").is_not_null())
+        .join(asked.select("tx_sequence_id"), on="tx_sequence_id", how="semi")
+        .select(
+            *("stream_id", "tx_sequence_id", "queue_manager_address", "source_queue_manager"),
+            pl.col("tx_sequence_number").alias("number"),
+            pl.col("captured_ns").alias("ns"),
+        )
+    )
+    pairs = _pairs(answers, ends, pictures)
+    once = pairs.join(asked, on=["receiver", "source_queue_manager", "tx_sequence_id"])
+    once = once.select(*PICTURE, "ns", "number").unique()
+    return _thinned_to(limit, once, PICTURE, ["ns", "number"]).sort(*PICTURE, "ns", "number")
+
+
+def _pairs(answers: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns OrderAcks with `receiver` and `source_queue_manager`, which are a pair.
+
+    Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
+    pair. An OrderAck in the direct form names no addressee: it is for every sender in `flows` whose messages went the
+    other way on its session, unless these are too many.
+    """
+    address = pl.col("queue_manager_address")
+    named = pl.when(address != _NULL_GUID).then(address)
+    senders = flows.group_by("session_id").agg(pl.col("source_queue_manager").unique().alias("senders"))
+    few = senders.filter(pl.col("senders").list.len() <= _MOST_SENDERS)
+    return (
+        answers.join(ends.select("stream_id", "sender", pl.col("receiver").alias("addressee")), on="stream_id")
+        .with_columns(pl.concat_str("addressee", "sender", separator="->", ignore_nulls=True).alias("session_id"))
+        .join(few, on="session_id", how="left")
+        .select(
+            *("tx_sequence_id", "number", "ns"),
+            pl.concat_list("sender", "source_queue_manager").list.unique().alias("receiver"),
+            pl.when(named.is_not_null()).then(pl.concat_list(named)).otherwise("senders").alias("source_queue_manager"),
+        )
+        .explode("receiver")
+        .explode("source_queue_manager")
+        .drop_nulls(["receiver", "source_queue_manager"])
+    )
+
+
+def gaps_of(stream_gaps: pl.DataFrame, ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of STREAM_GAPS with their `session_id` and `end_ns`, the end of their stream.
+
+    `ends` have no copies.
+    """
+    last = streams.select("stream_id", nanoseconds(pl.col("last_captured_at")).alias("end_ns"))
+    return (
+        stream_gaps.select(*KEY, "length")
+        .join(ends.select("stream_id", "session_id"), on="stream_id")
+        .join(last, on="stream_id")
+    )
+
+
+def holes(gaps: pl.DataFrame, verdicts: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Returns the missing bytes of the sessions of these verdicts, about `limit` steps of each: `ns`, `missing_bytes`.
+
+    `missing_bytes` is a running sum. A gap has the time of the next message on its stream, else of the stream's end.
+    `gaps` are rows of `gaps_of`.
+    """
+    timed = verdicts.select(*KEY, pl.col("captured_ns").alias("next_ns")).drop_nulls("next_ns")
+    missing = (
+        gaps.join(verdicts.select("session_id"), on="session_id", how="semi")
+        .sort("stream_offset")
+        .join_asof(
+            timed.sort("stream_offset"),
+            on="stream_offset",
+            by="stream_id",
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .with_columns(pl.coalesce("next_ns", "end_ns").alias("ns"))
+        .sort("session_id", "ns", *KEY)
+        .with_columns(pl.col("length").cum_sum().over("session_id").alias("missing_bytes"))
+    )
+    return (
+        _thinned_to(limit, missing, ["session_id"], ["missing_bytes"])
+        .select("session_id", "ns", "missing_bytes")
+        .sort("session_id", "missing_bytes")
+    )

@@ -1,0 +1,86 @@
+"""Chooses and counts rows, as the lists and figures of a report share it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from schemas.replay import Severity
+from udfs.derive.columns import key_at, nanoseconds
+
+Row = dict[str, Any]
+Rows = list[Row]
+SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
+"""The gravest first."""
+
+
+def count() -> pl.Expr:
+    """Returns the number of rows of a group."""
+    return pl.len().cast(pl.Int64)
+
+
+def count_if(condition: pl.Expr | str) -> pl.Expr:
+    """Returns the number of rows for which a condition holds."""
+    return (pl.col(condition) if isinstance(condition, str) else condition).sum().cast(pl.Int64)
+
+
+def total(of: pl.Expr | str) -> pl.Expr:
+    """Returns the sum of the values that are not null; null without one."""
+    values = pl.col(of) if isinstance(of, str) else of
+    return pl.when(values.count() > 0).then(values.sum())
+
+
+def place_in(order: Sequence[str], name: str) -> pl.Expr:
+    """Returns the place of a column's value in an order: 0, 1, …; null for another value."""
+    return pl.col(name).replace_strict(list(order), range(len(order)), default=None, return_dtype=pl.Int64)
+
+
+def in_period(since: datetime | None, column: str = "captured_at") -> pl.Expr:
+    """Returns whether a row is from `since` on, or has no time, and may be as late."""
+    if since is None:
+        return pl.lit(value=True)
+    return (pl.col(column) >= pl.lit(since.astimezone(UTC))).fill_null(value=True)
+
+
+def in_sessions(sessions: Sequence[str]) -> pl.Expr:
+    """Returns whether a row is of one of these sessions; it is when none is named."""
+    return pl.col("session_id").is_in(list(sessions)) if sessions else pl.lit(value=True)
+
+
+def of_period(rows: pl.DataFrame, since: datetime | None, column: str = "captured_at") -> pl.DataFrame:
+    """Returns the rows from `since` on, and the rows without a time, which may be as late."""
+    return rows if since is None else rows.filter(in_period(since, column))
+
+
+def of_sessions(rows: pl.DataFrame, sessions: Sequence[str]) -> pl.DataFrame:
+    """Returns the rows of these sessions; all rows when none is named."""
+    return rows.filter(in_sessions(sessions)) if sessions else rows
+
+
+def first_of(
+    rows: pl.DataFrame,
+    within: str | Sequence[str],
+    order: Sequence[pl.Expr | str],
+    descending: Sequence[bool],
+    limit: int,
+) -> pl.DataFrame:
+    """Returns the first `limit` rows of each group in an order, with their `place` in it: 1, 2, ….
+
+    Nulls come first, and last where the order is descending.
+    """
+    in_order = rows.sort(order, descending=descending, nulls_last=descending, maintain_order=True)
+    place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(within).alias("place")
+    return in_order.with_columns(place).filter(pl.col("place") <= limit)
+
+
+def with_nanoseconds(rows: pl.DataFrame, **timestamps: str) -> pl.DataFrame:
+    """Returns rows with ns since 1970, under other names, in place of timestamps."""
+    named = (nanoseconds(pl.col(at)).alias(name) for name, at in timestamps.items())
+    return rows.with_columns(*named).drop(*timestamps.values())
+
+
+def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows whose `witness` lists keys as texts (`key_at`), in place of packets."""
+    packet = pl.element().struct
+    return rows.with_columns(pl.col("witness").list.eval(key_at(packet["stream_id"], packet["stream_offset"])))
