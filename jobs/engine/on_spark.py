@@ -13,7 +13,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.engine.engine import How, Row
 from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
-from jobs.warehouse.local_tables import cast_columns, nullable
+from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
