@@ -10,10 +10,10 @@ from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
 from jobs.report_page.cards import address, became, frames, machines
 from jobs.report_page.saved import SAVED, saved
-from jobs.transforms.report import FATES
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
+from udfs.derive.report.messages import FATES
 
 Row = dict[str, Any]
 Rows = list[Row]

@@ -7,8 +7,6 @@ small warehouse, which is held in memory, is decoded as a whole.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
@@ -16,18 +14,18 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
+from jobs.replaying.decoding import decode_table, explain_packets
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
-from jobs.transforms.decode import EXPLAINED, decode_rows, explain_rows, packet_types, quarantine_undecodable
+from jobs.transforms.decode import decode_rows, explain_rows, quarantine_undecodable
 from jobs.warehouse.local_tables import LocalTable
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
+from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
-from schemas.table import RowType, Table, spark_schema
+from schemas.table import Table, spark_schema
 from udfs.msmq.pseudonyms import pseudonymize
-from udfs.passes.decode import decode_packets, explain_undecodable
-from udfs.passes.options import Pass
+from udfs.passes.decode import EXPLAINED
 
 SOURCES = (PACKETS,)
 _UNDECODABLE = f"stage = '{Stage.DECODE}'"
@@ -88,17 +86,9 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:
-    rows = _run_in_memory(warehouse, packet_types(table), decode_packets(table, key), table.arrow)
-    warehouse.replace_local(table, rows)
+    warehouse.replace_local(table, decode_table(warehouse.read_local(PACKETS), table, key))
 
 
 def _explain_in_memory(warehouse: Warehouse) -> DataFrame:
-    rows = _run_in_memory(warehouse, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+    rows = explain_packets(warehouse.read_local(PACKETS))
     return LocalTable(warehouse.spark, rows, spark_schema(EXPLAINED)).rows
-
-
-def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:
-    """Returns what a pass makes of the packets of these types."""
-    packets = warehouse.read_local(PACKETS)
-    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types))).combine_chunks()
-    return pa.Table.from_batches(work(chosen.to_batches()), schema)

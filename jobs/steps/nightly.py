@@ -15,7 +15,8 @@ from jobs.app.names import Names
 from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
-from jobs.steps.summary import summary, with_muted, with_names
+from jobs.steps.found import with_names
+from jobs.steps.summary import summary, with_muted
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 

@@ -19,8 +19,9 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.conversations import facts_of_captures, name_copies, unite
+from jobs.steps.found import with_names
 from jobs.steps.kept import Kept, with_kept
-from jobs.steps.summary import replay_summary, with_muted, with_names
+from jobs.steps.summary import replay_summary, with_muted
 from jobs.transforms.facts.acks import negative_acks
 from jobs.transforms.facts.arrivals import shown_messages, watched_sessions, with_fates, with_neighbours
 from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
