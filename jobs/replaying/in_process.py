@@ -22,8 +22,14 @@ class OnceInProcess:
     @classmethod
     def of(cls, sources: Sources[pa.Table]) -> Self:
         """Unites what was captured twice."""
-        names = ("messages", "streams", "stream_gaps", "quarantine", "acks", "handshakes")
-        tables = United(*(to_frame(getattr(sources, name)) for name in names))
+        tables = United(
+            messages=to_frame(sources.messages),
+            streams=to_frame(sources.streams),
+            stream_gaps=to_frame(sources.stream_gaps),
+            quarantine=to_frame(sources.quarantine),
+            acks=to_frame(sources.acks),
+            handshakes=to_frame(sources.handshakes),
+        )
         return cls(unite(tables, to_frame(sources.captures)))
 
     @cached_property

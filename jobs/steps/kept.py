@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial, reduce
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.transforms.replay.changes import Traffic, changed_senders
-from jobs.transforms.replay.inputs import SENDER, ReplayInputs
+from jobs.replaying.flow import Kept
+from jobs.replaying.inputs import Inputs
+from jobs.transforms.replay.changes import SENDER, Traffic, changed_senders
 from jobs.warehouse.checkpoint import materialize
 from jobs.warehouse.provenance import as_left, sources_read
 from jobs.warehouse.store import Warehouse, conform, differing_rows
@@ -28,45 +29,26 @@ _COMPARED = {
 """Columns that verdicts depend on, beside MESSAGES and ENDS: these have what counts of HANDSHAKES and other columns."""
 
 
-class Kept(NamedTuple):
-    """Holds the senders that keep their rows, and these rows. None: nobody does."""
-
-    senders: DataFrame | None = None
-    verdicts: DataFrame | None = None
-    transactions: DataFrame | None = None
-
-    @classmethod
-    def of(cls, warehouse: Warehouse, inputs: ReplayInputs, ends: DataFrame, options: Mapping[str, Any]) -> Self:
-        """Returns what stays with these inputs and these ENDS, if the last replay had the same options.
-
-        In memory that is nothing, as judging is cheaper than comparing.
-        """
-        read = {} if warehouse.local is not None else sources_read(warehouse, "replay", _LEFT, **options)
-        left = as_left(warehouse, "replay", _LEFT) if read else []
-        new = _changed_streams(warehouse, read, ends, left[0]) if left else None
-        if new is None:
-            return cls()
-        ends_before, verdicts, transactions = left
-        judged = [rows for rows in (inputs.flows, inputs.legs, verdicts) if rows is not None]
-        traffic = Traffic(
-            ends.select(ENDS.names).unionByName(ends_before.select(ENDS.names)),
-            _now_and_before(warehouse, MESSAGES, read, "stream_id", SENDER),
-            _now_and_before(warehouse, ACKS, read, "stream_id", "source_guid", "queue_manager_address"),
-            materialize(_union(rows.select("session_id", SENDER) for rows in judged).distinct()),
-        )
-        changed = materialize(changed_senders(new, traffic))
-        same = materialize(verdicts.select(SENDER).distinct().join(changed, SENDER, "left_anti"))
-        progress(f"replay: {same.count()} senders keep their verdicts, {changed.count()} have something new")
-        return cls(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
-
-    def others(self, rows: DataFrame) -> DataFrame:
-        """Returns the rows of all other senders."""
-        return rows if self.senders is None else rows.join(self.senders, SENDER, "left_anti")
-
-
-def with_kept(new: DataFrame, kept: DataFrame | None) -> DataFrame:
-    """Returns a table's new rows and those that stay, if there are any."""
-    return new if kept is None else new.unionByName(kept)
+def find_kept(warehouse: Warehouse, options: Mapping[str, Any], inputs: Inputs[DataFrame]) -> Kept[DataFrame]:
+    """Returns what stays with these inputs, if the last replay had the same options."""
+    read = sources_read(warehouse, "replay", _LEFT, **options)
+    left = as_left(warehouse, "replay", _LEFT) if read else []
+    new = _changed_streams(warehouse, read, inputs.every_end, left[0]) if left else None
+    if new is None:
+        return Kept()
+    ends_before, verdicts, transactions = left
+    traffic = Traffic(
+        inputs.every_end.select(ENDS.names).unionByName(ends_before.select(ENDS.names)),
+        _now_and_before(warehouse, MESSAGES, read, "stream_id", SENDER),
+        _now_and_before(warehouse, ACKS, read, "stream_id", "source_guid", "queue_manager_address"),
+        materialize(
+            _union(rows.select("session_id", SENDER) for rows in (inputs.flows, inputs.legs, verdicts)).distinct()
+        ),
+    )
+    changed = materialize(changed_senders(new, traffic))
+    same = materialize(verdicts.select(SENDER).distinct().join(changed, SENDER, "left_anti"))
+    progress(f"replay: {same.count()} senders keep their verdicts, {changed.count()} have something new")
+    return Kept(same, *(rows.join(same, SENDER, "left_semi") for rows in (verdicts, transactions)))
 
 
 def _changed_streams(

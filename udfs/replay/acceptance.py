@@ -75,7 +75,10 @@ def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def fold_scopes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds the columns STATE to rows in replay order, one scope after another: the state before each, null before all."""
+    """Adds the columns STATE, the state before each row, to rows in replay order, one scope after another.
+
+    It is null before the first row of a scope.
+    """
     schema: pa.Schema | None = None
     for batch in fold(_beginning_with_scopes(batches)):
         schema = schema or pa.schema([one for one in batch.schema if one.name != "begins"])

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.transforms.replay.inputs import SENDER
-from jobs.transforms.replay.peers import known_guid
+SENDER = "source_queue_manager"
+_NULL_GUID = "00000000-0000-0000-0000-000000000000"
 
 
 class Traffic(NamedTuple):
@@ -32,7 +32,7 @@ def changed_senders(streams: DataFrame, traffic: Traffic) -> DataFrame:
     there = traffic.ends.join(streams, "stream_id", "left_semi")
     other_way = F.concat_ws("->", "receiver", "sender")
     sessions = there.select(F.explode(F.array("session_id", other_way)).alias("session_id"))
-    addressees = F.explode(F.array(known_guid("source_guid"), known_guid("queue_manager_address"))).alias(SENDER)
+    addressees = F.explode(F.array("source_guid", "queue_manager_address")).alias(SENDER)
     concerned = (
         traffic.judged.join(sessions, "session_id", "left_semi").select(SENDER),
         traffic.messages.join(streams, "stream_id", "left_semi").select(SENDER),

@@ -19,8 +19,9 @@ def assemble_transactions(
 
     The ID has 20 bits and comes round again. Within a sequence a transaction begins at FM, and at whatever follows LM,
     in the order of the numbers, so a message that arrives late stays in its place. Where a transaction has messages
-    in several scopes, the parts without FM or LM follow one another in the order of their message IDs. `messages` are
-    those of `read_messages`, `fates` those of `message_fates`.
+    in several scopes, the parts without FM or LM follow one another in the order of their message IDs; those that share
+    an ID and a number, in the order of their scopes' names. `messages` are those of `read_messages`, `fates` those of
+    `message_fates`.
     """
     nearby = first_arrivals(with_neighbours_of(messages.join(chosen, on=ID, how="semi"), messages))
     of_chosen = with_parts(with_neighbours(nearby.join(chosen, on=ID, how="semi"), nearby))

@@ -8,11 +8,22 @@ state accepts. So windows find the states of all messages but those from a seque
 *folded*, one after another. Across unread bytes the state moves to a new high even if the rule would refuse it.
 """
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.engine.in_process import InProcess
+from jobs.engine.on_spark import OnSpark
+from jobs.replaying.judging import Accept
 from jobs.transforms.expressions import BEFORE
+from jobs.warehouse.local_tables import LocalTable
+from schemas.replay import Reading
+from schemas.table import LONG, row, row_type, spark_schema
+from udfs.replay.acceptance import STATE, fold
 from udfs.replay.verdicts import LITERAL
+
+_NUMBERS = ["scope_no", "replay_order", "sequence", "number", "previous", "missing"]
+"""The columns of CHAIN that the windows need."""
 
 
 def _in_replay_order() -> WindowSpec:
@@ -63,8 +74,7 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
 
 def stretches(marked: DataFrame) -> DataFrame:
     """Returns the rows from each sequence break to the next reset, for `fold`; a `stretch` of a scope by itself."""
-    begins = (F.col("sequence_break") & ~F.col("after_break")).alias("begins")
-    return marked.where(_is_folded()).select(*_timeline(marked), begins, "stretch")
+    return marked.where(_is_folded()).select(*_timeline(marked), _begins().alias("begins"), "stretch")
 
 
 def with_conformant_state(marked: DataFrame, folded: DataFrame) -> DataFrame:
@@ -77,6 +87,10 @@ def _is_folded() -> Column:
     return F.col("sequence_break") | F.col("after_break")
 
 
+def _begins() -> Column:
+    return F.col("sequence_break") & ~F.col("after_break")
+
+
 def _timeline(marked: DataFrame) -> list[str]:
     return [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
 
@@ -85,3 +99,37 @@ def with_literal_state(states: DataFrame) -> DataFrame:
     """Adds the state before each row under the literal reading, where every message sets it, accepted or not."""
     named = zip(LITERAL, ("sequence", "number", "missing"), strict=True)
     return states.select("*", *(F.lag(of).over(_in_replay_order()).alias(name) for name, of in named))
+
+
+def accept_on_spark(engine: OnSpark, reading: Reading) -> Accept[DataFrame]:
+    """Returns what adds the receiver's state before each chain, by windows and, between breaks and resets, the fold."""
+
+    def accept(chains: DataFrame) -> DataFrame:
+        broken = engine.keep(mark_sequence_breaks(chains))
+        to_fold = stretches(broken)
+        # By stretch, too: that splits a large scope.
+        folded = engine.run(to_fold, fold, row_type(to_fold.schema), ("scope_no", "stretch"), ("replay_order",))
+        states = with_conformant_state(broken, folded)
+        return with_literal_state(states) if reading is Reading.LITERAL else states
+
+    return accept
+
+
+def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pa.Table]:
+    """Returns the same over Arrow tables: Spark gets the numbers that the windows need, in one query."""
+    engine = InProcess()
+
+    def accept(chains: pa.Table) -> pa.Table:
+        rows = LocalTable(spark, chains.select(_NUMBERS), spark_schema(row(**dict.fromkeys(_NUMBERS, LONG)))).rows
+        marked = mark_sequence_breaks(rows)
+        marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
+        found = marked.withColumns(
+            {"is_folded": _is_folded(), "is_plain": ~_is_folded(), "begins": _begins()}
+        ).toArrow()
+        folded = engine.where(found, "is_folded")
+        folded = engine.run(folded, fold, folded.schema, ("scope_no", "stretch"), ("replay_order",))
+        states = pa.concat_tables([engine.where(found, "is_plain"), folded])
+        columns = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in states.column_names)]
+        return engine.join(chains, states.select(columns), ["scope_no", "replay_order"])
+
+    return accept

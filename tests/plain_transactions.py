@@ -1,0 +1,135 @@
+"""A second computation of `transactions`: plain Python, one message at a time, from the rules.
+
+It shares nothing with the derivation but the names of columns: rows of `verdicts` and fates of messages in,
+transactions out.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Row = dict[str, Any]
+Place = tuple[str, int]
+Sequence = tuple[str, int]
+SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
+MESSAGE = (*SLOT, "source_queue_manager", "message_id", "content_hash")
+Transactions = dict[tuple[str, int, int], Row]
+"""By sender, ID and instance."""
+
+
+def first_arrivals(verdicts: Iterable[Row], fates: Iterable[Row]) -> list[Row]:
+    """The first arrival of each message of a transaction, with what became of it."""
+    known = {tuple(row[name] for name in MESSAGE): row["fate"] for row in fates}
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(verdicts, key=lambda row: row["replay_order"]):
+        if row["tx_transaction_id"] is None:
+            continue
+        key = tuple(row[name] for name in (*SLOT, "tx_transaction_id"))
+        own = {
+            "place": (row["stream_id"], row["stream_offset"]),
+            "ordinal": int(row["message_id"].rpartition("\\")[2]),
+            "fate": known.get(tuple(row[name] for name in MESSAGE), "delivered"),
+            "times_accepted": 0,
+        }
+        found.setdefault(key, row | own)["times_accepted"] += bool(row["accepted"])
+    return list(found.values())
+
+
+def places(messages: Iterable[Row]) -> dict[Sequence, dict[int, Place]]:
+    """Of each sequence, the place of a message with each number; the highest of several."""
+    found: dict[Sequence, dict[int, Place]] = defaultdict(dict)
+    for row in messages:
+        numbers, number = found[row["scope_key"], row["tx_sequence_id"]], row["tx_sequence_number"]
+        numbers[number] = max(numbers.get(number, row["place"]), row["place"])
+    return found
+
+
+def parts(messages: list[Row]) -> Iterator[list[Row]]:
+    """What begins at FM, and at whatever follows LM, of the messages of one ID in a sequence."""
+    part: list[Row] = []
+    for row in sorted(messages, key=lambda row: row["tx_sequence_number"]):
+        if part and (row["tx_first"] or part[-1]["tx_last"]):
+            yield part
+            part = []
+        part.append(row)
+    yield part
+
+
+def between(part: list[Row], numbers: dict[int, Place]) -> Iterator[Place | None]:
+    """Of each message of a part, the next one below it, if that is not the part's own."""
+    before = None
+    for row in part:
+        below = max((number for number in numbers if number < row["tx_sequence_number"]), default=0)
+        yield numbers[below] if before is not None and below > before else None
+        before = row["tx_sequence_number"]
+
+
+def uses(messages: Iterable[Row]) -> Iterator[list[Row]]:
+    """The messages of each use of an ID, from all sequences of its sender."""
+    names = ("tx_sequence_id", "tx_sequence_number", "scope_key")
+
+    def in_order(row: Row) -> tuple[Any, ...]:
+        return row["anchor"], *(row[name] for name in names)
+
+    use: list[Row] = []
+    last: Row = {"tx_last": None}
+    for row in sorted(messages, key=lambda row: (row["anchor"], row["whole"], *in_order(row))):
+        ended = last["tx_last"]
+        if ended is not None and (row["tx_first"] or ended or last["whole"] != row["whole"]):
+            yield sorted(use, key=in_order)
+            use = []
+        use.append(row)
+        last = row
+    yield sorted(use, key=in_order)
+
+
+def described(use: list[Row]) -> Row:
+    """What a row of `transactions` says of a use."""
+    first, last, fates = use[0], use[-1], Counter(row["fate"] for row in use)
+    has_first, has_last = any(row["tx_first"] for row in use), any(row["tx_last"] for row in use)
+    no_first = not has_first and first["before"] is not None
+    no_last = not has_last and last["behind"] is not None
+    amid = next((row["between"] for row in reversed(use) if row["between"]), None)
+    shown = [first["place"], last["place"] if last["place"] != first["place"] else None]
+    shown += [first["before"] if no_first else None, last["behind"] if no_last else None, amid]
+    source, times = first["source_queue_manager"], [row["captured_at"] for row in use if row["captured_at"]]
+    same = ("session_id", "scope_key", "destination_queue", "tx_sequence_id")
+    return {name: first[name] for name in same} | {
+        "messages": len(use),
+        "accepted": sum(row["times_accepted"] > 0 for row in use),
+        "lost": fates["lost"],
+        "pending": fates["pending"],
+        "partly_delivered": 0 < fates["delivered"] < fates["delivered"] + fates["lost"] + fates["pending"],
+        "torn": not (has_first and has_last),
+        "torn_by_sender": True if no_first or no_last else False if has_first and has_last else None,
+        "interleaved": amid is not None,
+        "first_message_id": f"{source}\\{first['ordinal']}",
+        "last_message_id": f"{source}\\{last['ordinal']}",
+        "witness": [f"{stream}@{offset}" for stream, offset in filter(None, shown)],
+        "first_captured_at": min(times, default=None),
+        "last_captured_at": max(times, default=None),
+    }
+
+
+def transactions(verdicts: Iterable[Row], fates: Iterable[Row]) -> Transactions:
+    """All transactions."""
+    messages = first_arrivals(verdicts, fates)
+    there = places(messages)
+    of_id: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
+    for row in messages:
+        of_id[row["scope_key"], row["tx_sequence_id"], row["tx_transaction_id"]].append(row)
+    of_sender: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for (scope_key, sequence, transaction), rows in of_id.items():
+        numbers = there[scope_key, sequence]
+        for part in parts(rows):
+            whole = any(row["tx_first"] for row in part) and any(row["tx_last"] for row in part)
+            for row, amid in zip(part, between(part, numbers), strict=True):
+                number, lowest = row["tx_sequence_number"], min(one["ordinal"] for one in part)
+                row |= {"whole": whole, "anchor": lowest if whole else row["ordinal"], "between": amid}
+                row |= {"before": numbers.get(number - 1), "behind": numbers.get(number + 1)}
+                of_sender[row["source_queue_manager"], transaction].append(row)
+    return {
+        (*key, instance): described(use)
+        for key, rows in of_sender.items()
+        for instance, use in enumerate(uses(rows), 1)
+    }
