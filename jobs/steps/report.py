@@ -23,7 +23,7 @@ from jobs.report_page.arrange import Rows
 from jobs.report_page.render import files, render
 from jobs.report_page.saved import SAVED_FOR_EACH_LISTED, take_turns
 from jobs.steps import in_memory
-from jobs.steps.headline import NOT_TOLD, headline_figures, located
+from jobs.steps.page_values import page_values as values_of_page
 from jobs.transforms import report, report_lists
 from jobs.transforms.expressions import nanoseconds
 from jobs.transforms.health import health
@@ -33,7 +33,7 @@ from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.outcomes import OUTCOMES, Outcome, count_column
+from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 
 _TABLES = (
@@ -184,18 +184,7 @@ def page_values(warehouse: Warehouse, config: Config) -> dict[str, Any]:
         stairs=report.stairs(tables["acks"], ends, tables["sequences"], pictures, limit) if captures else None,
         uris=report.uris(tables["captures"], captures) if captures else None,
     )
-    numbers = arrange.numbers(rows, only=bool(only))
-    figures = headline_figures(
-        {outcome: numbers[count_column(outcome)] for outcome in Outcome},
-        **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
-    )
-    return arrange.page(rows, extent, config, warehouse.place, since) | {
-        "muted": [one._asdict() for one in muted],
-        "muted_findings": rows["muted"],
-        "not_told": NOT_TOLD,
-        "numbers": numbers,
-        "headline": located(figures, rows["places"][0], Names.read(config.names_file))._asdict(),
-    }
+    return values_of_page(rows, config, warehouse.place, since, muted, Names.read(config.names_file))
 
 
 def _witnesses(
