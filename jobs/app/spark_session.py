@@ -77,9 +77,6 @@ ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _NO_FILE = "-XX:-UsePerfData"
 """Else a JVM leaves a folder in /tmp, whatever its folder for temporary files is; Spark's own has this by default."""
 _PACKAGES = "spark.jars.packages"
-_DRIVER_MEMORY, _SPARKS_DEFAULT = "spark.driver.memory", "1g"
-_SUBMITTED_MEMORY = re.compile(r"(?:--driver-memory|spark\.driver\.memory)[ =]+(\w+)")
-_UNIT_BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -111,38 +108,6 @@ def starts_own_jvm() -> bool:
     """Returns whether `open_session` would start Spark: there is no session, no server and no spark-submit."""
     environment = {"SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"}
     return environment.isdisjoint(os.environ) and SparkSession.getActiveSession() is None
-
-
-def driver_memory(spark: SparkSession | None = None) -> int:
-    """Returns the bytes of heap of the session's JVM, or of the JVM that `open_session` starts if there is no session.
-
-    `PYSPARK_SUBMIT_ARGS` counts first, as it does when PySpark starts a JVM. A session without the setting has Spark's
-    default of 1 GiB.
-
-    Raises:
-        JobError: the setting is not a size.
-    """
-    submitted = _SUBMITTED_MEMORY.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    if submitted:
-        return _bytes(submitted[-1])
-    if spark is None or isinstance(spark, StartingSession):
-        return _bytes(spark_defaults()[_DRIVER_MEMORY])
-    setting = None
-    with suppress(PySparkException):  # serverless Databricks lets few settings be read
-        setting = spark.conf.get(_DRIVER_MEMORY, None)
-    return _bytes(setting or _SPARKS_DEFAULT)
-
-
-def _bytes(size: str) -> int:
-    """Returns the bytes of a size as Spark writes it: `3g`, `512m`, `512mb`; a number alone is in MiB.
-
-    Raises:
-        JobError: the text is not such a size.
-    """
-    parts = re.fullmatch(r"(\d+)([kmgt]?)b?", size.lower())
-    if parts is None:
-        raise JobError(f"{_DRIVER_MEMORY} is '{size}': write it as in 3g or 512m.")
-    return int(parts[1]) * _UNIT_BYTES[parts[2] or "m"]
 
 
 class StartingSession:

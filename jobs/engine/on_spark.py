@@ -38,7 +38,7 @@ class OnSpark:
         return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
 
     def read(self, table: Table) -> DataFrame:
-        return self.warehouse.read(table)
+        return with_columns_of(table, self.warehouse.read(table))
 
     def streams_between(self, connections: DataFrame) -> DataFrame:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
@@ -78,7 +78,7 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         rows = cast_columns(self.union(*parts), types)
         rows = rows if derivation.by else rows.coalesce(1)
-        found = checkpoint(self.run(rows, derivation.on_batches(tagged, made, **shared), made, derivation.by))
+        found = checkpoint(self.run(rows, derivation.on_batches(made, **shared), made, derivation.by))
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
     def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:

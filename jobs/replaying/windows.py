@@ -16,9 +16,9 @@ from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.judging import Accept
 from jobs.transforms.expressions import BEFORE
-from jobs.warehouse.local_tables import LocalTable
+from jobs.warehouse.local_tables import to_spark
 from schemas.replay import Reading
-from schemas.table import LONG, row, row_type, spark_schema
+from schemas.table import row_type
 from udfs.replay.acceptance import STATE, fold
 from udfs.replay.verdicts import LITERAL
 
@@ -120,8 +120,7 @@ def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pa.Table]:
     engine = InProcess()
 
     def accept(chains: pa.Table) -> pa.Table:
-        rows = LocalTable(spark, chains.select(_NUMBERS), spark_schema(row(**dict.fromkeys(_NUMBERS, LONG)))).rows
-        marked = mark_sequence_breaks(rows)
+        marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
         marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
         found = marked.withColumns(
             {"is_folded": _is_folded(), "is_plain": ~_is_folded(), "begins": _begins()}

@@ -4,9 +4,11 @@ Only packets that are new or changed since the last run are decoded, unless the 
 small warehouse, which is held in memory, is decoded as a whole.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
@@ -17,15 +19,17 @@ from jobs.app.parallel import run_in_parallel
 from jobs.replaying.decoding import decode_table, explain_packets
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
-from jobs.transforms.decode import decode_rows, explain_rows, quarantine_undecodable
-from jobs.warehouse.local_tables import LocalTable
+from jobs.transforms.decode import decode_rows, explain_rows
+from jobs.transforms.decode import quarantine_undecodable as quarantine_on_spark
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
-from schemas.table import Table, spark_schema
+from schemas.table import Table
+from udfs.derive.decode import quarantine_undecodable
+from udfs.derive.frames import to_arrow, to_frame
+from udfs.derive.tables import with_columns_of
 from udfs.msmq.pseudonyms import pseudonymize
-from udfs.passes.decode import EXPLAINED
 
 SOURCES = (PACKETS,)
 _UNDECODABLE = f"stage = '{Stage.DECODE}'"
@@ -51,15 +55,15 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
             packets = changed.came if changed else warehouse.read(PACKETS)
             rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
-            undecodable = quarantine_undecodable(explain_rows(packets), config.quarantine_raw_bytes)
+            undecodable = quarantine_on_spark(explain_rows(packets), config.quarantine_raw_bytes)
             if changed:
                 _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
             else:
-                _replace_all(warehouse, undecodable, [partial(warehouse.replace, *pair) for pair in rows.items()])
+                writes = [partial(warehouse.replace, *pair) for pair in rows.items()]
+                run_in_parallel([*writes, partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)])
         else:
-            undecodable = quarantine_undecodable(_explain_in_memory(warehouse), config.quarantine_raw_bytes)
             writes = [partial(_decode_in_memory, warehouse, table, key) for table in DECODED_TABLES]
-            _replace_all(warehouse, undecodable, writes)
+            run_in_parallel([*writes, partial(_quarantine_in_memory, warehouse, config.quarantine_raw_bytes)])
 
     warehouse.require(PACKETS, "ingest")
     key = config.hiding_key
@@ -69,11 +73,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     if not is_new:
         progress("decode: nothing new")
     return is_new
-
-
-def _replace_all(warehouse: Warehouse, undecodable: DataFrame, writes: Sequence[Callable[[], None]]) -> None:
-    replace: Callable[[], None] = partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)
-    run_in_parallel([replace, *writes])
 
 
 def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFrame | None) -> None:
@@ -89,6 +88,11 @@ def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> 
     warehouse.replace_local(table, decode_table(warehouse.read_local(PACKETS), table, key))
 
 
-def _explain_in_memory(warehouse: Warehouse) -> DataFrame:
-    rows = explain_packets(warehouse.read_local(PACKETS))
-    return LocalTable(warehouse.spark, rows, spark_schema(EXPLAINED)).rows
+def _quarantine_in_memory(warehouse: Warehouse, raw_kept: int) -> None:
+    """Replaces the packets in quarantine that cannot be decoded, if there are or were any."""
+    explained = explain_packets(warehouse.read_local(PACKETS))
+    before = warehouse.read_local(QUARANTINE)
+    kept = before.filter(pc.not_equal(before["stage"], Stage.DECODE.value))
+    if explained.num_rows or kept.num_rows != before.num_rows:
+        made = to_arrow(with_columns_of(QUARANTINE, quarantine_undecodable(to_frame(explained), raw_kept)))
+        warehouse.replace_local(QUARANTINE, pa.concat_tables([kept, made.cast(kept.schema)]))

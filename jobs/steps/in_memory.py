@@ -1,12 +1,8 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from shutil import rmtree
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
 from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
-from jobs.app.spark_session import driver_memory, settings_for_size
+from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.publish_lock import PublishLock
@@ -23,17 +19,14 @@ from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
 
-_SHARE_OF_HEAP = 6
-"""They may have a sixth of the JVM's heap: 3 GiB were not enough for 1.1 GB of captures with 2.7 million messages."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
-_PREFIX, _DAY_S = "_rows-", 86_400
 
 
 def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
     """Returns the bytes of the captures of a warehouse with these files, if it is known to be held in memory."""
     place = local_place(config.warehouse, config.catalog_schema, CAPTURES)
-    size, limit = _bytes_ingested(place), _limit(config, place, driver_memory())
+    size, limit = _bytes_ingested(place), _limit(config, place)
     if size is None:
         return None
     size += bytes_of(files, limit)
@@ -64,22 +57,16 @@ def hold_if_small(
     Spark's settings are those for the size.
     """
     place = warehouse.log_place(CAPTURES)
-    limit = _limit(config, place, driver_memory(warehouse.spark))
+    limit = _limit(config, place)
     size = _bytes(warehouse) + bytes_of(files or {}, limit)
     is_small = size <= limit
     with settings_for_size(warehouse.spark, size, in_memory=is_small):
-        if not is_small:
-            yield warehouse
-        elif size <= FEW_BYTES or place is None:
-            yield replace(warehouse, local=Memory())
-        else:
-            with _folder_beside(Path(place)) as folder:
-                yield replace(warehouse, local=Memory(folder))
+        yield replace(warehouse, local=Memory()) if is_small else warehouse
 
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:
     """Returns whether the captures of the warehouse have too many bytes for it to be held in memory."""
-    return _bytes(warehouse) > _limit(config, warehouse.log_place(CAPTURES), driver_memory(warehouse.spark))
+    return _bytes(warehouse) > _limit(config, warehouse.log_place(CAPTURES))
 
 
 def _bytes(warehouse: Warehouse) -> int:
@@ -92,28 +79,12 @@ def _bytes(warehouse: Warehouse) -> int:
     return size or 0
 
 
-def _limit(config: Config, place: str | None, heap: int) -> int:
+def _limit(config: Config, place: str | None) -> int:
     """Returns up to how many bytes of captures a warehouse is held in memory.
 
-    That is at most a share of the machine's memory and of `heap`, the bytes of the JVM's heap; and few if Spark cannot
-    read files here.
+    That is at most a share of the machine's memory; and few if the tables come and go through Spark.
     """
-    share = min(share_of_memory(), heap // _SHARE_OF_HEAP)
-    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share, FEW_BYTES))
-
-
-@contextmanager
-def _folder_beside(table: Path) -> Iterator[Path]:
-    """Yields a new folder in the warehouse, where all of Spark's tasks can read, and deletes it afterwards.
-
-    Deletes those that killed runs left a day ago, too.
-    """
-    table.parent.mkdir(parents=True, exist_ok=True)
-    for left in table.parent.glob(f"{_PREFIX}*"):
-        if time.time() - left.stat().st_mtime > _DAY_S:
-            rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(prefix=_PREFIX, dir=table.parent) as folder:
-        yield Path(folder)
+    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share_of_memory(), FEW_BYTES))
 
 
 def _bytes_ingested(place: str | None) -> int | None:

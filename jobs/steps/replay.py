@@ -19,25 +19,22 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
+from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.in_process import OnceInProcess
-from jobs.replaying.sources import Sources
+from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.found import with_names
 from jobs.steps.kept import find_kept
 from jobs.steps.summary import replay_summary, with_muted
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.local_tables import LocalTable
+from jobs.warehouse.local_tables import to_arrow, to_spark
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.pings import PINGS
-from schemas.replay import ENDS, STATES, Reading, Scope
+from schemas.ingest import STREAMS
+from schemas.messages import MESSAGES
+from schemas.replay import Reading, Scope
 from schemas.tables import REPLAYED
-
-SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -71,36 +68,30 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapping[str, Any]) -> None:
     """Replays a warehouse that is held in memory. Judging all is cheaper than finding out who keeps what."""
     engine = InProcess(load=warehouse.read_local)
-    states, ends = previous_warehouse.tables(warehouse.spark, config)
-    sources = Sources(
-        *map(engine.read, SOURCES),
-        states_before=STATES.arrow.empty_table() if states is None else LocalTable.collect(states).arrow,
-        ends_before=ENDS.arrow.empty_table() if ends is None else LocalTable.collect(ends).arrow,
-    )
-    once = OnceInProcess.of(sources)
+    before = [None if rows is None else to_arrow(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
+    sources = read_sources(engine, *before)
+    once = unite(engine, sources)
     replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options)
     run_in_parallel(partial(warehouse.replace_local, table, engine.read(table)) for table in REPLAYED)
-    _name_copies(warehouse, LocalTable(warehouse.spark, once.renamed_copies(sources.streams), STREAMS.spark).rows)
+    renamed = once.renamed_copies(sources.streams)
+    if renamed is not None and renamed.num_rows:
+        _name_copies(warehouse, to_spark(warehouse.spark, renamed))
 
 
 def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options, recorded: Mapping[str, Any]) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
-    states, ends = previous_warehouse.tables(warehouse.spark, config)
-    sources = Sources(
-        *map(engine.read, SOURCES),
-        states_before=engine.table([], STATES.arrow) if states is None else states,
-        ends_before=engine.table([], ENDS.arrow) if ends is None else ends,
-    )
+    sources = read_sources(engine, *previous_warehouse.tables(warehouse.spark, config))
     once = unite(engine, sources)
     # Where conversations are united or clocks corrected, a message may move although its row has not changed.
-    keep = {} if once.may_move else {"find_kept": partial(find_kept, warehouse, recorded)}
+    keep = {} if once.had_copies or once.found or once.steps else {"find_kept": partial(find_kept, warehouse, recorded)}
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options, **keep)
-    _name_copies(warehouse, once.renamed_copies(sources.streams))
+    renamed = once.renamed_copies(sources.streams)
+    if renamed is not None and not (renamed := warehouse.materialize(renamed)).isEmpty():
+        _name_copies(warehouse, renamed)
 
 
-def _name_copies(warehouse: Warehouse, changed: DataFrame) -> None:
-    """Writes `copy_of` of STREAMS, where it is not as it was found."""
-    if not (changed := warehouse.materialize(changed)).isEmpty():
-        warehouse.create(STREAMS)
-        warehouse.merge(STREAMS, changed, update=True)
+def _name_copies(warehouse: Warehouse, renamed: DataFrame) -> None:
+    """Writes `copy_of` of these rows of STREAMS, where it was not as it should be."""
+    warehouse.create(STREAMS)
+    warehouse.merge(STREAMS, renamed, update=True)

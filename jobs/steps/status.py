@@ -8,7 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.capture_listing import capture_files
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.steps import decode, reconcile, replay
+from jobs.replaying.sources import SOURCES
+from jobs.steps import decode, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.lock_state import Derived, LockState
@@ -22,7 +23,7 @@ from schemas.tables import REPLAYED
 _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "decode": (DECODED_TABLES, decode.SOURCES),
     "books": ((BOOKS,), reconcile.REPLAYED),
-    "replay": (REPLAYED, replay.SOURCES),
+    "replay": (REPLAYED, SOURCES),
 }
 _NAMED = 20
 """Damaged captures that are named; all are counted."""

@@ -15,13 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
+from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, log
-from jobs.warehouse.local_tables import NO_GLOB, LocalTable, Memory, cast_columns, nullable
+from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_arrow, to_spark
 from jobs.warehouse.log import Commit, rows_version
-from jobs.warehouse.passes import run_here, run_in_tasks
 from jobs.warehouse.tables import CONFLICT, Tables
-from schemas.table import RowType, Table, spark_schema
-from udfs.passes.options import Pass
+from schemas.table import Table
 
 _CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
 """Columns that Delta's change data feed adds."""
@@ -56,7 +55,7 @@ class Warehouse(Tables):
         """Returns the table's rows, those of the given version if there is one."""
         if version is not None:
             return Tables.read(self, table, version)
-        return self._read_files(table) if self.local is None else self._local(table).rows
+        return self._read_files(table) if self.local is None else to_spark(self.spark, self.read_local(table))
 
     def _read_files(self, table: Table) -> DataFrame:
         """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
@@ -70,35 +69,32 @@ class Warehouse(Tables):
 
     def read_local(self, table: Table) -> pa.Table:
         """Returns the rows of a table of a warehouse that is held in memory."""
-        return self._local(table).arrow
+        held = self._memory.tables
+        if table.name not in held:
+            rows = self._read_here(table)
+            if rows is None:
+                rows = to_arrow(with_columns_of(table, Tables.read(self, table)))
+            held[table.name] = rows
+        return held[table.name]
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
         """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
         if self.local is None:
             return checkpoint.materialize(rows, most)
-        return LocalTable.collect(rows, self.local.folder).rows
-
-    def run(
-        self, rows: DataFrame, work: Pass, schema: RowType, by: Sequence[str] = (), order: Sequence[str] = ()
-    ) -> DataFrame:
-        """Implements `RunPass`: in this process if the warehouse is held in memory."""
-        if self.local is None:
-            return run_in_tasks(rows, work, schema, by, order)
-        made = run_here(rows, work, schema, by, order)
-        return LocalTable(self.spark, made, spark_schema(schema), self.local.folder).rows
+        return to_spark(self.spark, to_arrow(rows))
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
-        self._hold(table, whole)
+        self._memory.tables[table.name] = whole
         if not added.num_rows or self._write_here(table, added):
             return
-        rows = LocalTable(self.spark, added, table.spark, self._memory.folder).rows
+        rows = to_spark(self.spark, added)
         self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
         if not self._replace_here(table, whole):
-            self.replace(table, LocalTable(self.spark, whole, table.spark, self._memory.folder).rows)
+            self.replace(table, to_spark(self.spark, whole))
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
         """Replaces the rows that match `where`, in one commit.
@@ -109,10 +105,10 @@ class Warehouse(Tables):
         self.check_lock()
         rows = conform(rows, table)
         if self.local is not None:
-            new = LocalTable.collect(rows, self.local.folder)
-            if self._replace_here(table, new.arrow, where):
+            new = to_arrow(rows)
+            if self._replace_here(table, new, where):
                 return
-            rows = new.rows
+            rows = to_spark(self.spark, new)
         writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(writer, table)
@@ -257,18 +253,6 @@ class Warehouse(Tables):
             raise JobError("This warehouse is not held in memory.")
         return self.local
 
-    def _local(self, table: Table) -> LocalTable:
-        tables = self._memory.tables
-        if table.name not in tables:
-            rows = self._read_here(table)
-            if rows is None:
-                rows = LocalTable.collect(Tables.read(self, table).select(table.names)).arrow
-            self._hold(table, rows)
-        return tables[table.name]
-
-    def _hold(self, table: Table, whole: pa.Table) -> None:
-        self._memory.tables[table.name] = LocalTable(self.spark, whole, table.spark, self._memory.folder)
-
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
         for table in tables:
@@ -278,13 +262,15 @@ class Warehouse(Tables):
         """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
         schema = table.arrow
         if where == "true" and new.num_rows:  # the rows that were there, which may be many, are not read
-            self._hold(table, new.cast(schema))
+            self._memory.tables[table.name] = new.cast(schema)
             return self._write_here(table, new, overwrite=True)
-        before = self._local(table)
-        there = before.arrow.num_rows
-        kept = schema.empty_table() if where == "true" else before.rows.where(f"NOT ({where})").toArrow()
+        before = self.read_local(table)
+        there = before.num_rows
+        kept = schema.empty_table()
+        if where != "true":
+            kept = to_arrow(to_spark(self.spark, before).where(f"NOT ({where})"))
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
-        self._hold(table, whole)
+        self._memory.tables[table.name] = whole
         if kept.num_rows == there:
             return not new.num_rows or self._write_here(table, new)
         return self._write_here(table, whole, overwrite=True)

@@ -62,14 +62,11 @@ class Derivation(NamedTuple):
         made = self.run(**{name: schemas[name].empty_table() for name in (*self.inputs, *self.shared)})
         return row(**{name: row(**{one.name: one.type for one in table.schema}) for name, table in made.items()})
 
-    def on_batches(
-        self, tagged: RowType, made: RowType, **shared: pa.Table
-    ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def on_batches(self, made: RowType, **shared: pa.Table) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            groups = whole_groups(batches, *self.by) if self.by else [pa.Table.from_batches(batches, tagged)]
-            for rows in groups:
+            for rows in whole_groups(batches, *self.by):
                 tables = {name: _of_struct(rows[name]) for name in self.inputs}
                 for name, table in self.run(**tables, **shared).items():
                     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
