@@ -7,8 +7,6 @@ seen, or that reorder others, are written as escapes.
 
 import base64
 import hashlib
-import os
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -19,6 +17,7 @@ from jinja2.filters import do_mark_safe
 
 from jobs.app.logs import printable
 from jobs.app.names import Names
+from jobs.app.shell_words import in_shell
 from jobs.report_page.arrange import short_id
 from jobs.report_page.cards import address
 
@@ -72,18 +71,6 @@ def words(code: str | None) -> str:
 def in_wireshark(uri: str | None, frame: int | None) -> str:
     """Returns the command that opens a capture at a frame; an empty text for none."""
     return f"wireshark -g {frame} -r {in_shell(uri)}" if uri and frame else ""
-
-
-def in_shell(text: str) -> str:
-    """Returns the text as a word of bash or zsh, in which every character can be seen and none does anything."""
-    if text.isprintable():
-        return shlex.quote(text)
-    shown = (c if c.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(c)) for c in _quoted(text))
-    return f"$'{''.join(shown)}'"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def visible(value: Any) -> Any:

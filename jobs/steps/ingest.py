@@ -108,12 +108,8 @@ def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp],
     size = sum(row["content_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
     with settings_for_size(warehouse.spark, size):
-        found = flow.extract(engine, captures, options)
-        _require_unchanged(files, [row["uri"] for row in captures])
-        assembled = flow.assemble(engine, found, options)
-        changes = flow.collect_changes(engine, found, assembled)
-        flow.write_rows(engine, changes)
-        flow.write_captures(engine, changes)
+        read = [row["uri"] for row in captures]
+        flow.ingest(engine, captures, options, partial(_require_unchanged, files, read))
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from schemas.table import LONG, STRING, U16, U64, RowType, row
+from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
 from udfs.replay.groups import whole_groups
 from udfs.replay.rows import Batches
 
@@ -18,6 +18,7 @@ ONE = "rows"
 _BATCH_ROWS = 10_000
 _HELD = {
     pa.null(): STRING,
+    pa.large_binary(): BINARY,
     pa.large_string(): STRING,
     pa.string_view(): STRING,
     pa.uint64(): U64,
