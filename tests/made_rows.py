@@ -44,7 +44,7 @@ def _stream_id(*, forth: bool) -> pl.Expr:
 
 
 def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
-    """Returns one row per message from `low` to `high`: `scope`, its place `k` in it, numbers, connection and offset."""
+    """Returns a row per message from `low` to `high`: its `scope`, place `k` in it, numbers, connection and offset."""
     of_scope = -(-messages // scopes)
     k, scope, p = pl.col("k"), pl.col("scope"), pl.col("p")
     whole = k + scope * 37 % _ROUND if of_scope < _ROUND else k

@@ -1,4 +1,4 @@
-"""Replays tables in this process, without Spark: rows as dictionaries → Arrow tables → the tables that a replay writes."""
+"""Replays tables in this process: rows as dictionaries → Arrow tables → the tables that a replay writes. No Spark."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
