@@ -6,9 +6,10 @@ from typing import Any, Generic
 import polars as pl
 
 from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
-from jobs.replaying.sources import Once, Sources
+from jobs.replaying.sources import Sources
 from schemas.explained import CHOSEN, EXPLAINED, FOUND
 from schemas.wire import NEGATIVE_CLASS
 from udfs.derive.facts.acks import in_last_sequence, negative_acks, refused_meanwhile, repeated_acks, returned_messages
@@ -248,7 +249,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, inputs: Inputs[T], acks: T,
 def find_by_facts(
     engine: Engine[T],
     sources: Sources[T],
-    once: Once[T],
+    once: Conversations[T],
     inputs: Inputs[T],
     verdicts: T,
     acks: T,

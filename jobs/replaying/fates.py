@@ -7,8 +7,9 @@ from typing import Generic
 import polars as pl
 
 from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import CARRIED, SPANS, Inputs
-from jobs.replaying.sources import Once, Sources
+from jobs.replaying.sources import Sources
 from schemas.explained import ARRIVAL, OF_SLOT
 from schemas.outcomes import Outcome
 from schemas.replay import Reading, Scope
@@ -96,7 +97,7 @@ TRANSACTIONS_OF = Derivation(
 LITERAL_TALLIES = Derivation(making(_tallied), {"verdicts": JUDGED_AS}, ("scope_key",))
 
 
-def find_fates(engine: Engine[T], verdicts: T, once: Once[T], packets: T) -> Fates[T]:
+def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T) -> Fates[T]:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to."""
     not_arrived = engine.one(UNARRIVED, streams=once.streams, packets=packets, verdicts=verdicts)
     twice = engine.one(TWICE, verdicts=verdicts)
@@ -148,7 +149,7 @@ def _sums(
 def add_up(
     engine: Engine[T],
     sources: Sources[T],
-    once: Once[T],
+    once: Conversations[T],
     inputs: Inputs[T],
     tallies: T,
     fates: Fates[T] | None,

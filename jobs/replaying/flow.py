@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple
 
 from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
 from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together, with_proof
 from jobs.replaying.fates import LITERAL_TALLIES, add_up, find_fates, find_transactions
 from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
 from jobs.replaying.judging import Accept, judge_messages
-from jobs.replaying.sources import Once, Sources
+from jobs.replaying.sources import Sources
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
@@ -37,7 +38,7 @@ class Kept(Generic[T]):
 def replay(
     engine: Engine[T],
     sources: Sources[T],
-    once: Once[T],
+    once: Conversations[T],
     accept: Accept[T],
     options: Options,
     find_kept: Callable[[Inputs[T]], Kept[T]] = lambda _: Kept(),

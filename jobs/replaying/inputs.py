@@ -7,7 +7,8 @@ from typing import Generic
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.replaying.sources import Once, Sources
+from jobs.replaying.conversations import Conversations
+from jobs.replaying.sources import Sources
 from schemas.replay import Scope
 from udfs.derive.frames import ALL, Derivation, Frames, making
 from udfs.derive.replay.acks import acknowledged, crowded, pair_acks, select_order_acks, sequences_used
@@ -100,7 +101,7 @@ SPANS = Derivation(
 )
 
 
-def read_inputs(engine: Engine[T], sources: Sources[T], once: Once[T], scope: Scope) -> Inputs[T]:
+def read_inputs(engine: Engine[T], sources: Sources[T], once: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
     messages = engine.select(engine.where(once.messages, "transactional"), **{name: name for name in TRANSACTIONAL})
     ends = engine.one(ENDS_OF_STREAMS, streams=once.streams, handshakes=once.handshakes, previous=sources.ends_before)

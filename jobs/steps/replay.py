@@ -19,8 +19,8 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
+from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.in_process import OnceInProcess
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
@@ -69,11 +69,11 @@ def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapp
     engine = InProcess(load=warehouse.read_local)
     before = [None if rows is None else to_arrow(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
-    once = OnceInProcess.of(sources)
+    once = unite(engine, sources)
     replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options)
     run_in_parallel(partial(warehouse.replace_local, table, engine.read(table)) for table in REPLAYED)
     renamed = once.renamed_copies(sources.streams)
-    if renamed.num_rows:
+    if renamed is not None and renamed.num_rows:
         _name_copies(warehouse, to_spark(warehouse.spark, renamed))
 
 
@@ -83,10 +83,10 @@ def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options, rec
     sources = read_sources(engine, *previous_warehouse.tables(warehouse.spark, config))
     once = unite(engine, sources)
     # Where conversations are united or clocks corrected, a message may move although its row has not changed.
-    keep = {} if once.may_move else {"find_kept": partial(find_kept, warehouse, recorded)}
+    keep = {} if once.had_copies or once.found or once.steps else {"find_kept": partial(find_kept, warehouse, recorded)}
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options, **keep)
-    renamed = warehouse.materialize(once.renamed_copies(sources.streams))
-    if not renamed.isEmpty():
+    renamed = once.renamed_copies(sources.streams)
+    if renamed is not None and not (renamed := warehouse.materialize(renamed)).isEmpty():
         _name_copies(warehouse, renamed)
 
 

@@ -48,7 +48,9 @@ def _first_other(rows: pa.Table, before: pa.Table, key: Sequence[str]) -> int | 
     last = before.slice(before.num_rows - 1)
     other = np.zeros(rows.num_rows, bool)
     for name in key:
-        other |= pc.not_equal(rows[name], last[name][0]).to_numpy(zero_copy_only=False)
+        value = last[name][0]
+        same = pc.fill_null(pc.equal(rows[name], value), False) if value.is_valid else rows[name].is_null()
+        other |= ~same.to_numpy(zero_copy_only=False)
     return int(other.argmax()) if other.any() else None
 
 

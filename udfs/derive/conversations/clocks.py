@@ -6,9 +6,9 @@ Where the clocks of two captures differ, it finds the messages whose order this 
 import polars as pl
 
 from udfs.derive.columns import nanoseconds, timestamp
+from udfs.derive.replay.scopes import FLOW_KEY
 
 _PAIR = ("one_capture", "other_capture")
-_FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
 _NEVER = (1 << 63) - 1
 """No record has this number."""
 
@@ -64,11 +64,6 @@ def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     )
 
 
-def with_streams_in_time(streams: pl.DataFrame, steps: pl.DataFrame, *packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns what `streams_in_time` does, of all `packets`."""
-    return streams_in_time(streams, pl.concat(places_in_time(table, steps) for table in packets))
-
-
 def places_in_time(packets: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Returns what some packets say of when their streams were, for `streams_in_time`; `steps` are of their captures.
 
@@ -122,28 +117,11 @@ def streams_in_time(streams: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame
     return joined.with_columns(**in_time).select(streams.columns)
 
 
-def disputed_messages(
-    messages: pl.DataFrame, flows: pl.DataFrame, skews: pl.DataFrame, placed: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns the keys and senders of the messages that may have come before or after another one of their scope.
-
-    That message is on a connection in another capture, and nearer in time than the skew between the two captures
-    (`skews`, of `united.measure_skews`). A stream has the clock of its capture; messages `placed` from a copy have it
-    too. A stream that is in both captures is ordered by one clock, so it counts for neither. `flows` have their scopes.
-    """
-    own = messages.join(placed, on=["stream_id", "stream_offset"], how="anti")
-    sides = sides_of_skews(own.select("stream_id", "capture_id").unique(), skews)
-    return disputed_in_scopes(
-        messages.select("stream_offset", "captured_ns", *_FLOW_KEY)
-        .join(sides, on="stream_id")
-        .join(flows.select("scope_key", *_FLOW_KEY), on=_FLOW_KEY, nulls_equal=True)
-    )
-
-
 def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
     """Returns `stream_id` and the columns of `skews` where only one of both captures shows it, which `is_one` tells.
 
-    `shown` are `stream_id` and `capture_id` of messages that were not placed from a copy.
+    A stream has the clock of its capture. One that is in both captures is ordered by one clock, so it counts for
+    neither. `shown` are `stream_id` and `capture_id` of messages that were not placed from a copy.
     """
     of_side = (
         shown.join(skews.with_columns(capture_id=side, is_one=pl.lit(side == _PAIR[0])), on="capture_id")
@@ -158,9 +136,16 @@ def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_scopes(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns messages with the scopes of their flows. Right for all rows of any streams."""
+    return messages.join(flows.select("scope_key", *FLOW_KEY), on=FLOW_KEY, nulls_equal=True)
+
+
 def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
     """Returns the keys and senders of the messages in doubt among those of whole scopes, which `scope_key` names.
 
+    They may have come before or after another one of their scope: that is on a connection in another capture, and
+    nearer in time than the skew between the two captures (`skews` of `places.skews_of`).
     `messages` are joined with the rows of `sides_of_skews` of their stream; those without one are in no doubt.
     """
     in_pair, is_one, time = ("scope_key", *_PAIR), pl.col("is_one"), pl.col("captured_ns")

@@ -29,26 +29,15 @@ def known_connections(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.Dat
 
     These are `seq_forth` and `seq_back`, the initial sequence numbers, and `client` and `booted_ms`, the ClientGuid and
     TimeStamp of its EstablishConnection. They are null where they were not captured. `forth` and `back` are its two
-    streams, `addresses` those of its initiator and its acceptor; `failing` says that it was refused in its handshake,
-    or closed without an answer.
+    streams, `addresses` those of its initiator and its acceptor.
     """
     established = (
         handshakes.filter(handshake_type=HandshakeType.ESTABLISH_CONNECTION.value)
         .join(streams.select("stream_id", "connection_id"), on="stream_id")
         .group_by("connection_id")
-        .agg(
-            pl.max("client_guid").alias("client"),
-            pl.max("time_stamp_ms").alias("booted_ms"),
-            pl.max("connection_refused").alias("refused"),
-        )
+        .agg(pl.max("client_guid").alias("client"), pl.max("time_stamp_ms").alias("booted_ms"))
     )
-    failing = pl.col("refused").fill_null(value=False) | (pl.col(BACK).is_null() & pl.col("closed"))
-    return (
-        _connections(streams)
-        .join(established, on="connection_id", how="left")
-        .with_columns(failing=failing)
-        .drop("refused", "closed")
-    )
+    return _connections(streams).join(established, on="connection_id", how="left")
 
 
 def _connections(streams: pl.DataFrame) -> pl.DataFrame:
@@ -69,7 +58,6 @@ def _connections(streams: pl.DataFrame) -> pl.DataFrame:
             pl.max("mid_stream"),
             pl.sum("missing_bytes").alias("missing"),
             pl.sum("recovered_bytes").alias("recovered"),
-            pl.max("closed").fill_null(value=False),
         )
     )
 

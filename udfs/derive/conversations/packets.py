@@ -1,8 +1,8 @@
 """Finds copies of connections whose beginning was not captured, by the packets that both have.
 
-Few streams are concerned. An engine of many machines numbers all packets in parts (`identify_packets`), and brings
-together: those of `vague_streams`, for `probes`; those whose number a probe has, for `holders`; those of the streams
-that `ways_to_compare` names, for `same_packets`.
+Few streams are concerned. An engine numbers all packets in parts (`identify_packets`), and brings together: those of
+`vague_streams`, for `probes`; those whose number a probe has, for `holders`; those of the `compared_streams` of
+`ways_to_compare`, for `same_packets`.
 """
 
 import polars as pl
@@ -29,14 +29,6 @@ def identify_packets(messages: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame
         tables[name].select(*_KEY, *columns, kind=pl.lit(name)).select(*_KEY, packet=number_of("kind", *columns))
         for name, columns in _PACKETS.items()
     )
-
-
-def compared_ways(connections: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns what `ways_to_compare` does, of all `packets`."""
-    of_vague = packets.join(vague_streams(connections), on="stream_id", how="semi")
-    asked = probes(of_vague)
-    holding = packets.join(asked, on="packet", how="semi")
-    return ways_to_compare(connections, asked, holders(holding))
 
 
 def vague_streams(connections: pl.DataFrame) -> pl.DataFrame:
@@ -83,23 +75,23 @@ def ways_to_compare(connections: pl.DataFrame, asked: pl.DataFrame, holding: pl.
     )
 
 
+def compared_streams(ways: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id` of the streams that are compared for each first connection."""
+    return pl.concat(ways.select(X, stream_id=side) for side in ("x_stream", "y_stream")).drop_nulls().unique()
+
+
 def same_packets(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     """Returns for each connection of `ways_to_compare` the one that shares most packets with it, if more than half.
 
     Where both initial sequence numbers are the same, one packet suffices. Of a stream's packets that are the same, the
-    first MOST_ALIKE count.
+    first MOST_ALIKE count. `packets` are those of the `compared_streams`, once for each first connection.
     """
-    compared = pl.concat(ways.select(stream_id=side) for side in ("x_stream", "y_stream"))
-    packets = (
-        packets.join(compared, on="stream_id", how="semi")
-        .sort("stream_offset")
-        .filter(pl.int_range(pl.len()).over("stream_id", "packet") < MOST_ALIKE)
-    )
-    counted = packets.group_by("stream_id").agg(packets=pl.len().cast(pl.Int64))
+    packets = packets.sort("stream_offset").filter(pl.int_range(pl.len()).over(X, "stream_id", "packet") < MOST_ALIKE)
+    counted = packets.group_by(X, "stream_id").agg(packets=pl.len().cast(pl.Int64))
     totals = ways.join(_most_alike(ways, packets), on=[*PAIR, "way"], how="left")
     for side in "xy":
-        of_side = counted.select(pl.col("stream_id").alias(f"{side}_stream"), pl.col("packets").alias(side))
-        totals = totals.join(of_side, on=f"{side}_stream", how="left")
+        of_side = counted.select(X, pl.col("stream_id").alias(f"{side}_stream"), pl.col("packets").alias(side))
+        totals = totals.join(of_side, on=[X, f"{side}_stream"], how="left")
     ahead = pl.coalesce("ahead", "likest_ahead")
     return (
         totals.group_by(PAIR)
@@ -124,7 +116,7 @@ def _most_alike(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     """
     x, y = (
         packets.lazy().select(
-            "packet", pl.col("stream_id").alias(f"{side}_stream"), pl.col("stream_offset").alias(side)
+            X, "packet", pl.col("stream_id").alias(f"{side}_stream"), pl.col("stream_offset").alias(side)
         )
         for side in "xy"
     )
@@ -132,8 +124,8 @@ def _most_alike(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     return (
         ways.lazy()
         .select(*way, "x_stream", "y_stream")
-        .join(x, on="x_stream")
-        .join(y, on=["y_stream", "packet"])
+        .join(x, on=[X, "x_stream"])
+        .join(y, on=[X, "y_stream", "packet"])
         .group_by(*way, likest_ahead=pl.col("x") - pl.col("y"))
         .agg(same=pl.len().cast(pl.Int64))
         .collect(engine="streaming")

@@ -52,11 +52,6 @@ def place_copies(
     )
 
 
-def measure_skews(copies: pl.DataFrame, messages: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns `skews_of` the captures that have packets of a stream and of its copy."""
-    return skews_of(clock_differences(copies, messages, acks))
-
-
 def skews_of(differences: pl.DataFrame) -> pl.DataFrame:
     """Returns `one_capture`, `other_capture` and `skew_ns`, the median difference of their clocks in absolute value.
 
