@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from jobs.engine.in_process import InProcess
+from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.in_process import OnceInProcess, with_literal_state
+from jobs.replaying.in_process import with_literal_state
 from jobs.replaying.judging import Accept
 from jobs.replaying.sources import SOURCES, Sources, read_sources
 from schemas.judging import CHAIN
@@ -24,7 +25,7 @@ class Replayed(NamedTuple):
     """The tables of a replay, and the verdicts and other tables that it wrote, by name."""
 
     sources: Sources[pa.Table]
-    once: OnceInProcess
+    once: Conversations[pa.Table]
     tables: dict[str, pa.Table]
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
@@ -65,6 +66,6 @@ def accept_in_process(engine: InProcess, reading: Reading = Reading.CONFORMANT) 
 def replay_here(sources: Sources[pa.Table], options: Options = Options()) -> Replayed:  # noqa: B008 - a NamedTuple
     """Replays tables."""
     engine = InProcess()
-    once = OnceInProcess.of(sources)
+    once = unite(engine, sources)
     replay(engine, sources, once, accept_in_process(engine, options.reading), options)
     return Replayed(sources, once, engine.tables)

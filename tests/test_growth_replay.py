@@ -22,7 +22,7 @@ from warehouses import config
 from wiretap import ACK, PSH, Sent, handshake, pcap, records
 
 from jobs.engine.in_process import InProcess
-from jobs.replaying.in_process import OnceInProcess
+from jobs.replaying.conversations import unite
 from jobs.replaying.inputs import read_inputs
 from jobs.simulator import build
 from jobs.steps import nightly
@@ -378,7 +378,8 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
         for sequence in (1, 2, 3, 4):
             tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
     sources = sources_of(tables.rows)
-    acks = read_inputs(InProcess(), sources, OnceInProcess.of(sources), Scope.AUTO).acks
+    engine = InProcess()
+    acks = read_inputs(engine, sources, unite(engine, sources), Scope.AUTO).acks
     found: dict[tuple[str, int], set[str]] = {}
     for row in acks.to_pylist():
         found.setdefault((row["receiver"], row["sequence"] + (1 << 63)), set()).add(row["source_queue_manager"])
