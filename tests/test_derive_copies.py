@@ -1,22 +1,28 @@
 """Conversations captured twice, clocks that step back or differ: against literals and a second computation."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import plain_clock
 import plain_copies
 import polars as pl
+import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
-from schemas.replay import ENDS, VERDICTS
+from jobs.engine.in_process import InProcess
+from jobs.replaying import conversations
+from jobs.replaying.conversations import Conversations, Copies, unite
+from jobs.replaying.sources import Sources
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
+from schemas.pings import PINGS
+from schemas.replay import ENDS, STATES, VERDICTS
 from schemas.table import Table
 from udfs.derive.conversations import clocks, copies, packets, places, united
-from udfs.derive.conversations.united import United, unite
-from udfs.derive.frames import to_frame
+from udfs.derive.frames import to_arrow, to_frame
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
@@ -28,6 +34,13 @@ TABLES = {
     "quarantine": QUARANTINE,
     "acks": ACKS,
     "handshakes": HANDSHAKES,
+}
+OTHERS = {
+    "packets": PACKETS,
+    "session_acks": SESSION_ACKS,
+    "pings": PINGS,
+    "states_before": STATES,
+    "ends_before": ENDS,
 }
 NARROW = {
     "stream_id": pl.String,
@@ -44,6 +57,55 @@ def frame(table: Table, rows: list[Row]) -> pl.DataFrame:
     stamps = {name: kind for name, kind in types.items() if kind == pl.Datetime}
     written = pl.DataFrame(rows, {**types, **dict.fromkeys(stamps, pl.Int64)})
     return written.with_columns(pl.col(name).cast(kind) for name, kind in stamps.items())
+
+
+class Given(NamedTuple):
+    """The tables that are united."""
+
+    messages: pl.DataFrame
+    streams: pl.DataFrame
+    stream_gaps: pl.DataFrame
+    quarantine: pl.DataFrame
+    acks: pl.DataFrame
+    handshakes: pl.DataFrame
+
+
+class United:
+    """The tables with each conversation once, and what is known of copies, as frames."""
+
+    def __init__(self, once: Conversations[pa.Table]) -> None:
+        self.once = once
+        self.messages, self.streams = to_frame(once.messages), to_frame(once.streams)
+        self.stream_gaps, self.quarantine = to_frame(once.stream_gaps), to_frame(once.quarantine)
+        self.acks, self.handshakes = to_frame(once.acks), to_frame(once.handshakes)
+        self.steps = None if once.steps is None else to_frame(once.steps)
+        found = once.found
+        self.copies = None if found is None else to_frame(found.copies).select("stream_id", "copy_of", "ahead")
+        self.placed = None if found is None else to_frame(found.placed)
+        self.skews = None if found is None or found.skews is None else to_frame(found.skews)
+
+    def restore(self, verdicts: pl.DataFrame) -> pl.DataFrame:
+        """Returns VERDICTS as they are written."""
+        return through(self.once.restore, verdicts)
+
+    def every_end(self, ends: pl.DataFrame) -> pl.DataFrame:
+        """Returns ENDS with those of copies."""
+        return through(self.once.every_end, ends)
+
+    def counted(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns the rows that count."""
+        return through(self.once.counted, rows)
+
+
+def through(work: Callable[..., pa.Table], *frames: pl.DataFrame) -> pl.DataFrame:
+    """Returns what some work over Arrow tables makes of frames."""
+    return to_frame(work(*map(to_arrow, frames)))
+
+
+def renamed(united: United, streams: pl.DataFrame) -> pl.DataFrame | None:
+    """Returns the rows of STREAMS that are to be changed."""
+    found = united.once.renamed_copies(to_arrow(streams))
+    return None if found is None else to_frame(found)
 
 
 class Scene:
@@ -89,16 +151,18 @@ class Scene:
         self.rows["quarantine" if stage else "stream_gaps"].append(row | ({"stage": stage} if stage else {}))
 
     @property
-    def tables(self) -> United:
+    def tables(self) -> Given:
         """The rows as frames."""
         messages, streams, gaps, quarantine, acks, handshakes = (
             frame(TABLES[name], self.rows[name]) for name in TABLES
         )
-        return United(messages, streams, gaps, quarantine, acks, handshakes)
+        return Given(messages, streams, gaps, quarantine, acks, handshakes)
 
     def unite(self, **steps: list[tuple[int, int]]) -> United:
         """Returns the united tables; `steps` are record and step of captures' clocks."""
-        return unite(self.tables, captures(**steps))
+        given = {name: to_arrow(rows) for name, rows in self.tables._asdict().items()}
+        given |= {name: table.arrow.empty_table() for name, table in OTHERS.items()}
+        return United(unite(InProcess(), Sources(**given, captures=to_arrow(captures(**steps)))))
 
 
 def captures(**steps: list[tuple[int, int]]) -> pl.DataFrame:
@@ -185,16 +249,20 @@ def test_ends_of_copies_are_those_of_the_streams_that_count() -> None:
 def test_copies_are_named_and_earlier_names_are_taken_back() -> None:
     scene = both_ends()
     streams = scene.tables.streams
-    assert rows(scene.unite().renamed_copies(streams), "stream_id", "copy_of") == [("near<", "far<"), ("near>", "far>")]
+    assert rows(renamed(scene.unite(), streams), "stream_id", "copy_of") == [("near<", "far<"), ("near>", "far>")]
     named = streams.with_columns(copy_of=pl.when(stream_id="near>").then(pl.lit("far>")).otherwise(pl.lit("old")))
-    assert rows(scene.unite().renamed_copies(named), "stream_id", "copy_of") == [
+    assert rows(renamed(scene.unite(), named), "stream_id", "copy_of") == [
         ("far<", None),
         ("far>", None),
         ("near<", "far<"),
     ]
-    nothing = Scene().unite()
-    assert rows(nothing.renamed_copies(named), "copy_of") == [(None,)] * 4
-    assert nothing.renamed_copies(named).columns == STREAMS.names
+    assert renamed(Scene().unite(), streams) is None
+    alone = Scene()
+    alone.connection("one", "10.0.0.1", copy_of="other>")
+    forgotten = renamed(alone.unite(), named)
+    assert rows(forgotten, "copy_of") == [(None,)] * 4
+    assert forgotten is not None
+    assert forgotten.columns == STREAMS.names
 
 
 def test_nothing_is_suspected_of_one_capture() -> None:
@@ -204,68 +272,50 @@ def test_nothing_is_suspected_of_one_capture() -> None:
     scene.message("one>", 0, T0, 1, "c")
     scene.unread("one>", 500, 10)
     once = scene.unite(c=[])
-    assert (once.copies, once.steps, once.failing, once.had_copies) == (None, None, False, False)
+    assert (once.copies, once.steps, once.once.had_copies) == (None, None, False)
     for name in ("messages", "stream_gaps", "quarantine", "acks", "handshakes"):
         assert_frame_equal(getattr(once, name), getattr(scene.tables, name))
-    assert once.every_end(once.streams) is once.streams
-    assert once.counted(once.messages) is once.messages
-    assert once.restore(once.messages) is once.messages
+    alone, table = once.once, once.once.messages
+    assert alone.every_end(table) is table
+    assert alone.counted(table) is table
+    assert alone.in_time(table) is table
+    assert alone.restore(table) is table
 
 
-@pytest.mark.parametrize(
-    ("columns", "failing"),
-    [({}, False), ({"closed": True}, True), ({"attempt": "refused"}, True), ({"copy_of": "other>"}, False)],
-)
-def test_one_look_says_what_there_is_to_do(columns: Row, failing: bool) -> None:
+@pytest.mark.parametrize(("columns", "had_copies"), [({}, False), ({"copy_of": "other>"}, True)])
+def test_one_look_says_what_there_is_to_do(columns: Row, had_copies: bool) -> None:
     scene = Scene()
     scene.connection("one", "10.0.0.1", **columns)
-    scene.rows["streams"] = [row for row in scene.rows["streams"] if row["from_initiator"]]
     tables = scene.tables
-    connections = copies.known_connections(united.with_bytes(tables.streams), tables.handshakes)
-    found = united.suspect(tables.streams, connections, tables.quarantine, captures(c=[(5, -SECOND)]))
-    assert found == united.Suspicion(
-        alike=False, vague=False, clock_steps=True, had_copies="copy_of" in columns, failing=failing
-    )
-
-
-def test_another_version_and_a_refusal_are_failures() -> None:
-    refused, other = Scene(), Scene()
-    for scene in (refused, other):
-        scene.connection("one", "10.0.0.1")
-    assert not refused.unite().failing
-    refused.established("one", "client", 5, connection_refused=True)
-    other.rows["quarantine"] = [{"stage": "framing", "reason": "bad_version", "stream_id": "one>", "stream_offset": 0}]
-    assert refused.unite().failing
-    assert other.unite().failing
-    other.rows["quarantine"][0]["stream_offset"] = 10
-    assert not other.unite().failing
+    found = united.suspect(tables.streams, tables.handshakes, captures(c=[(5, -SECOND)]))["suspicions"]
+    assert set(found["suspicion"]) == {"clock_steps"} | ({"had_copies"} if had_copies else set())
 
 
 def test_no_rows_give_no_rows() -> None:
-    tables = Scene().tables
-    assert unite(tables, captures()).copies is None
-    none = pl.DataFrame(schema={"stream_id": pl.String, "copy_of": pl.String, "ahead": pl.Int64})
-    placed = places.place_copies(
-        none, tables.streams, tables.stream_gaps, tables.quarantine, tables.messages, tables.acks
-    )
-    unread = places.unread_by_all(none, tables.streams, tables.stream_gaps, tables.quarantine)
-    once = tables.without_copies(none, placed, unread)
-    assert [len(getattr(once, name)) for name in TABLES] == [0] * 6
-    assert {name: getattr(once, name).schema for name in TABLES} == {
-        name: getattr(tables, name).schema for name in TABLES
-    }
-    skews = places.measure_skews(none, tables.messages, tables.acks)
-    scoped = tables.messages.with_columns(scope_key=pl.lit("scope"))
-    assert clocks.disputed_messages(tables.messages, scoped, skews, placed).is_empty()
-    connections = copies.known_connections(tables.streams, tables.handshakes)
-    pairs = copies.same_beginning(connections)
-    found = packets.identify_packets(tables.messages, tables.acks)
-    assert copies.suspect_copies(connections) == (False, False)
-    assert packets.same_packets(packets.compared_ways(connections, found), found).schema == pairs.schema
-    chosen = copies.choose_connections(pairs, connections)
-    assert copies.stream_copies(chosen, connections).schema == none.schema
-    steps = clocks.find_steps(captures(c=[]))
-    assert_frame_equal(tables.without_steps(steps).streams, tables.streams)
+    engine, tables = InProcess(), {name: to_arrow(rows) for name, rows in Scene().tables._asdict().items()}
+    packets = {name: tables[name] for name in ("messages", "acks")}
+    given = {"streams": tables["streams"], "handshakes": tables["handshakes"], "captures": to_arrow(captures())}
+    looked = engine.derive(conversations.SUSPECT, **given)
+    assert not looked["suspicions"].num_rows
+    numbered = engine.derive(conversations.NUMBERED, vague=looked["vague"], **packets)
+    holding = engine.one(conversations.HOLDERS, packets=numbered["packets"])
+    asked = {"asked": numbered["asked"], "holding": holding}
+    found = engine.derive(conversations.WAYS, connections=looked["connections"], **asked)
+    compared = engine.join(numbered["packets"], found["compared"], ["stream_id"])
+    pairs = engine.one(conversations.SAME_PACKETS, ways=found["ways"], packets=compared)
+    assert pairs.schema == looked["alike"].schema
+    chosen = engine.derive(conversations.CHOOSE, pairs=pairs, connections=looked["connections"])
+    tables |= {"copies": chosen["copies"], "streams": looked["streams"]}
+    of_groups = {name: engine.join(rows, chosen["groups"], ["stream_id"]) for name, rows in tables.items()}
+    made = engine.derive(conversations.UNITE, **of_groups)
+    skews = engine.one(conversations.SKEWS, differences=made["differences"])
+    assert not any(rows.num_rows for rows in (pairs, skews, *chosen.values(), *made.values()))
+    for name in ("streams", "handshakes"):
+        assert made[name].schema == tables[name].schema
+    sides = engine.one(conversations.SIDES, shown=tables["messages"].select(["stream_id", "capture_id"]), skews=skews)
+    assert not sides.num_rows
+    places = clocks.places_in_time(to_frame(tables["messages"]), to_frame(looked["steps"]))
+    assert clocks.streams_in_time(to_frame(looked["streams"]), places).is_empty()
 
 
 def test_packets_are_equal_in_what_identifies_them() -> None:
@@ -538,16 +588,28 @@ def test_what_parts_of_the_packets_say_of_streams_adds_up() -> None:
     tables, steps = scene.tables, clocks.find_steps(captures(near=[(7, -5 * SECOND)], far=[(9, -8 * SECOND)]))
     parts = (part for table in (tables.messages, tables.acks) for part in table.partition_by("capture_id"))
     found = clocks.streams_in_time(tables.streams, pl.concat(clocks.places_in_time(part, steps) for part in parts))
-    assert_frame_equal(found, clocks.with_streams_in_time(tables.streams, steps, tables.messages, tables.acks))
+    whole = pl.concat(clocks.places_in_time(table, steps) for table in (tables.messages, tables.acks))
+    assert_frame_equal(found, clocks.streams_in_time(tables.streams, whole))
     assert not found.equals(tables.streams)
 
 
 SKEWS = pl.DataFrame({"one_capture": ["far"], "other_capture": ["near"], "skew_ns": [7 * SECOND]})
-NONE_PLACED = pl.DataFrame(schema={"stream_id": pl.String, "stream_offset": pl.Int64})
+PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}
+NONE_PLACED = pl.DataFrame(schema={**PLACED, "late_ns": pl.Int64})
 FLOW = {"queue_manager_address": None, "destination_queue": "queue"}
 
 
-def flows(tables: United) -> pl.DataFrame:
+def disputed_messages(
+    messages: pl.DataFrame, flows: pl.DataFrame, skews: pl.DataFrame, placed: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the messages in doubt, where so much is known of copies."""
+    none = STREAMS.arrow.empty_table()
+    known = Copies(none, none, to_arrow(placed), to_arrow(skews))
+    once = Conversations(InProcess(), none, none, none, none, none, none, found=known)
+    return through(once.disputed, messages, flows)
+
+
+def flows(tables: Given) -> pl.DataFrame:
     """Returns the flows of the messages, whose scope is their sender."""
     key = ("stream_id", "source_queue_manager", *FLOW)
     return tables.messages.select(key).unique().with_columns(scope_key="source_queue_manager")
@@ -563,7 +625,7 @@ def test_messages_nearer_than_the_skew_are_in_doubt(capture: str, second: int, d
         scene.message(f"{name}>", 100 * at, T0 + at * SECOND, at, end, **FLOW)
     scene.message("c>", 0, T0 + 14 * SECOND, 0, capture, **FLOW | {"source_queue_manager": "another scope"})
     tables = scene.tables
-    found = clocks.disputed_messages(tables.messages, flows(tables), SKEWS, NONE_PLACED)
+    found = disputed_messages(tables.messages, flows(tables), SKEWS, NONE_PLACED)
     assert sorted(found["stream_offset"]) == disputed
 
 
@@ -572,9 +634,9 @@ def test_a_stream_of_both_captures_is_in_no_doubt_but_a_placed_message_has_its_c
     for stream, at, end in (("a>", 0, "far"), ("a>", 1, "near"), ("b>", 2, "near")):
         scene.message(stream, at, T0 + at * SECOND, at, end, **FLOW)
     tables = scene.tables
-    assert clocks.disputed_messages(tables.messages, flows(tables), SKEWS, NONE_PLACED).is_empty()
-    placed = pl.DataFrame({"stream_id": ["a>"], "stream_offset": [1]})
-    found = clocks.disputed_messages(tables.messages, flows(tables), SKEWS, placed)
+    assert disputed_messages(tables.messages, flows(tables), SKEWS, NONE_PLACED).is_empty()
+    placed = pl.DataFrame([("a>", 1, "copy>", 1, 0)], NONE_PLACED.schema, orient="row")
+    found = disputed_messages(tables.messages, flows(tables), SKEWS, placed)
     assert rows(found) == [("source", "a>", 0), ("source", "a>", 1), ("source", "b>", 2)]
 
 
@@ -598,6 +660,6 @@ def test_a_second_computation_finds_the_same_disputes(seed: int) -> None:
     tables = scene.tables
     given = [(*sorted(pair), ns) for pair, ns in skews.items()]
     of_pairs = pl.DataFrame(given, SKEWS.schema, orient="row")
-    found = clocks.disputed_messages(tables.messages, flows(tables), of_pairs, NONE_PLACED)
+    found = disputed_messages(tables.messages, flows(tables), of_pairs, NONE_PLACED)
     assert set(found.select("stream_id", "stream_offset").rows()) == expected
     assert found.height == len(expected) > 0

@@ -78,7 +78,7 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         rows = cast_columns(self.union(*parts), types)
         rows = rows if derivation.by else rows.coalesce(1)
-        found = checkpoint(self.run(rows, derivation.on_batches(tagged, made, **shared), made, derivation.by))
+        found = checkpoint(self.run(rows, derivation.on_batches(made, **shared), made, derivation.by))
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
     def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:

@@ -27,7 +27,6 @@ from udfs.derive.conversations.packets import (
     identify_packets,
     probes,
     same_packets,
-    vague_streams,
     ways_to_compare,
 )
 from udfs.derive.conversations.places import skews_of
@@ -61,6 +60,11 @@ def _undo_steps(messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataF
     }
 
 
+def _number(messages: pl.DataFrame, acks: pl.DataFrame, vague: pl.DataFrame) -> Frames:
+    packets = identify_packets(messages, acks)
+    return {"packets": packets, "asked": probes(packets.join(vague, on="stream_id", how="semi"))}
+
+
 def _find_ways(connections: pl.DataFrame, asked: pl.DataFrame, holding: pl.DataFrame) -> Frames:
     ways = ways_to_compare(connections, asked, holding)
     return {"ways": ways, "compared": compared_streams(ways)}
@@ -80,8 +84,8 @@ UNDO_STEPS = Derivation(
 STREAMS_IN_TIME = Derivation(making(streams_in_time), {"streams": ALL, "places": ALL})
 IN_TIME = Derivation(making(with_steps_undone), {"rows": ALL}, ("stream_id",), ("steps",))
 RECORDED = Derivation(making(with_recorded_times), {"verdicts": ALL}, ("stream_id",), ("steps",))
-IDENTIFIED = Derivation(
-    making(identify_packets),
+NUMBERED = Derivation(
+    _number,
     {
         "messages": (
             *(*_KEY, "message_id", "sent_at"),
@@ -93,9 +97,8 @@ IDENTIFIED = Derivation(
         ),
     },
     ("stream_id",),
+    ("vague",),
 )
-VAGUE = Derivation(making(vague_streams), {"connections": ALL})
-PROBES = Derivation(making(probes), {"packets": ALL}, ("stream_id",))
 HOLDERS = Derivation(making(holders), {"packets": ("stream_id", "packet")}, ("packet",))
 WAYS = Derivation(_find_ways, {"connections": ALL, "asked": ALL, "holding": ALL})
 SAME_PACKETS = Derivation(making(same_packets), {"ways": ALL, "packets": ALL}, (X,))
@@ -211,7 +214,7 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         once = _without_steps(once, looked["steps"])
     pairs = looked["alike"] if Suspicion.ALIKE in suspicions else None
     if Suspicion.VAGUE in suspicions:
-        pairs = _with_same_packets(once, looked["connections"], pairs)
+        pairs = _with_same_packets(once, looked["connections"], looked["vague"], pairs)
     if pairs is None:
         return once
     chosen = engine.derive(CHOOSE, pairs=pairs, connections=looked["connections"])
@@ -227,12 +230,13 @@ def _without_steps(once: Conversations[T], steps: T) -> Conversations[T]:
     return replace(once, messages=undone["messages"], acks=undone["acks"], streams=streams, steps=steps)
 
 
-def _with_same_packets(once: Conversations[T], connections: T, pairs: T | None) -> T | None:
+def _with_same_packets(once: Conversations[T], connections: T, vague: T, pairs: T | None) -> T | None:
     """Returns the pairs of connections and those that the packets show, of which the beginning of one is not known."""
     engine = once.engine
-    packets = engine.one(IDENTIFIED, messages=once.messages, acks=once.acks)
-    vague = engine.expect_few(engine.one(VAGUE, connections=connections))
-    asked = engine.one(PROBES, packets=engine.join(packets, vague, ["stream_id"], "semi"))
+    numbered = engine.derive(NUMBERED, messages=once.messages, acks=once.acks, vague=vague)
+    packets, asked = numbered["packets"], numbered["asked"]
+    if not engine.count(asked):
+        return pairs
     holding = engine.one(HOLDERS, packets=engine.join(packets, engine.expect_few(asked), ["packet"], "semi"))
     found = engine.derive(WAYS, connections=connections, asked=asked, holding=holding)
     if not engine.count(found["ways"]):
@@ -256,10 +260,10 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         "acks": once.acks,
     }
     united = engine.derive(UNITE, **{name: engine.join(rows, groups, ["stream_id"]) for name, rows in tables.items()})
-    whole = {
-        name: engine.union(engine.join(tables[name], groups, ["stream_id"], "anti"), united[name])
-        for name in ("streams", "stream_gaps", "quarantine", "handshakes")
-    }
+
+    def in_place(name: str) -> T:
+        return engine.union(engine.join(tables[name], groups, ["stream_id"], "anti"), united[name])
+
     placed, skews = engine.expect_few(united["placed"]), engine.one(SKEWS, differences=united["differences"])
     there = engine.select(
         placed,
@@ -276,4 +280,13 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         for name, rows in packets.items()
     }
     found = Copies(copies, united["copied"], placed, skews if engine.count(skews) else None)
-    return replace(once, **whole, **packets, found=found)
+    return replace(
+        once,
+        messages=packets["messages"],
+        streams=in_place("streams"),
+        stream_gaps=in_place("stream_gaps"),
+        quarantine=in_place("quarantine"),
+        acks=packets["acks"],
+        handshakes=in_place("handshakes"),
+        found=found,
+    )

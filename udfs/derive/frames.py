@@ -62,35 +62,29 @@ class Derivation(NamedTuple):
         made = self.run(**{name: schemas[name].empty_table() for name in (*self.inputs, *self.shared)})
         return row(**{name: row(**{one.name: one.type for one in table.schema}) for name, table in made.items()})
 
-    def on_batches(
-        self, tagged: RowType, made: RowType, **shared: pa.Table
-    ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def on_batches(self, made: RowType, **shared: pa.Table) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
-        frames = {name: to_frame(rows) for name, rows in shared.items()}
-
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for inputs in self._whole_groups(batches, tagged):
+            frames = {name: to_frame(rows) for name, rows in shared.items()}
+            for inputs in self._whole_groups(batches):
                 for name, rows in self.work(**inputs, **frames).items():
                     yield from _of_table(name, rows, made)
 
         return run
 
-    def _whole_groups(self, batches: Batches, tagged: RowType) -> Iterator[Frames]:
-        """Yields the inputs of one or many whole groups; without `by`, those of all rows, even if there are none."""
-        nothing = {name: _compact(tagged.empty_table()[name]) for name in self.inputs}
-        waiting: dict[str, list[pl.DataFrame]] = {name: [] for name in self.inputs}
-        is_waiting = not self.by
+    def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
+        """Yields the inputs of one or many whole groups, of rows of `tagged`."""
+        waiting: dict[str, list[pl.DataFrame]] = {}
         for begins_groups, rows in parts_of_groups(batches, *self.by):
             if begins_groups:
-                yield {name: pl.concat([nothing[name], *waiting.pop(name)], rechunk=False) for name in nothing}
-                waiting = {name: [] for name in self.inputs}
-            for name, parts in waiting.items():
+                yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
+            for name in self.inputs:
+                parts = waiting.setdefault(name, [_compact(rows[name].slice(0, 0))])
                 if rows[name].null_count < rows.num_rows:
                     parts.append(_compact(rows[name]))
-            is_waiting = True
-        if is_waiting:
-            yield {name: pl.concat([nothing[name], *waiting.pop(name)], rechunk=False) for name in nothing}
+        if waiting:
+            yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
 
 
 def making(work: Callable[..., pl.DataFrame]) -> Callable[..., Frames]:

@@ -24,7 +24,7 @@ _MANY = 100_000
 def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
     """Yields tables of rows whose key no other table has; rows with the same key come next to each other.
 
-    Memory is that of _MANY rows, or of all rows with one key.
+    Without a key, all rows are in one table. Memory is that of _MANY rows, or of all rows with one key.
     """
     waiting: list[pa.Table] = []
     for begins_groups, rows in parts_of_groups(batches, *key):
@@ -39,7 +39,7 @@ def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
 def parts_of_groups(batches: Batches, *key: str) -> Iterator[tuple[bool, pa.Table]]:
     """Yields rows as they come, and whether no row before them has a key of theirs; that is so after _MANY rows.
 
-    Rows with the same key come next to each other. Without a key, all rows belong together.
+    Rows with the same key come next to each other. Without a key, all rows are of one.
     """
     last, count = None, 0
     for batch in batches:

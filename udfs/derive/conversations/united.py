@@ -17,6 +17,7 @@ from udfs.derive.conversations.copies import (
     stream_copies,
     suspect_copies,
 )
+from udfs.derive.conversations.packets import vague_streams
 from udfs.derive.conversations.places import clock_differences, place_copies, unread_by_all
 from udfs.derive.frames import Frames
 
@@ -43,7 +44,8 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     """Returns every `Suspicion`, and what tables of few rows say of conversations.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
-    their `known_connections`; `alike` are pairs with the `same_beginning`, and `steps` what `find_steps` returns.
+    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, and `steps` what
+    `find_steps` returns.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)
@@ -58,6 +60,7 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
         "suspicions": pl.DataFrame({"suspicion": [str(one) for one in found if found[one]]}, {"suspicion": pl.String}),
         "streams": with_bytes,
         "connections": connections,
+        "vague": vague_streams(connections),
         "alike": same_beginning(connections),
         "steps": find_steps(captures),
     }
@@ -101,9 +104,7 @@ def unite_streams(
         ),
         "streams": whole(streams.drop(COUNTING), copies, missing),
         "stream_gaps": missing,
-        "quarantine": unread.filter(~pl.col("missing"))
-        .drop("missing")
-        .with_columns(stage=pl.lit(Stage.FRAMING.value)),
+        "quarantine": unread.filter(~pl.col("missing")).drop("missing").with_columns(stage=pl.lit(Stage.FRAMING.value)),
         "handshakes": named_by_copies(handshakes.drop(COUNTING), copies),
         "copied": streams.join(copies, on="stream_id").select(
             *("stream_id", "connection_id", "copy_of", "mid_stream", "recovered_bytes", "missing_bytes"),

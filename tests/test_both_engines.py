@@ -1,0 +1,247 @@
+"""What a replay derives is the same in this process and on Spark, from the same tables."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pipeline import ingest_more
+from pyspark.sql import DataFrame, SparkSession
+from tiers import merge_needs
+
+from jobs.engine.engine import Engine, T
+from jobs.engine.in_process import InProcess
+from jobs.engine.on_spark import OnSpark
+from jobs.replaying.conversations import Conversations, unite
+from jobs.replaying.flow import Options, replay
+from jobs.replaying.sources import Sources
+from jobs.simulator import simulate
+from jobs.transforms.expressions import with_columns_of
+from jobs.warehouse.local_tables import LocalTable, Memory
+from jobs.warehouse.store import Warehouse, conform
+from schemas.incidents import INCIDENTS
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import CHAIN
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
+from schemas.outcomes import OUTCOMES
+from schemas.pings import PINGS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
+from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row, spark_schema
+from udfs.derive.frames import ALL, Derivation, Frames, making, to_arrow
+from udfs.passes.decode import decode_packets
+from udfs.passes.options import IngestOptions
+from udfs.replay.acceptance import STATE, fold_scopes
+
+READ = {
+    "messages": MESSAGES,
+    "streams": STREAMS,
+    "stream_gaps": STREAM_GAPS,
+    "quarantine": QUARANTINE,
+    "acks": ACKS,
+    "handshakes": HANDSHAKES,
+    "captures": CAPTURES,
+    "packets": PACKETS,
+    "session_acks": SESSION_ACKS,
+    "pings": PINGS,
+}
+WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, STATES)
+LOST = 0.1
+"""Share of messages that each end lacks."""
+WITH_STATE = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
+NIGHTS: dict[str, dict[str, Any]] = {
+    "copies, clock steps and gaps": {"both_ends": True, "clock_step_s": -5.0, "loss": 0.01},
+    "copies from the middle of connections": {"both_ends": True, "loss": 0.02, "begins_s": 20},
+    "routers": {"situations": True},
+    "gaps": {"loss": 0.05, "disorder": 0.4},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory(OnSpark):
+    """Keeps what is written in memory only."""
+
+    def replace(self, table: Table, rows: DataFrame) -> None:
+        """Replaces the table's rows."""
+        assert self.warehouse.local is not None
+        held = LocalTable.collect(conform(with_columns_of(table, rows), table))
+        self.warehouse.local.tables[table.name] = LocalTable(self.warehouse.spark, held.arrow, table.spark)
+
+
+def in_memory(spark: SparkSession, tables: dict[str, pa.Table]) -> InMemory:
+    """Returns an engine on Spark that has these tables."""
+    held = {name: LocalTable(spark, rows, TABLES[name].spark) for name, rows in tables.items()}
+    return InMemory(Warehouse(spark, "unused", local=Memory(tables=held)))
+
+
+def rows_on(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Returns rows as Spark has them."""
+    return LocalTable(spark, table, spark_schema(table.schema)).rows
+
+
+TABLES = {table.name: table for table in (*READ.values(), STATES, ENDS)}
+
+
+def night(folder: Path, **options: Any) -> InProcess:
+    """Returns the tables of a simulated night."""
+    simulate(str(folder), 5, 300, **options)
+    engine = InProcess()
+    ingest_more(engine, [str(path) for path in sorted(folder.glob("*.pcap"))], IngestOptions())
+    packets = engine.read(PACKETS)
+    for table in DECODED_TABLES:
+        kinds = [kind.value for kind, of in TABLE_OF.items() if of == table]
+        chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(kinds)))
+        engine.replace(table, engine.run(chosen, decode_packets(table, None), table.arrow))
+    if options.get("both_ends"):
+        _lose_packets(engine)
+    return engine
+
+
+def _lose_packets(engine: InProcess) -> None:
+    """Takes some messages away: a simulated capture lacks nothing that the one of the other end has."""
+    rng = Random(1)
+    packets = engine.read(PACKETS).to_pylist()
+    lost = {
+        (one["stream_id"], one["stream_offset"]): one["size"]
+        for one in packets
+        if one["packet_type"] == "user_message" and rng.random() < LOST
+    }
+    for table in (PACKETS, MESSAGES):
+        kept = [one for one in engine.read(table).to_pylist() if (one["stream_id"], one["stream_offset"]) not in lost]
+        engine.replace(table, engine.table(kept, table.arrow))
+    gaps = [{"stream_id": stream, "stream_offset": at, "length": size} for (stream, at), size in lost.items()]
+    engine.replace(STREAM_GAPS, engine.union(engine.read(STREAM_GAPS), engine.table(gaps, STREAM_GAPS.arrow)))
+    streams = engine.read(STREAMS).to_pylist()
+    for one in streams:
+        size = sum(gap["length"] for gap in gaps if gap["stream_id"] == one["stream_id"])
+        one |= {"missing_bytes": one["missing_bytes"] + size, "recovered_bytes": one["recovered_bytes"] - size}
+    engine.replace(STREAMS, engine.table(streams, STREAMS.arrow))
+
+
+def united(engine: Engine[T], states_before: T, ends_before: T) -> tuple[Sources[T], Conversations[T]]:
+    """Returns the tables that a replay reads, and each conversation once."""
+    read = {name: engine.read(table) for name, table in READ.items()}
+    sources = Sources(**read, states_before=states_before, ends_before=ends_before)
+    return sources, unite(engine, sources)
+
+
+def replayed(engine: Engine[T], states_before: T, ends_before: T, options: Options) -> Conversations[T]:
+    """Replays the tables of an engine, and returns what was captured twice."""
+    sources, once = united(engine, states_before, ends_before)
+
+    def accept(chains: T) -> T:
+        return engine.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
+
+    replay(engine, sources, once, accept, options)
+    return once
+
+
+def counted(rows: pa.Table) -> Counter[str]:
+    """Returns the rows, in no order."""
+    return Counter(map(repr, rows.to_pylist()))
+
+
+NESTED = row(
+    key=STRING,
+    number=U64,
+    at=TIMESTAMP,
+    parts=array(row(name=STRING, length=LONG)),
+    inner=row(big=U64, names=array(STRING)),
+)
+
+
+def _rows(keys: list[str | None]) -> Iterator[dict[str, Any]]:
+    for at, key in enumerate(keys):
+        part = {"name": None if at % 2 else key, "length": at}
+        inner = None if at % 3 else {"big": None if at else (1 << 64) - 1, "names": [key, None]}
+        yield {"key": key, "number": (1 << 64) - at if at else None, "parts": [part] * (at % 3), "inner": inner}
+
+
+def _deriving() -> Callable[..., Frames]:
+    """Returns a work that Spark's workers get by its value: they know no tests."""
+
+    def derive(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:
+        """Returns rows as they are, joined rows, one row per call that has few, and nothing at all."""
+        both = left.select("key", "number").join(right, on="key", how="left", nulls_equal=True)
+        return {
+            "left": left,
+            "both": both.with_columns(few=pl.lit(few.height), is_flag=pl.col("number") > 1, none=pl.lit(None)),
+            "nothing": right.clear(),
+            "sums": left.group_by("key").agg(pl.len(), pl.col("inner").struct.field("big").max(), pl.col("at").max()),
+        }
+
+    return derive
+
+
+def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, T]:
+    """Derives tables from left, right and few."""
+    return engine.derive(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
+
+
+@pytest.mark.parametrize("by", [("key",), ()])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (["a", "b", None, "b", "a", None, "c"], ["a", None, "d"]),
+        (["a"], []),
+        ([], ["a"]),
+        ([None] * 4, [None]),
+        ([], []),
+    ],
+)
+def test_both_engines_derive_the_same(
+    spark: SparkSession, by: tuple[str, ...], left: list[str | None], right: list[str | None]
+) -> None:
+    derivation = Derivation(_deriving(), {"left": ALL, "right": ("key", "value")}, by, ("few",))
+    of_right, of_few = row(key=STRING, value=LONG, unused=STRING), row(name=STRING)
+    rows: list[tuple[list[dict[str, Any]], RowType]] = [
+        (list(_rows(left)), NESTED),
+        ([{"key": key, "value": at, "unused": "x"} for at, key in enumerate(right)], of_right),
+        ([{"name": "one"}] if left else [], of_few),
+    ]
+    tables = [pa.Table.from_pylist(*one) for one in rows]
+    expected = derived(InProcess(), derivation, *tables)
+    found = derived(in_memory(spark, {}), derivation, *(rows_on(spark, table) for table in tables))
+    assert found.keys() == expected.keys()
+    for name, table in expected.items():
+        assert found[name].columns == table.column_names
+        assert counted(found[name].toArrow()) == counted(table), name
+
+
+def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession) -> None:
+    same = Derivation(making(lambda rows: rows), {"rows": ALL}, ("capture_id",))
+    given = to_arrow(pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2]}))
+    clock = pa.array([[{"frame": 1, "step_ns": -5}], None], CAPTURES.arrow.field("clock_steps").type)
+    given = given.append_column("clock_steps", clock)
+    here, there, table = InProcess(), in_memory(spark, {}), rows_on(spark, given)
+    found = there.union(table, there.one(same, rows=table))
+    assert counted(found.toArrow()) == counted(here.union(given, here.one(same, rows=given)))
+
+
+@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
+def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    here = night(tmp_path, **NIGHTS[kind])
+    there = in_memory(spark, {table.name: here.read(table) for table in READ.values()})
+    options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
+    none = [table.arrow.empty_table() for table in (STATES, ENDS)]
+    once = replayed(here, none[0], none[1], options)
+    if NIGHTS[kind].get("both_ends"):
+        assert once.found is not None
+        assert once.found.placed.num_rows
+        assert once.found.skews is not None
+    else:
+        assert once.found is None
+    assert (once.steps is not None) is ("clock_step_s" in NIGHTS[kind])
+    on_spark = replayed(there, there.table([], STATES.arrow), there.table([], ENDS.arrow), options)
+    for table in WRITTEN:
+        assert counted(there.warehouse.read_local(table)) == counted(here.read(table)), table.name
+    renamed, expected = on_spark.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))
+    assert (renamed is None) is (expected is None)
+    if renamed is not None and expected is not None:
+        assert expected.num_rows
+        assert counted(renamed.toArrow()) == counted(expected)

@@ -1,0 +1,74 @@
+"""Rows come to a pass and to a derivation in whole groups, also where a key is null."""
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from schemas.table import LONG, STRING, U64, row
+from udfs.derive.frames import ALL, ONE, Derivation, Frames, making
+from udfs.replay import groups
+from udfs.replay.groups import whole_groups
+
+ROWS = row(one=STRING, two=LONG, value=LONG)
+
+
+def batches(keys: Sequence[tuple[str | None, int | None]], size: int) -> Iterator[pa.RecordBatch]:
+    """Yields rows of these keys, in batches of so many."""
+    rows = [{"one": one, "two": two, "value": at} for at, (one, two) in enumerate(keys)]
+    for at in range(0, len(rows), size):
+        yield pa.RecordBatch.from_pylist(rows[at : at + size], ROWS)
+
+
+@pytest.mark.parametrize("size", range(1, 5))
+def test_rows_of_a_key_are_in_one_table_and_nulls_are_equal(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MANY", 1)
+    keys = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
+    tables = whole_groups(batches(keys, size), "one", "two")
+    seen = [set(zip(table["one"].to_pylist(), table["two"].to_pylist(), strict=True)) for table in tables]
+    assert sum(map(len, seen)) == len(set(keys))
+    assert set().union(*seen) == set(keys)
+    assert size > 1 or len(seen) == len(set(keys))
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_without_a_key_all_rows_are_in_one_table(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MANY", 1)
+    (table,) = whole_groups(batches([("a", 1), ("b", None), (None, None)], size))
+    assert table["value"].to_pylist() == [0, 1, 2]
+    assert not list(whole_groups([]))
+
+
+def joined(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:
+    """Derives two tables of three."""
+    return {"both": left.join(right, on="key", how="full", coalesce=True, nulls_equal=True), "few": few}
+
+
+def test_tagged_rows_are_derived_in_groups_as_the_tables_are() -> None:
+    derivation = Derivation(joined, {"left": ALL, "right": ("key", "number")}, ("key",), ("few",))
+    of_left = row(key=STRING, nested=row(big=U64, text=STRING))
+    left = pa.Table.from_pylist(
+        [{"key": "a", "nested": {"big": (1 << 64) - 1, "text": None}}, {"key": None, "nested": None}], of_left
+    )
+    right = pa.Table.from_pylist([{"key": None, "number": 1, "more": 2}], row(key=STRING, number=LONG, more=LONG))
+    few = pa.table({"name": ["one"]})
+    schemas = {"left": left.schema, "right": right.schema, "few": few.schema}
+    tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
+    assert tagged.names == ["key", "left", "right"]
+    assert [one.name for one in tagged.field("right").type] == ["key", "number"]
+    rows = [{"key": None, "left": left.to_pylist()[1]}, {"key": None, "right": {"key": None, "number": 1}}]
+    rows.append({"key": "a", "left": left.to_pylist()[0]})
+    given = [pa.RecordBatch.from_pylist(rows, tagged)]
+    found = pa.Table.from_batches(derivation.on_batches(made, few=few)(given), made)
+    (expected,) = (
+        table.to_pylist() for name, table in derivation.run(left=left, right=right, few=few).items() if name == "both"
+    )
+    both = [one for one in found["both"].to_pylist() if one is not None]
+    assert sorted(both, key=repr) == sorted(expected, key=repr)
+    assert [one for one in found["few"].to_pylist() if one is not None] == [{"name": "one"}]
+
+
+def test_one_table_is_named_alike_by_all_that_make_one() -> None:
+    table = pa.table({"a": [1]})
+    assert Derivation(making(lambda rows: rows), {"rows": ALL}).run(rows=table) == {ONE: table}
