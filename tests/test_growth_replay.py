@@ -1,63 +1,41 @@
-"""What a sender can multiply makes no more rows than messages, in the tables and at every step of a query on the way.
+"""What a sender can multiply makes no more rows than messages, in the tables and at every step of the way to them.
 
-All tricks are in one night, of n messages each. It is replayed with n and with 2n, and no operator of any query may
-give more than twice the rows: an operator that pairs n things with n others would give four times as many.
+All tricks are in one night, of n messages each. It is replayed with n and with 2n, and no step of any derivation may
+give more than twice the rows: a step that pairs n things with n others would give four times as many.
 """
 
-import inspect
-import re
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 from growth import assert_linear
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+from pyspark.sql import SparkSession
 from replay_tables import T0, Tables
+from replayed import replay_here, sources_of
 from scene import guid
 from warehouses import config
 from wiretap import ACK, PSH, Sent, handshake, pcap, records
 
+from jobs.engine.in_process import InProcess
+from jobs.replaying.conversations import unite
+from jobs.replaying.inputs import read_inputs
 from jobs.simulator import build
 from jobs.steps import nightly
-from jobs.steps.conversations import unite
-from jobs.steps.replay import (
-    derive_outcomes,
-    derive_transactions,
-    find_by_facts,
-    find_on_messages,
-    find_suspects,
-    judge_messages,
-    read_inputs,
-)
-from jobs.transforms.facts.arrivals import watched_sessions
-from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.facts.events import events, sender_spans
-from jobs.transforms.facts.kinds import facts_of_messages
-from jobs.transforms.outcomes.rows import message_fates
-from jobs.transforms.replay import timeline
-from jobs.transforms.replay.acknowledgments import crowded, pair_acks
-from jobs.transforms.replay.conversations import Conversations
-from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
-from jobs.transforms.summaries.sessions import summarize_sessions
-from jobs.warehouse import checkpoint
-from jobs.warehouse.passes import run_in_tasks
-from schemas.explained import ARRIVAL, EXPLAINED
-from schemas.ingest import CAPTURES
+from schemas.explained import ARRIVAL
 from schemas.outcomes import Outcome
+from schemas.replay import VERDICTS, Scope
+from udfs.derive.replay import marks
 from udfs.replay.arrivals import Arrival
-from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers
-from udfs.replay.incidents import explain_incidents
 from udfs.replay.rows import write_rows
 from udfs.replay.slots import explain_slots
 
 S = 1 << 62
 MS = 1_000_000
-_UNITED = ("messages", "streams", "stream_gaps", "quarantine", "acks", "handshakes")
-_ROWS = re.compile(r"<b>([^<]*)</b>.*?number of output rows: ([\d,]+)")
 
 
 # --- tricks -----------------------------------------------------------------------------------------------------------
@@ -283,102 +261,41 @@ def addresses_of_a_sender(tables: Tables, name: str, n: int) -> None:
         tables.ack(f"{name}.back.{i}<", T0 + i * MS, (S, 1), **named)
 
 
-# --- the replay, and what its queries did -----------------------------------------------------------------------------
+# --- the replay, and what its steps did -------------------------------------------------------------------------------
 
 
-class Queries:
-    """Counts the rows that each operator of each query gave, in the order of the queries."""
+class Step(NamedTuple):
+    """A frame that was made: by which line of the program, and how many rows it has."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._session: Any = spark
-        self.operators: list[tuple[str, int]] = []
-        self._noted = self._last()
-
-    def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:  # noqa: ARG002 - as Materialize
-        """Computes rows, which are few enough to broadcast, and notes what that took."""
-        caller = inspect.stack()[1]
-        found = F.broadcast(checkpoint.checkpoint(rows))
-        self._note(f"{Path(caller.filename).name}:{caller.lineno}")
-        return found
-
-    def _executions(self) -> Iterator[int]:
-        self._session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-        listed = self._store().executionsList()
-        yield from (listed.apply(i).executionId() for i in range(listed.size()))
-
-    def _store(self) -> Any:
-        return self._session._jsparkSession.sharedState().statusStore()
-
-    def _last(self) -> int:
-        return max(self._executions(), default=-1)
-
-    def _note(self, what: str) -> None:
-        store = self._store()
-        for execution in sorted(one for one in self._executions() if one > self._noted):
-            dot = store.planGraph(execution).makeDotFile(store.executionMetrics(execution))
-            self.operators += [(f"{what} {name}", int(rows.replace(",", ""))) for name, rows in _ROWS.findall(dot)]
-            self._noted = execution
+    place: str
+    rows: int
 
 
-class Replayed(NamedTuple):
+@contextmanager
+def steps_noted() -> Iterator[list[Step]]:
+    """Notes every frame that Polars makes, in their order."""
+    steps: list[Step] = []
+    make = pl.DataFrame._from_pydf.__func__  # type: ignore[attr-defined]
+
+    def note(of: type[pl.DataFrame], made: Any) -> pl.DataFrame:
+        frame: pl.DataFrame = make(of, made)
+        caller = sys._getframe(1)
+        while "/polars/" in caller.f_code.co_filename and caller.f_back:
+            caller = caller.f_back
+        steps.append(Step(f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}", frame.height))
+        return frame
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pl.DataFrame, "_from_pydf", classmethod(note))
+        yield steps
+
+
+class Night(NamedTuple):
     """What a night came to."""
 
     messages: int
     tables: dict[str, int]
-    operators: list[tuple[str, int]]
-
-
-def replay(spark: SparkSession, tables: Tables, folder: Path) -> Replayed:
-    """Replays a night as `jobs.steps.replay` does, counting rows."""
-    folder.mkdir()
-    queries = Queries(spark)
-    keep = queries.materialize
-    given = tables.on(spark, folder)
-    messages, streams, gaps, quarantine, acks, handshakes = (given[name] for name in _UNITED)
-    rows = Conversations(messages, streams, gaps, quarantine, acks, handshakes)
-    once = unite(rows, spark.createDataFrame([], CAPTURES.spark), materialize=keep)
-    peers = keep(with_peers(once.streams, once.handshakes))
-    ends = keep(once.every_end(peers))
-    inputs = read_inputs(
-        once.messages, peers, once.stream_gaps, once.quarantine, once.acks, once=once, materialize=keep
-    )
-    verdicts = keep(once.restore(judge_messages(inputs, materialize=keep)))
-    outcomes = derive_outcomes(verdicts, materialize=keep)
-    fates = keep(message_fates(outcomes.rows))
-    paired = keep(pair_acks(once.counted(acks), ends, outcomes.tallies, crowded(outcomes.tallies)))
-    sequences, transactions = (
-        keep(rows)
-        for rows in (
-            summarize_sequences(outcomes.tallies, outcomes),
-            derive_transactions(verdicts, outcomes, fates, materialize=keep),
-        )
-    )
-    counted = once.counted(messages)
-    watched = watched_sessions(ends, inputs.unread, paired, outcomes.tallies)
-    suspects = find_suspects(counted, ends, materialize=keep)
-    facts = {
-        **facts_of_messages(counted, ends, paired, verdicts, sequences, transactions, suspects),
-        SeveralReceivers: several_receivers(inputs.flows, peers, outcomes.tallies),
-        AcknowledgedElsewhere: acknowledged_elsewhere(inputs.flows, peers, inputs.acks),
-    }
-    findings = keep(find_on_messages(verdicts, watched, outcomes).unionByName(find_by_facts(facts)))
-    unusual = outcomes.rows.where(F.col("outcome") != Outcome.DELIVERED.value)
-    told = events(findings, unusual, sequences, sender_spans(verdicts, unusual, findings))
-    explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
-    sessions = summarize_sessions(once.messages, peers, once.stream_gaps, once.quarantine, outcomes.tallies, outcomes)
-    made = {
-        "ends": ends,
-        "verdicts": verdicts,
-        "outcomes": unusual,
-        "sequences": sequences,
-        "sessions": sessions,
-        "states": summarize_states(outcomes.tallies),
-        "transactions": transactions,
-        "findings": explained.where("finding IS NOT NULL"),
-        "incidents": explained.where("incident IS NOT NULL"),
-    }
-    counts = {name: keep(of).count() for name, of in made.items()}
-    return Replayed(len(tables.rows["messages"]), counts, queries.operators)
+    steps: list[Step]
 
 
 def night(n: int, *names: str) -> Tables:
@@ -389,52 +306,69 @@ def night(n: int, *names: str) -> Tables:
     return tables
 
 
+def replayed(n: int) -> Night:
+    """Replays a night of all tricks, counting rows."""
+    tables = night(n, *TRICKS)
+    sources = sources_of(tables.rows)
+    with steps_noted() as steps:
+        found = replay_here(sources)
+    return Night(len(tables.rows["messages"]), {name: table.num_rows for name, table in found.tables.items()}, steps)
+
+
 N = 100
-MOST_ROWS_OF_A_MESSAGE, MOST_ON_THE_WAY = 3, 12
+MOST_ROWS_OF_A_MESSAGE, MOST_ON_THE_WAY = 3, 3
 
 
 @pytest.fixture(scope="module")
-def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Replayed, Replayed]:
-    folder = tmp_path_factory.mktemp("nights")
+def nights() -> tuple[Night, Night]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "_MOST_PAIRS", N // 2)
-        one, two = (replay(spark, night(n, *TRICKS), folder / str(n)) for n in (N, 2 * N))
+        patch.setattr(marks, "_MOST_PAIRS", N // 2)
+        one, two = (replayed(n) for n in (N, 2 * N))
     return one, two
 
 
-@pytest.mark.slow
-def test_each_table_has_a_few_rows_for_a_message_at_most(nights: tuple[Replayed, Replayed]) -> None:
+def test_each_table_has_a_few_rows_for_a_message_at_most(nights: tuple[Night, Night]) -> None:
     for found in nights:
         most = MOST_ROWS_OF_A_MESSAGE * found.messages
+        assert len(found.tables) == 9
         assert {name: rows for name, rows in found.tables.items() if rows > most} == {}
 
 
-@pytest.mark.slow
-def test_no_operator_of_a_query_has_more_than_a_few_rows_for_a_message(nights: tuple[Replayed, Replayed]) -> None:
+def test_no_step_of_the_way_has_more_than_a_few_rows_for_a_message(nights: tuple[Night, Night]) -> None:
     for found in nights:
-        most = MOST_ON_THE_WAY * found.messages
-        assert [(name, rows) for name, rows in found.operators if rows > most] == []
+        assert [step for step in found.steps if step.rows > MOST_ON_THE_WAY * found.messages] == []
+
+
+def test_no_step_of_the_way_pairs_what_a_sender_can_multiply(nights: tuple[Night, Night]) -> None:
+    one, two = nights
+    assert [step.place for step in one.steps] == [step.place for step in two.steps]
+    assert len(one.steps) > 1_000
+    grew = [
+        (before.place, before.rows, after.rows)
+        for before, after in zip(one.steps, two.steps, strict=True)
+        if after.rows > 2.5 * before.rows + N
+    ]
+    assert grew == []
+
+
+def test_steps_that_pair_rows_are_noted() -> None:
+    rows = pl.DataFrame({"key": [1] * 10})
+    with steps_noted() as steps:
+        rows.join(rows, on="key")
+    assert max(step.rows for step in steps) == 100
+    assert {step.place.partition(":")[0] for step in steps} == {"test_growth_replay.py"}
 
 
 @pytest.mark.slow
-def test_no_operator_of_a_query_pairs_what_a_sender_can_multiply(nights: tuple[Replayed, Replayed]) -> None:
-    one, two = nights
-    assert [name for name, _ in one.operators] == [name for name, _ in two.operators]
-    assert len(one.operators) > 500
-    grew = {
-        (place, name): (before, after)
-        for place, ((name, before), (_, after)) in enumerate(zip(one.operators, two.operators, strict=True))
-        if after > 2.5 * before + N
-    }
-    assert [f"{place}: {of}" for place, of in grew.items()] == []
+@pytest.mark.parametrize("name", TRICKS)
+def test_twice_as_many_of_one_thing_take_twice_the_time(name: str) -> None:
+    assert_linear(replay_here, lambda n: sources_of(night(n, name).rows), 1_000)
 
 
 # --- what is done instead ---------------------------------------------------------------------------------------------
 
 
-def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where_a_session_has_many_senders(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where_a_session_has_many_senders() -> None:
     tables, shared = Tables(), 16
     for name, senders in (("few", 16), ("many", 34)):
         stream = connect(tables, name)
@@ -443,24 +377,21 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
             send(tables, stream, i, (sequence, 1, 0), source_queue_manager=f"{name}.{i}")
         for sequence in (1, 2, 3, 4):
             tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
-    given = tables.on(spark, tmp_path)
-    inputs = read_inputs(*(given[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")))
-    found = {
-        (row["receiver"], row["sequence"] + (1 << 63)): row["senders"]
-        for row in inputs.acks.groupBy("receiver", "sequence")
-        .agg(F.sort_array(F.collect_set("source_queue_manager")).alias("senders"))
-        .collect()
-    }
-    first = {name: sorted(f"{name}.{i}" for i in range(shared)) for name in ("few", "many")}
+    sources = sources_of(tables.rows)
+    engine = InProcess()
+    acks = read_inputs(engine, sources, unite(engine, sources), Scope.AUTO).acks
+    found: dict[tuple[str, int], set[str]] = {}
+    for row in acks.to_pylist():
+        found.setdefault((row["receiver"], row["sequence"] + (1 << 63)), set()).add(row["source_queue_manager"])
+    first = {name: {f"{name}.{i}" for i in range(shared)} for name in ("few", "many")}
     assert found == {("ip.few.b", sequence): first["few"] for sequence in (1, 2, 3, 4)} | {
         ("ip.many.b", 1): first["many"],
-        ("ip.many.b", 3): ["many.33"],
+        ("ip.many.b", 3): {"many.33"},
     }
 
 
-@pytest.mark.slow
 def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing_bytes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tables = Tables()
     for name, broken in (("broken", True), ("whole", False)):
@@ -469,18 +400,17 @@ def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing
             send(tables, stream, i, tx)
         if broken:
             miss(tables, connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 1)
-    given = tables.on(spark, tmp_path)
 
     def verdicts() -> dict[str, list[str]]:
-        inputs = read_inputs(*(given[name] for name in ("messages", "ends", "stream_gaps", "quarantine", "acks")))
-        rows = judge_messages(inputs).orderBy("source_queue_manager", "replay_order").collect()
+        rows = replay_here(sources_of(tables.rows)).rows(VERDICTS)
+        rows.sort(key=lambda row: (row["source_queue_manager"], row["replay_order"]))
         return {
             name: [row["verdict"] for row in rows if row["stream_id"] == f"{name}.0>"] for name in ("broken", "whole")
         }
 
     judged = ["new_sequence", "in_order", "out_of_order", "gap_expired"]
     assert verdicts() == {"broken": judged, "whole": judged}  # the other connection is a later one
-    monkeypatch.setattr(timeline, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(marks, "_MOST_PAIRS", 0)
     assert verdicts() == {"broken": ["new_sequence", "in_order", "unknown", "unknown"], "whole": judged}
 
 

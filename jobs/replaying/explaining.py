@@ -48,6 +48,10 @@ _LOOKED_AT = (
     *("reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "acknowledged_at"),
     *("ack_latency_ms", "evidence", "explained_by", "final_ack_class"),
 )
+_REFUSED = (
+    *("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", "destination_queue", "verdict"),
+    *("tx_sequence_number", "captured_ns"),
+)
 _SHOWN = (*_LOOKED_AT, "stream_offset", "captured_at", "previous_tx_sequence_number")
 
 
@@ -149,7 +153,7 @@ ANSWERED = Derivation(making(_answered), {"acks": ("ack_type", *_PAIR)}, _PAIR)
 LOOKED_AT = Derivation(
     making(arrivals_to_look_at), {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
 )
-SHOWN = Derivation(making(shown_messages), {"verdicts": _SHOWN}, ("scope_key",), ("chosen",))
+SHOWN = Derivation(making(shown_messages), {"verdicts": _SHOWN}, ("stream_id",), ("chosen",))
 OF_SENDERS = Derivation(
     facts_of_senders,
     {
@@ -170,7 +174,7 @@ SENT_BY_SEVERAL = Derivation(making(sent_by_several), {"verdicts": _SHOWN, "stre
 CONFLICTS = Derivation(making(find_conflicts), {"sent": ALL}, ("sender_guid",))
 REPEATED_ACKS = Derivation(making(repeated_acks), {"acks": ALL}, _PAIR)
 REFUSED_MEANWHILE = Derivation(
-    making(refused_meanwhile), {"repeated": ALL, "verdicts": _LOOKED_AT}, ("source_queue_manager",)
+    making(refused_meanwhile), {"repeated": ALL, "verdicts": _REFUSED}, ("source_queue_manager", "tx_sequence_id")
 )
 NEGATIVE = Derivation(
     making(_negative),
@@ -217,7 +221,7 @@ SENT = Derivation(
         "outcomes": ALL,
         "findings": ("scope_key", "tx_sequence_id"),
     },
-    ("scope_key",),
+    ("scope_key", "tx_sequence_id"),
 )
 EVENTS = Derivation(making(_incident_events), dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))

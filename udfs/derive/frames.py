@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
-from udfs.replay.groups import whole_groups
+from udfs.replay.groups import parts_of_groups
 from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
@@ -66,14 +67,25 @@ class Derivation(NamedTuple):
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for rows in whole_groups(batches, *self.by):
-                for name, table in self.run(**untagged(rows, self.inputs), **shared).items():
-                    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-                        column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
-                        columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
-                        yield pa.RecordBatch.from_arrays(columns, schema=made)
+            frames = {name: to_frame(rows) for name, rows in shared.items()}
+            for inputs in self._whole_groups(batches):
+                for name, rows in self.work(**inputs, **frames).items():
+                    yield from _of_table(name, rows, made)
 
         return run
+
+    def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
+        """Yields the inputs of one or many whole groups, of rows of `tagged`."""
+        waiting: dict[str, list[pl.DataFrame]] = {}
+        for begins_groups, rows in parts_of_groups(batches, *self.by):
+            if begins_groups:
+                yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
+            for name in self.inputs:
+                parts = waiting.setdefault(name, [_compact(rows[name].slice(0, 0))])
+                if rows[name].null_count < rows.num_rows:
+                    parts.append(_compact(rows[name]))
+        if waiting:
+            yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
 
 
 def making(work: Callable[..., pl.DataFrame]) -> Callable[..., Frames]:
@@ -100,17 +112,40 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
 
 def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
     """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
-    return {name: _of_struct(rows[name]) for name in names}
+    found = {name: rows[name].drop_null().combine_chunks() for name in names}
+    return {
+        name: pa.Table.from_arrays(there.flatten(), names=[of.name for of in there.type])
+        for name, there in found.items()
+    }
 
 
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
     return rows if columns == ALL else rows.select(columns)
 
 
-def _of_struct(column: pa.ChunkedArray) -> pa.Table:
-    """Returns the structs that are not null as a table."""
-    there = column.drop_null().combine_chunks()
-    return pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
+def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a made table as rows of `made`."""
+    for rows in frame.iter_slices(_BATCH_ROWS):
+        for batch in to_arrow(rows).to_batches():
+            column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
+            columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
+            yield pa.RecordBatch.from_arrays(columns, schema=made)
+
+
+def _compact(column: pa.ChunkedArray) -> pl.DataFrame:
+    """Returns the structs that are not null as a frame that holds on to none of their memory.
+
+    Texts that repeat are held once for all rows of the batch: a group may have millions of rows, and long names.
+    """
+    there = column.take(pa.array(np.flatnonzero(column.is_valid()))).combine_chunks()
+    rows = pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
+    texts = (name for name in rows.column_names if pa.types.is_string(rows.schema.field(name).type))
+    return to_frame(rows).with_columns(_held_once(rows[name]).alias(name) for name in texts)
+
+
+def _held_once(texts: pa.ChunkedArray) -> pl.Series:
+    coded = texts.combine_chunks().dictionary_encode()
+    return pl.Series(coded.dictionary, dtype=pl.String).gather(pl.Series(coded.indices))
 
 
 def _unsigned(of: pa.DataType) -> pa.DataType:

@@ -27,20 +27,32 @@ def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
     Without a key, all rows are in one table. Memory is that of _MANY rows, or of all rows with one key.
     """
     waiting: list[pa.Table] = []
-    count = 0
+    for begins_groups, rows in parts_of_groups(batches, *key):
+        if begins_groups and waiting:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting = []
+        waiting.append(rows)
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def parts_of_groups(batches: Batches, *key: str) -> Iterator[tuple[bool, pa.Table]]:
+    """Yields rows as they come, and whether no row before them has a key of theirs; that is so after _MANY rows.
+
+    Rows with the same key come next to each other. Without a key, all rows are of one.
+    """
+    last, count = None, 0
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         if not rows.num_rows:
             continue
-        if count >= _MANY:
-            cut = _first_other(rows, waiting[-1], key)
-            if cut is not None:
-                yield pa.concat_tables([*waiting, rows.slice(0, cut)]).combine_chunks()
-                rows, waiting, count = rows.slice(cut), [], 0
-        waiting.append(rows)
-        count += rows.num_rows
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+        cut = _first_other(rows, last, key) if last is not None and count >= _MANY else None
+        if cut is not None:
+            if cut:
+                yield False, rows.slice(0, cut)
+            rows, count = rows.slice(cut), 0
+        yield cut is not None, rows
+        last, count = rows, count + rows.num_rows
 
 
 def _first_other(rows: pa.Table, before: pa.Table, key: Sequence[str]) -> int | None:

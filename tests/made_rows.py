@@ -1,0 +1,205 @@
+"""Makes the tables of a night with so many messages and scopes, of which the benchmark of the replay times each step.
+
+Each run of 500 messages of a scope has one that is resent, two that are swapped and one number that expires.
+"""
+
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+
+from schemas.ingest import STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from schemas.table import Table
+from schemas.wire import UNLIMITED
+from udfs.derive.columns import UTC as _US
+from udfs.derive.frames import to_arrow
+from udfs.derive.replay.ends import NULL_GUID
+from udfs.derive.tables import with_columns_of
+
+_T0 = 1_700_000_000_000_000_000
+_ROUND = 500  # messages of a scope
+_NUMBERS = 499  # of a round
+_ROUNDS = 200  # of a sequence
+_ON_CONNECTION = 20_000  # messages of a scope per connection
+_SPACING_NS = 10_000_000
+_ACKNOWLEDGED = 20  # messages per OrderAck
+_LOST = 10_000  # messages, of which the capture misses one
+_QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
+_RECEIVERS = 50
+_STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
+"""Of a round: up to which place, the number there, less the place."""
+
+
+def _guid(prefix: str, number: pl.Expr) -> pl.Expr:
+    """Returns the GUID of a generated queue manager."""
+    digits = number.cast(pl.String).str.zfill(7)
+    return pl.concat_str(pl.lit(prefix), digits, pl.lit("-1234-5678-9abc-def012345678"))
+
+
+def _stream_id(*, forth: bool) -> pl.Expr:
+    near = pl.concat_str(pl.lit("10.0."), "scope", pl.lit(".1:"), (49_152 + pl.col("connection")).cast(pl.String))
+    far = pl.lit("10.9.0.1:1801")
+    return pl.concat_str(*((near, far) if forth else (far, near)), separator=">")
+
+
+def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
+    """Returns a row per message from `low` to `high`: its `scope`, place `k` in it, numbers, connection and offset."""
+    of_scope = -(-messages // scopes)
+    k, scope, p = pl.col("k"), pl.col("scope"), pl.col("p")
+    whole = k + scope * 37 % _ROUND if of_scope < _ROUND else k
+    less = pl.lit(0)
+    for place, number in reversed(_STEPS):
+        less = pl.when(p < place).then(number).otherwise(less)
+    of_second = (scope % _QUEUES_OF_ONE == 1).cast(pl.Int64)
+    previous = pl.when((k == 0) | (pl.col("number") == 1)).then(0)
+    return (
+        pl.select(pl.int_range(low, high).alias("id"))
+        .select((pl.col("id") // of_scope).alias("scope"), (pl.col("id") % of_scope).alias("k"))
+        .with_columns(whole.alias("turn"))
+        .with_columns((pl.col("turn") % _ROUND).alias("p"), (k // _ON_CONNECTION).alias("connection"))
+        .with_columns((pl.col("turn") // _ROUND % _ROUNDS * _NUMBERS + p + less).alias("number"))
+        .with_columns(
+            previous.otherwise(pl.col("number") - pl.when(p == 300).then(2).otherwise(1)).alias("previous"),
+            (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // (_ROUND * _ROUNDS))
+            .cast(pl.UInt64)
+            .alias("sequence"),
+            (k % _ON_CONNECTION * 1000).alias("offset"),
+            (_T0 + k * _SPACING_NS + scope).alias("ns"),
+            of_second.alias("second"),
+            _guid("a", scope - of_second).alias("source"),
+            _guid("b", scope % _RECEIVERS).alias("receiver"),
+            _stream_id(forth=True).alias("stream_id"),
+        )
+    )
+
+
+def _connections(messages: int, scopes: int) -> pl.DataFrame:
+    """Returns one row per stream, two of each connection, with the count `n` of its messages and its times."""
+    of_scope = -(-messages // scopes)
+    scope, first, last = pl.col("scope"), pl.col("connection") * _ON_CONNECTION, pl.col("last")
+    of_second = (scope % _QUEUES_OF_ONE == 1).cast(pl.Int64)
+    ends = [(pl.col("ns_of") + place * _SPACING_NS) // 1000 for place in (first, last - 1)]
+    rows = pl.select(pl.int_range(-(-messages // of_scope)).alias("scope"))
+    counts = pl.min_horizontal(of_scope, messages - scope * of_scope)
+    both = pl.DataFrame({"from_initiator": [True, False]})
+    return (
+        rows.with_columns(
+            pl.int_ranges(0, (counts + _ON_CONNECTION - 1) // _ON_CONNECTION).alias("connection"),
+            counts.alias("of_scope"),
+        )
+        .explode("connection")
+        .with_columns(pl.min_horizontal((pl.col("connection") + 1) * _ON_CONNECTION, "of_scope").alias("last"))
+        .with_columns((last - first).alias("n"), (_T0 + scope).alias("ns_of"))
+        .with_columns(
+            *(at.cast(_US).alias(f"{end}_captured_at") for at, end in zip(ends, ("first", "last"), strict=True)),
+            _guid("a", scope - of_second).alias("source"),
+            _guid("b", scope % _RECEIVERS).alias("receiver"),
+            _stream_id(forth=True).alias("connection_id"),
+        )
+        .join(both, how="cross")
+        .with_columns(
+            pl.when("from_initiator").then("connection_id").otherwise(_stream_id(forth=False)).alias("stream_id")
+        )
+    )
+
+
+def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
+    """Returns the tables that have a row per connection."""
+    rows = _connections(messages, scopes)
+    address = pl.col("stream_id").str.split(">").list
+    streams = rows.select(
+        *("stream_id", "connection_id", "from_initiator", "first_captured_at", "last_captured_at"),
+        address.get(0).str.replace(r":\d+$", "").alias("src_ip"),
+        address.get(1).str.replace(r":\d+$", "").alias("dst_ip"),
+        pl.lit(value=False).alias("mid_stream"),
+        (pl.col("n") * 1000).alias("recovered_bytes"),
+        pl.lit(0).alias("missing_bytes"),
+    )
+    handshakes = rows.select(
+        "stream_id",
+        pl.lit(0).alias("stream_offset"),
+        pl.lit("establish_connection").alias("handshake_type"),
+        pl.col("source").alias("client_guid"),
+        pl.when("from_initiator").then(pl.lit(NULL_GUID)).otherwise("receiver").alias("server_guid"),
+    )
+    return {STREAMS: _shaped(STREAMS, streams), HANDSHAKES: _shaped(HANDSHAKES, handshakes)}
+
+
+def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator[dict[Table, pa.Table]]:
+    """Yields parts of the tables that have a row for each of some messages."""
+    for low in range(0, messages, at_once):
+        rows = _sent(messages, scopes, low, min(low + at_once, messages))
+        lost = pl.col("k") % _LOST == _LOST - 1
+        acknowledged = rows.filter(pl.col("k") % _ACKNOWLEDGED == _ACKNOWLEDGED - 1)
+        yield {
+            MESSAGES: _shaped(MESSAGES, rows.filter(~lost).select(**_message())),
+            STREAM_GAPS: _shaped(
+                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(1000))
+            ),
+            ACKS: _shaped(ACKS, acknowledged.select(**_ack())),
+        }
+
+
+def made(messages: int, scopes: int) -> dict[Table, pa.Table]:
+    """Returns the tables that a replay reads; others have no rows."""
+    parts = list(large_tables(messages, scopes))
+    large = {table: pa.concat_tables([part[table] for part in parts]) for table in parts[0]}
+    return large | small_tables(messages, scopes)
+
+
+def _message() -> dict[str, pl.Expr]:
+    number, k, at = pl.col("number"), pl.col("k"), (pl.col("ns") // 1000).cast(_US)
+    return {
+        "stream_id": pl.col("stream_id"),
+        "stream_offset": pl.col("offset"),
+        "captured_at": at,
+        "captured_ns": pl.col("ns"),
+        "capture_id": pl.lit("0123456789abcdef0123456789abcdef"),
+        "first_frame": k * 2,
+        "last_frame": k * 2 + 1,
+        "source_queue_manager": pl.col("source"),
+        "queue_manager_address": pl.lit(NULL_GUID),
+        "destination_queue": pl.concat_str(pl.lit("DIRECT=OS:server\\private$\\orders"), "scope"),
+        "message_id": pl.concat_str("source", number * 2 + pl.col("second"), separator="\\"),
+        "message_id_ordinal": k + 1,
+        "label": pl.concat_str(pl.lit("order "), "number"),
+        "transactional": pl.lit(value=True),
+        "tx_sequence_id": pl.col("sequence"),
+        "tx_sequence_ordinal": pl.col("scope"),
+        "tx_sequence_timestamp": pl.lit(1_600_000_000),
+        "tx_sequence_number": number,
+        "previous_tx_sequence_number": pl.col("previous"),
+        "tx_first": number % 4 == 1,
+        "tx_last": number % 4 == 0,
+        "tx_transaction_id": ((number - 1) // 4 * 2 + pl.col("second")) % (1 << 20),
+        "message_class": pl.lit(0),
+        "body_size": pl.lit(1000),
+        "body_type": pl.lit(8),
+        "application_tag": pl.lit(0),
+        "extension_size": pl.lit(0),
+        "sent_at": at - pl.duration(seconds=1),
+        "time_to_reach_queue": pl.lit(UNLIMITED),
+        "time_to_be_received": pl.lit(UNLIMITED),
+    }
+
+
+def _ack() -> dict[str, pl.Expr]:
+    names_none = pl.col("k") % (2 * _ACKNOWLEDGED) == _ACKNOWLEDGED - 1
+    return {
+        "stream_id": _stream_id(forth=False),
+        "stream_offset": pl.col("offset"),
+        "captured_at": (pl.col("ns") // 1000).cast(_US),
+        "captured_ns": pl.col("ns") + _SPACING_NS // 2,
+        "ack_type": pl.lit("order_ack"),
+        "source_queue_manager": pl.col("receiver"),
+        "queue_manager_address": pl.when(names_none).then(pl.lit(NULL_GUID)).otherwise("source"),
+        "tx_sequence_id": pl.col("sequence"),
+        "tx_sequence_number": pl.col("number"),
+        "previous_tx_sequence_number": pl.col("previous"),
+    }
+
+
+def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
+    made = to_arrow(with_columns_of(table, rows))
+    return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)
