@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
-from bench_replay import made
 from deltalake import DeltaTable
+from made_messages import made
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 

@@ -1,315 +1,74 @@
-"""Measures the replay's transforms on generated rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
+"""Measures the command `replay` on generated rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
 
-Spark generates the tables that they read, so ten million messages need no capture and no decoding. CPU time is that of
-all processes of the run. `--hash` prints a hash of each result, to compare two versions of the program.
+Spark generates a warehouse as `decode` leaves it, so ten million messages need no capture and no decoding. Each run is
+a process of its own. CPU time is that of all its processes; memory is what each process held most, and what all held at
+one time. `--hash` prints a hash of each result, to compare two versions of the program.
 """
 
 import argparse
 import os
-from collections import Counter
-from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest import mock
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from made_messages import write_warehouse
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from replay_tables import T0, TABLES
 
+from jobs.app.logs import log_as, step
 from jobs.app.spark_session import open_session
-from jobs.bench.measure import measured
-from jobs.steps import replay as step
-from jobs.transforms.facts.arrivals import watched_sessions
-from jobs.transforms.facts.kinds import facts_of_messages
-from jobs.transforms.outcomes.rows import Outcomes, message_fates
-from jobs.transforms.replay.acknowledgments import pair_acks
-from jobs.transforms.replay.coverage import unread_ranges
-from jobs.transforms.replay.peers import NULL_GUID, with_peers
-from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
-from jobs.transforms.summaries.sessions import summarize_sessions
-from jobs.warehouse import checkpoint
-from schemas.wire import UNLIMITED
+from jobs.bench.measure import Watched, watch
+from schemas.tables import REPLAYED
 
-_ROUND = 500  # messages of a scope; one is resent, two are swapped and one number expires
-_NUMBERS = 499  # of a round
-_ROUNDS = 200  # of a sequence
-_ON_CONNECTION = 20_000  # messages of a scope per connection
-_SPACING_NS = 10_000_000
-_ACKNOWLEDGED = 20  # messages per OrderAck
-_LOST = 10_000  # messages, of which the capture misses one
-_OPERATORS = ("Exchange", "BroadcastExchange", "Sort", "Window", "Scan", "HashAggregate", "SortMergeJoin")
+_STARTING, _COPYING, _REPLAYING = "Starting Spark", "copy", "replay"  # as logged
+_HEADS = ("run", "wall s", "CPU s", "the JVM, MB", "all at one time, MB", "each Python process, MB")
+_REPLAY = (sys.executable, "-m", "jobs.cli", "replay")
 
 
-def guid(prefix: str, number: Column) -> Column:
-    """Returns the GUID of a generated queue manager."""
-    return F.concat(F.lit(prefix), F.lpad(number.cast("string"), 7, "0"), F.lit("-1234-5678-9abc-def012345678"))
+def make(folder: Path, cases: Iterable[tuple[int, int]]) -> None:
+    """Writes a warehouse for each case, so many messages and scopes."""
+    spark = open_session("warehouses for a benchmark")
+    for messages, scopes in cases:
+        write_warehouse(spark, folder / f"{messages}-{scopes}", messages, scopes)
 
 
-def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
-    """Returns one row per message: `scope`, its place `k` in it, its numbers, connection and stream offset."""
-    of_scope = -(-messages // scopes)
-    scope, k = F.expr(f"id div {of_scope}"), F.col("id") % of_scope
-    rows = spark.range(messages).select(scope.alias("scope"), k.alias("k"))
-    rows = rows.withColumn("turn", F.col("k") + F.col("scope") * 37 % _ROUND if of_scope < _ROUND else F.col("k"))
-    p, turn = F.col("p"), F.expr(f"turn div {_ROUND}")
-    steps = (  # of a round: from which place on, the number there, less the place
-        (300, F.lit(0)),
-        (203, F.lit(-1)),
-        (202, F.lit(-1)),
-        (201, F.lit(-1)),
-        (200, F.lit(1)),
-        (101, F.lit(0)),
-        (100, F.lit(-9)),
+def copy_messages(warehouse: Path) -> None:
+    """Reads the messages of a warehouse and writes them back, beside the others."""
+    log_as("json")
+    with step(_STARTING):
+        spark = open_session("messages, written back")
+    with step(_COPYING):
+        rows = spark.read.format("delta").load(str(warehouse / "messages"))
+        rows.write.format("delta").save(str(warehouse / "messages_again"))
+
+
+def print_hashes(warehouse: Path) -> None:
+    """Prints the count and a hash of the rows of each table; their order has no influence."""
+    spark = open_session("hashes")
+    for table in REPLAYED:
+        rows = spark.read.format("delta").load(str(warehouse / table.name))
+        of_row = F.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
+        print(table.name, rows.agg(F.count("*"), F.sum(of_row)).collect()[0], flush=True)  # noqa: T201
+
+
+def measure(warehouse: Path, messages: int) -> list[str]:
+    """Returns the cost of a replay, and of reading the messages and writing them back, as lines of Markdown."""
+    copied = watch([sys.executable, __file__, "--copy", str(warehouse)])
+    replayed = watch([*_REPLAY, "--warehouse", str(warehouse), "--log-format", "json"])
+    cpu_s, base_s = replayed.steps[_REPLAYING].cpu_s, copied.steps[_COPYING].cpu_s
+    sentence = (
+        f"Without starting Spark, replay takes {cpu_s:.1f} CPU s, {cpu_s / messages * 1e6:.1f} µs a message: "
+        f"{cpu_s / base_s:.1f} times as much as reading the messages and writing them back ({base_s:.1f} CPU s)."
     )
-    less: Column = F.lit(1)
-    for place, number in reversed(steps):
-        less = F.when(p >= place, number).otherwise(less)
-    number = turn % _ROUNDS * _NUMBERS + p + less
-    previous = F.when((F.col("k") == 0) | (F.col("number") == 1), 0).otherwise(
-        F.col("number") - F.when(p == 300, 2).otherwise(1)
-    )
-    sequence = (7_000_000_000_000_000_000 + F.col("scope") * 1_000_000 + F.expr(f"turn div {_ROUND * _ROUNDS}")).cast(
-        "decimal(20,0)"
-    )
-    return (
-        rows.withColumn("p", F.col("turn") % _ROUND)
-        .withColumn("number", number.cast("long"))
-        .withColumn("previous", previous.cast("long"))
-        .withColumn("sequence", sequence)
-        .withColumn("connection", F.expr(f"k div {_ON_CONNECTION}"))
-        .withColumn("offset", F.col("k") % _ON_CONNECTION * 1000)
-        .withColumn("ns", T0 + F.col("k") * _SPACING_NS + F.col("scope"))
-        # Of ten senders one sends to two queues. Their sequences are numbered apart, their messages are not.
-        .withColumn("second", (F.col("scope") % 10 == 1).cast("long"))
-        .withColumn("source", guid("a", F.col("scope") - F.col("second")))
-        .withColumn("receiver", guid("b", F.col("scope") % 50))
-        .withColumn("stream_id", _stream_id(forth=True))
-    )
+    rows = (_row("messages read and written back", copied), _row("replay", replayed))
+    return [f"| {' | '.join(_HEADS)} |", f"| --- |{' ---: |' * (len(_HEADS) - 1)}", *rows, "", sentence]
 
 
-def _stream_id(*, forth: bool) -> Column:
-    ends = F.concat(F.lit("10.0."), F.col("scope"), F.lit(".1:"), 49_152 + F.col("connection")), F.lit("10.9.0.1:1801")
-    return F.concat_ws(">", *(ends if forth else ends[::-1]))
-
-
-def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame]:
-    """Returns the tables and columns that the replay reads."""
-    rows = sent(spark, messages, scopes)
-    lost = F.col("k") % _LOST == _LOST - 1
-    at = F.timestamp_micros(F.expr("ns div 1000"))
-    ordinal = F.col("k") + 1
-    known = {
-        "stream_offset": F.col("offset"),
-        "captured_at": at,
-        "captured_ns": F.col("ns"),
-        "capture_id": F.lit("0123456789abcdef0123456789abcdef"),
-        "first_frame": F.col("k") * 2,
-        "last_frame": F.col("k") * 2 + 1,
-        "source_queue_manager": F.col("source"),
-        "queue_manager_address": F.lit(NULL_GUID),
-        "destination_queue": F.concat(F.lit("DIRECT=OS:server\\private$\\orders"), F.col("scope")),
-        "message_id": F.concat_ws("\\", "source", F.col("number") * 2 + F.col("second")),
-        "message_id_ordinal": ordinal,
-        "label": F.concat(F.lit("order "), F.col("number")),
-        "transactional": F.lit(True),
-        "tx_sequence_id": F.col("sequence"),
-        "tx_sequence_ordinal": F.col("scope"),
-        "tx_sequence_timestamp": F.lit(1_600_000_000),
-        "tx_sequence_number": F.col("number"),
-        "previous_tx_sequence_number": F.col("previous"),
-        "tx_first": F.col("number") % 4 == 1,
-        "tx_last": F.col("number") % 4 == 0,
-        "tx_transaction_id": F.expr("((number - 1) div 4 * 2 + second) % 1048576"),
-        "message_class": F.lit(0),
-        "body_size": F.lit(1000),
-        "body_type": F.lit(8),
-        "application_tag": F.lit(0),
-        "extension_size": F.lit(0),
-        "correlation_id": F.lit(None),
-        "sent_at": at - F.expr("interval 1 second"),
-        "time_to_reach_queue": F.lit(UNLIMITED),
-        "time_to_be_received": F.lit(UNLIMITED),
-    }
-    ends = (
-        rows.groupBy("scope", "connection", "source", "receiver")
-        .agg(F.min(at).alias("first_captured_at"), F.max(at).alias("last_captured_at"), F.count("*").alias("n"))
-        .withColumn("connection_id", _stream_id(forth=True))
-        .withColumn("stream_id", F.explode(F.array(_stream_id(forth=True), _stream_id(forth=False))))
-        .withColumn("from_initiator", F.col("stream_id") == F.col("connection_id"))
-        .withColumn("addresses", F.transform(F.split("stream_id", ">"), lambda end: F.substring_index(end, ":", 1)))
-    )
-    acknowledged = rows.where(F.col("k") % _ACKNOWLEDGED == _ACKNOWLEDGED - 1)
-    made_columns: dict[str, tuple[DataFrame, dict[str, Column]]] = {
-        "messages": (rows.where(~lost), known),
-        "streams": (
-            ends,
-            {
-                "src_ip": F.col("addresses")[0],
-                "dst_ip": F.col("addresses")[1],
-                "mid_stream": F.lit(False),
-                "recovered_bytes": F.col("n") * 1000,
-                "missing_bytes": F.lit(0),
-            },
-        ),
-        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(1000)}),
-        "quarantine": (rows.where("false"), {"stage": F.lit("framing"), "stream_offset": F.col("offset")}),
-        "acks": (
-            acknowledged,
-            {
-                "stream_id": _stream_id(forth=False),
-                "stream_offset": F.col("offset"),
-                "captured_at": at,
-                "captured_ns": F.col("ns") + 5_000_000,
-                "ack_type": F.lit("order_ack"),
-                "source_queue_manager": F.col("receiver"),
-                "queue_manager_address": F.when(F.col("k") % 40 == 19, NULL_GUID).otherwise(F.col("source")),
-                "tx_sequence_id": F.col("sequence"),
-                "tx_sequence_number": F.col("number"),
-                "previous_tx_sequence_number": F.col("previous"),
-            },
-        ),
-        "handshakes": (
-            ends,
-            {
-                "stream_offset": F.lit(0),
-                "handshake_type": F.lit("establish_connection"),
-                "client_guid": F.col("source"),
-                "server_guid": F.when(F.col("from_initiator"), NULL_GUID).otherwise(F.col("receiver")),
-            },
-        ),
-    }
-    return {name: _shaped(name, *of) for name, of in made_columns.items()}
-
-
-def _shaped(name: str, rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    table, names = TABLES[name]
-    return rows.select(
-        *(
-            columns.get(column, F.col(column) if column in rows.columns else F.lit(None))
-            .cast(table.spark[column].dataType)
-            .alias(column)
-            for column in names
-        )
-    )
-
-
-class Bench:
-    """Writes tables to a folder, and measures each."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
-        self.planned: list[DataFrame] = []
-
-    def table(self, name: str, rows: DataFrame) -> DataFrame:
-        """Writes rows; returns them as read again."""
-        self.planned.append(rows)
-        path = str(self.folder / name)
-        rows.write.parquet(path)
-        return self.spark.read.parquet(path)
-
-    def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
-        """Materializes rows as the job does."""
-        self.planned.append(rows)
-        return checkpoint.materialize(rows, most)
-
-    def operators(self) -> Counter[str]:
-        """Counts the operators of the plans since the last call."""
-        text = StringIO()
-        with redirect_stdout(text):
-            for rows in self.planned:
-                rows.explain()
-        self.planned.clear()
-        words = text.getvalue().replace("(", " ").replace("*", " ").split()
-        return Counter(word for word in words if word in _OPERATORS)
-
-    def replay(self, messages: int, scopes: int) -> list[str]:
-        """Returns the cost of each table, as lines of Markdown."""
-        tables = {}
-        inputs = made(self.spark, messages, scopes)
-        for name, rows in inputs.items():
-            tables[name] = self.table(name, rows)
-        gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        ends = self.materialize(with_peers(tables["streams"], tables["handshakes"]))
-        result: dict[str, DataFrame] = {}
-
-        def write(name: str, make: Callable[[], DataFrame]) -> str:
-            def work() -> None:
-                result[name] = self.table(name, make())
-
-            cost = measured(work)
-            total.append(cost.cpu_s)
-            plans = self.operators()
-            plan = " | ".join(str(plans[operator]) for operator in _OPERATORS)
-            return f"| {name} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.cpu_s / messages * 1e6:.1f} | {plan} |"
-
-        total: list[float] = []
-        derived: list[Outcomes] = []
-        fates: list[DataFrame] = []
-
-        def verdicts_of() -> DataFrame:
-            read = (tables["messages"], ends, gaps, quarantine, tables["acks"])
-            given = step.read_inputs(*read, materialize=self.materialize)
-            return step.judge_messages(given, materialize=self.materialize)
-
-        def outcomes() -> DataFrame:
-            derived.append(step.derive_outcomes(result["verdicts"], materialize=self.materialize))
-            fates.append(self.materialize(message_fates(derived[0].rows)))
-            return derived[0].rows
-
-        def found() -> DataFrame:
-            tallies = derived[0].tallies
-            acks = pair_acks(tables["acks"], ends, tallies)
-            unread = unread_ranges(gaps, quarantine)
-            verdicts, sequences, transactions = (result[name] for name in ("verdicts", "sequences", "transactions"))
-            watched = watched_sessions(ends, unread, acks, tallies)
-            on_messages = step.find_on_messages(verdicts, watched, derived[0])
-            suspects = step.find_suspects(tables["messages"], ends, materialize=self.materialize)
-            facts = facts_of_messages(tables["messages"], ends, acks, verdicts, sequences, transactions, suspects)
-            return on_messages.unionByName(step.find_by_facts(facts))
-
-        lines = [
-            f"| table | wall s | CPU s | CPU µs a message | {' | '.join(_OPERATORS)} |",
-            f"| --- |{' ---: |' * (3 + len(_OPERATORS))}",
-        ]
-        self.planned.clear()
-        lines.append(write("messages_again", lambda: tables["messages"]))
-        (copied,) = total
-        total.clear()
-        lines += [
-            write("verdicts", verdicts_of),
-            write("outcomes", outcomes),
-            write("sequences", lambda: summarize_sequences(derived[0].tallies, derived[0])),
-            write("states", lambda: summarize_states(derived[0].tallies)),
-            write(
-                "sessions",
-                lambda: summarize_sessions(tables["messages"], ends, gaps, quarantine, derived[0].tallies, derived[0]),
-            ),
-            write(
-                "transactions",
-                lambda: step.derive_transactions(
-                    result["verdicts"], derived[0], fates[0], materialize=self.materialize
-                ),
-            ),
-            write("findings", found),
-        ]
-        each_us, times = sum(total) / messages * 1e6, sum(total) / copied
-        return [
-            *lines,
-            f"| all | | {sum(total):.1f} | {each_us:.1f} | |",
-            "",
-            f"All of it costs {times:.1f} times as much as reading the messages and writing them back.",
-        ]
-
-    def hashes(self) -> list[str]:
-        """Returns the count and a hash of the rows of each table; their order has no influence."""
-        lines = []
-        for name in ("verdicts", "sequences", "states", "sessions", "transactions", "findings"):
-            rows = self.spark.read.parquet(str(self.folder / name))
-            of_row = F.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
-            lines.append(f"{name} {rows.agg(F.count('*'), F.sum(of_row)).collect()[0]}")
-        return lines
+def _row(name: str, run: Watched) -> str:
+    seconds = f"{run.cost.wall_s:.1f} | {run.cost.cpu_s:.1f}"
+    memory = f"{run.jvm_mb:.0f} | {run.together_mb:.0f} | {', '.join(f'{mb:.0f}' for mb in run.pythons_mb)}"
+    return f"| {name} | {seconds} | {memory} |"
 
 
 def main() -> None:
@@ -317,18 +76,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
+    parser.add_argument("--heap", default="4g", help="of the JVM")
     parser.add_argument("--hash", action="store_true", help="print a hash of each result")
+    # What the processes of their own do.
+    for name in ("--make", "--copy", "--hashes"):
+        parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 4g pyspark-shell")
-    spark = open_session("benchmark of the replay")
-    for messages, scopes in ((asked.messages // 20, 100), *((asked.messages, scopes) for scopes in asked.scopes)):
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[2] --driver-memory {asked.heap} pyspark-shell")
+    cases = [(asked.messages, scopes) for scopes in asked.scopes]
+    if asked.make:
+        make(asked.make, cases)
+    elif asked.copy:
+        copy_messages(asked.copy)
+    elif asked.hashes:
+        print_hashes(asked.hashes)
+    else:
         with TemporaryDirectory() as folder:
-            bench = Bench(spark, Path(folder))
-            title = f"\n{messages:,} messages in {scopes:,} scopes\n"
-            with mock.patch.object(step, "materialize", bench.materialize):
-                print(title, *bench.replay(messages, scopes), sep="\n", flush=True)  # noqa: T201
-            if asked.hash:
-                print(*bench.hashes(), sep="\n", flush=True)  # noqa: T201
+            subprocess.run([sys.executable, *sys.argv, "--make", folder], check=True)
+            for messages, scopes in cases:
+                warehouse = Path(folder, f"{messages}-{scopes}")
+                print(f"\n{messages:,} messages in {scopes:,} scopes\n", flush=True)  # noqa: T201
+                print(*measure(warehouse, messages), sep="\n", flush=True)  # noqa: T201
+                if asked.hash:
+                    subprocess.run([sys.executable, __file__, "--hashes", str(warehouse)], check=True)
 
 
 if __name__ == "__main__":

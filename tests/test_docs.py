@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from jobs import cli
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED, DEFAULTS
-from jobs.bench.benchmark import BYTES_PER_MESSAGE, HEADING, on_page
+from jobs.bench.benchmark import HEADING, on_page
+from jobs.bench.nights import BYTES_PER_MESSAGE
 from jobs.transforms.replay import acknowledgments, copies, timeline
 from schemas.document import pages
 from schemas.replay import Verdict

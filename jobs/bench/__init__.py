@@ -1,1 +1,1 @@
-"""Measures time and CPU of whole runs beside tshark. No command and no test imports it."""
+"""Measures time and CPU of whole runs beside tshark, and beside a day's work with it. No command imports it."""

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _EVERY_S = 0.25
+_SHOWN = 20  # lines that a command logged before it failed
 
 
 class Cost(NamedTuple):
@@ -32,12 +33,20 @@ class Cost(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Holds the cost of a command and of each step whose end it logged, and the most memory that a process had."""
+    """Holds the cost of a command and of each step whose end it logged, and the most memory that its processes held."""
 
     cost: Cost
     steps: dict[str, Cost]
-    python_mb: float
     jvm_mb: float
+    pythons_mb: list[float]
+    """Of each process that is no JVM, the largest first."""
+    together_mb: float
+    """What all held at one time; memory that forked processes share counts for each."""
+
+    @property
+    def python_mb(self) -> float:
+        """Returns the most that a process held that is no JVM."""
+        return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
 def cpu_seconds(root: int | None = None) -> tuple[float, float]:
@@ -71,6 +80,55 @@ def _family(root: int | None) -> list[tuple[bool, int, int]]:
     return found
 
 
+class Memory:
+    """Watches, in a thread of its own, how much memory a process and its descendants hold, this one if `root` is None.
+
+    What a process holds in its last quarter of a second may be missed.
+    """
+
+    def __init__(self, root: int | None = None) -> None:
+        self._root, self._ended = root, Event()
+        self._peaks: dict[int, tuple[bool, float]] = {}
+        self._together_mb = 0.0
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Notes what each process has held most, and what all hold now."""
+        together_mb = 0.0
+        for java, _, pid in _family(self._root):
+            peak_mb, now_mb = _memory_mb(pid)
+            self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
+            together_mb += now_mb
+        self._together_mb = max(self._together_mb, together_mb)
+
+    @property
+    def together_mb(self) -> float:
+        """Returns the most that all held at one time; memory that forked processes share counts for each."""
+        return self._together_mb
+
+    @property
+    def jvm_mb(self) -> float:
+        """Returns the most that a JVM held."""
+        return max((peak for java, peak in self._peaks.values() if java), default=0.0)
+
+    @property
+    def python_mb(self) -> list[float]:
+        """Returns the most that each other process held, the largest first."""
+        return sorted((peak for java, peak in self._peaks.values() if not java), reverse=True)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            self.look()
+
+
 def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
     """Runs the work and returns its cost."""
     began = Cost(time.monotonic(), *cpu_seconds())
@@ -86,20 +144,17 @@ def watch(command: Sequence[str]) -> Watched:
     Raises:
         subprocess.CalledProcessError: the command failed.
     """
-    began, ended = time.monotonic(), Event()
+    began = time.monotonic()
     steps: dict[str, Cost] = {}
-    last, lines, peaks = Cost(0, 0, 0), [], {False: 0.0, True: 0.0}
+    last, lines = Cost(0, 0, 0), []
 
     def spent() -> Cost:
         return Cost(time.monotonic() - began, *cpu_seconds(process.pid))
 
-    def look() -> None:
-        while not ended.wait(_EVERY_S):
-            for java, _, pid in _family(process.pid):
-                peaks[java] = max(peaks[java], _peak_mb(pid))
-
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
-        Thread(target=look, daemon=True).start()
+    with (
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,  # noqa: S603
+        Memory(process.pid) as memory,
+    ):
         before = last
         for line in process.stderr or ():
             last = spent()  # when the process has ended, its children are no longer its own
@@ -107,16 +162,19 @@ def watch(command: Sequence[str]) -> Watched:
             about = json.loads(line) if line.startswith("{") else {}
             if "seconds" in about and "step" in about:
                 steps[about["step"]], before = last.less(before), last
-    ended.set()
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
-    return Watched(last._replace(wall_s=time.monotonic() - began), steps, peaks[False], peaks[True])
+        failure = subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
+        failure.add_note("".join(lines[-_SHOWN:]))
+        raise failure
+    cost = last._replace(wall_s=time.monotonic() - began)
+    return Watched(cost, steps, memory.jvm_mb, memory.python_mb, memory.together_mb)
 
 
-def _peak_mb(pid: int) -> float:
-    """Returns the most memory, in MB, that a living process has held at once; 0 if it has ended."""
+def _memory_mb(pid: int) -> tuple[float, float]:
+    """Returns the most memory, in MB, that a living process has held, and what it holds now; zeros if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return max((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), default=0) / 1024
+        return 0.0, 0.0
+    held = {line.split()[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("VmHWM:", "VmRSS:"))}
+    return held.get("VmHWM:", 0.0), held.get("VmRSS:", 0.0)

@@ -3,35 +3,30 @@
 from collections.abc import Mapping
 from functools import partial
 
-import polars as pl
-
 from jobs.app.capture_listing import Stamp, stamps
 from jobs.app.config import Config
 from jobs.app.errors import JobError
 from jobs.app.logs import progress, step, warn
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
+from jobs.replaying.conversations import unite
 from jobs.replaying.decoding import decode_table, explain_packets
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.in_process import OnceInProcess, accept_by_fold
+from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import Sources
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from jobs.reporting.balancing import REPLAYED, balance
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
-from schemas.replay import ENDS, SEQUENCES, STATES, VERDICTS, Reading, Scope
-from schemas.table import Table
-from udfs.derive import books
+from schemas.replay import ENDS, STATES, Reading, Scope
 from udfs.derive.decode import quarantine_undecodable
 from udfs.derive.frames import to_arrow, to_frame
 
 _SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
 
 
-def derive_tables(
-    files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str], of: int
-) -> Mapping[str, pl.DataFrame]:
-    """Returns the rows of all tables that `nightly` would make of these files, by the names of the tables.
+def derive_tables(files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str], of: int) -> InProcess:
+    """Returns an engine with all tables that `nightly` would make of these files.
 
     `shown` says what files are called in the tables, if not by their own names. There are `of` steps, of which these
     are the first three.
@@ -46,7 +41,7 @@ def derive_tables(
         _decode(engine, config)
     with step("replay", 3, of):
         _replay(engine, config)
-    return {name: to_frame(rows) for name, rows in engine.tables.items()}
+    return engine
 
 
 def _ingest(engine: InProcess, files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str]) -> None:
@@ -85,24 +80,9 @@ def _replay(engine: InProcess, config: Config) -> None:
     options = Options(Reading(config.reading), Scope(config.scope))
     before = (table.arrow.empty_table() for table in (STATES, ENDS))
     sources = Sources(*map(engine.read, _SOURCES), *before)
-    once = OnceInProcess.of(sources)
+    once = unite(engine, sources)
     replay(engine, sources, once, accept_by_fold(engine, options.reading), options)
-    engine.write(STREAMS, once.renamed_copies(sources.streams), update=True)
-    engine.replace(BOOKS, to_arrow(_balance(engine)))
-
-
-def _balance(engine: InProcess) -> pl.DataFrame:
-    def read(table: Table) -> pl.DataFrame:
-        return to_frame(engine.read(table))
-
-    captures, streams, packets, quarantine = map(read, (CAPTURES, STREAMS, PACKETS, QUARANTINE))
-    verdicts, outcomes, sequences = map(read, (VERDICTS, OUTCOMES, SEQUENCES))
-    return pl.concat(
-        [
-            books.balance_records(captures, quarantine),
-            books.balance_bytes(streams, packets, quarantine),
-            books.balance_packets(packets, [read(table) for table in DECODED_TABLES], quarantine),
-            books.balance_arrivals(verdicts, outcomes, sequences),
-            books.balance_slots(outcomes, sequences),
-        ]
-    )
+    renamed = once.renamed_copies(sources.streams)
+    if renamed is not None:
+        engine.write(STREAMS, renamed, update=True)
+    balance(engine, REPLAYED)

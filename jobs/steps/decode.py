@@ -16,6 +16,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
+from jobs.engine.of_warehouse import engine_of
 from jobs.replaying.decoding import decode_table, explain_packets
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
@@ -43,7 +44,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         lock.end_step()
         reconcile.step(held, reconcile.DECODED)
-        return decode_summary(held)
+        return decode_summary(engine_of(held))
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

@@ -19,6 +19,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import settings_for_size
 from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
+from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.ingestion import flow
 from jobs.steps import in_memory, reconcile
@@ -40,7 +41,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config, files)
         lock.end_step()
         reconcile.step(held, reconcile.INGESTED)
-        return ingest_summary(held)
+        return ingest_summary(engine_of(held), held.place)
 
 
 def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:

@@ -9,31 +9,27 @@ import polars as pl
 
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
-from jobs.app.config import ALL, LAST, Config, parse_time
+from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.logs import step, warn
 from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
-from jobs.app.muted import Muted, read_muted
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.standard_input import STANDARD_INPUT, received
+from jobs.engine.in_process import InProcess
+from jobs.reporting.flow import Collected
 from jobs.steps.at_once import derive_tables
-from jobs.steps.found import decoded, muted_counts, outcomes_told, with_names
-from schemas.messages import DECODED_TABLES
-from udfs.derive.report.findings import is_muted, worst_incidents
-from udfs.derive.report.messages import harm_by_queue
-from udfs.derive.report.summary import counted, counts, kinds_by_severity, told
+from jobs.steps.summary import summary, with_muted, with_names
+from schemas.incidents import INCIDENTS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import FINDINGS
+from schemas.table import Table
+from udfs.derive.frames import to_frame
+from udfs.derive.report.findings import worst_incidents
 
 _STEPS = 4
 _MB = 10**6
-_COUNTED = (
-    *(("captures", "status"), ("messages", "transactional"), ("acks", "ack_type"), ("quarantine", "reason")),
-    *(("books", "balanced"), ("verdicts", "verdict"), ("findings", "kind"), ("incidents", "outcome")),
-)
-"""Tables, and the column by whose values their rows are counted."""
-_REPLAYED = ("verdicts", "findings", "incidents")
-_ALONE = "decoded_alone"
 _PROOF = ("role", "uri", "frame_number", "captured_at")
-Tables = Mapping[str, pl.DataFrame]
 
 
 def run(config: Config) -> Summary:
@@ -47,15 +43,15 @@ def run(config: Config) -> Summary:
     if config.continue_from:
         warn("look: continue_from is left out of account, because look reads no tables: nightly does")
     names, muted = Names.read(config.names_file), read_muted(config.muted_file)
-    since = None if config.since in (ALL, LAST) else parse_time(config.since)
     with _captures(config) as (files, shown):
-        tables = derive_tables(files, config, shown, _STEPS)
+        engine = derive_tables(files, config, shown, _STEPS)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
-        found = summarize(tables, names, muted)
-        if config.out:
-            _write_report(tables, config, since, muted, names)
-            found["report"] = config.out
-        return found | ({"rows": _rows(tables)} if config.json else {})
+        reported = _write_report(engine, config, names) if config.out else None
+        found = with_muted(with_names(summary(engine, "", names, reported), names), engine, muted)
+        del found["tables"]
+        _add_proof(found, engine)
+        found |= {"report": config.out} if config.out else {}
+        return found | ({"rows": _rows(engine)} if config.json else {})
 
 
 @contextmanager
@@ -85,65 +81,43 @@ def _of_at_most(limit: int, captures: Sequence[str]) -> Mapping[str, Stamp]:
     return files
 
 
-def summarize(tables: Tables, names: Names, muted: Sequence[Muted] = ()) -> Summary:
-    """Returns what `nightly` says of the same captures, and the frames that prove each incident."""
-    found = [counted(tables[name], name, column) for name, column in _COUNTED]
-    found += [counted(tables[table.name], _ALONE, _ALONE) for table in DECODED_TABLES]
-    by_value = counts([*(name for name, _ in _COUNTED), _ALONE], found)
-    harm = harm_by_queue(tables["outcomes"])
-    summary = {"captures": by_value["captures"]} | decoded(by_value)
-    summary |= {name: by_value[name] for name in _REPLAYED}
-    summary |= outcomes_told(told(tables["sessions"], harm, tables["findings"], tables["incidents"]), names)
-    if muted:
-        known = tables["findings"].filter(is_muted([(one.kind, one.queue) for one in muted]))
-        summary["muted"] = muted_counts(kinds_by_severity(known))
-    proofs = dict(tables["incidents"].select("incident_id", "witness").iter_rows())
-    for incident in summary.get("worst_incidents", ()):
-        packets = proofs[incident["incident_id"]]
-        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
-    return with_names(summary, names)
-
-
-def _write_report(tables: Tables, config: Config, since: datetime | None, muted: Sequence[Muted], names: Names) -> None:
+def _write_report(engine: InProcess, config: Config, names: Names) -> Collected:
     """Writes the page to the place that --out names; what makes it is imported only where one is asked for."""
     from jobs.app.text_files import write_text  # noqa: PLC0415
-    from jobs.report_page import arrange  # noqa: PLC0415
     from jobs.report_page.render import render  # noqa: PLC0415
-    from jobs.report_page.saved import SAVED_FOR_EACH_LISTED  # noqa: PLC0415
-    from jobs.steps.page_values import page_values  # noqa: PLC0415
-    from udfs.derive.report import page  # noqa: PLC0415
+    from jobs.steps import page  # noqa: PLC0415
 
-    options = page.Options(
-        since,
-        config.session,
-        tuple((one.kind, one.queue) for one in muted),
-        config.listed_messages,
-        config.listed_messages * SAVED_FOR_EACH_LISTED,
-        config.listed_incidents,
-        config.listed_findings,
-        config.listed_sessions,
-        config.drawn_sessions,
-        config.drawn_pictures,
-        config.drawn_points,
-    )
-    rows = page.collect(tables, options, arrange.steps)
-    begin = since if rows["extent"][0]["cut"] else None
-    write_text(config.out, render(page_values(rows, config, "", begin, muted, names), names=names))
+    collected = page.collected_rows(engine, config)
+    write_text(config.out, render(page.values(collected, config, "", names), names=names))
+    return collected
 
 
-def _rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
+def _add_proof(found: Summary, engine: InProcess) -> None:
+    """Adds to each incident that the summary tells the packets that prove it."""
+    witnesses = _frame(engine, INCIDENTS).select("incident_id", "witness")
+    proofs = dict(witnesses.iter_rows())
+    for incident in found.get("worst_incidents", ()):
+        packets = proofs[incident["incident_id"]]
+        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
+
+
+def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:
     """Returns the incidents, the worst first, the findings and the outcomes, with their witnesses, for JSON."""
-    incidents = tables["incidents"]
+    incidents = _frame(engine, INCIDENTS)
     order = worst_incidents(incidents, incidents.height).select("incident_id")
     found = {
         "incidents": order.join(incidents, on="incident_id", how="left", maintain_order="left"),
-        "findings": tables["findings"].sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
-        "outcomes": tables["outcomes"].sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
+        "findings": _frame(engine, FINDINGS).sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
+        "outcomes": _frame(engine, OUTCOMES).sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
     }
     # As a number, a TxSequenceID would lose its last digits in many readers of JSON.
     return {
         name: _plain(rows.with_columns(pl.col(pl.UInt64).cast(pl.String)).to_dicts()) for name, rows in found.items()
     }
+
+
+def _frame(engine: InProcess, table: Table) -> pl.DataFrame:
+    return to_frame(engine.read(table))
 
 
 def _plain(value: Any) -> Any:

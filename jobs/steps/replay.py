@@ -18,15 +18,15 @@ from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
+from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
-from jobs.steps.found import with_names
 from jobs.steps.kept import find_kept
-from jobs.steps.summary import replay_summary, with_muted
+from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.local_tables import to_arrow, to_spark
 from jobs.warehouse.provenance import derive
@@ -45,8 +45,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         reconcile.step(held)
         names = Names.read(config.names_file)
-        found = with_names(replay_summary(held, names), names)
-        return with_muted(found, held, read_muted(config.muted_file))
+        engine = engine_of(held)
+        found = with_names(replay_summary(engine, names), names)
+        return with_muted(found, engine, read_muted(config.muted_file))
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

@@ -1,6 +1,6 @@
 """Declares how tables are derived from tables, whole groups at a time, and runs that over Arrow tables and batches."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -67,8 +67,7 @@ class Derivation(NamedTuple):
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
             for rows in whole_groups(batches, *self.by):
-                tables = {name: _of_struct(rows[name]) for name in self.inputs}
-                for name, table in self.run(**tables, **shared).items():
+                for name, table in self.run(**untagged(rows, self.inputs), **shared).items():
                     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
                         column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
                         columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
@@ -97,6 +96,11 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     """Returns the rows as a table with types that Delta tables have."""
     rows = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
+
+
+def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
+    """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
+    return {name: _of_struct(rows[name]) for name in names}
 
 
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
