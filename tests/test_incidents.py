@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from jobs.warehouse.passes import run_here, run_in_tasks
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.transforms.facts.events import events
 from jobs.warehouse.local_tables import LocalTable
-from jobs.warehouse.passes import run_here, run_in_tasks
 from schemas.explained import EXPLAINED
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
