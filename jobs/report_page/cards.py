@@ -1,5 +1,6 @@
 """Chooses what the card of an incident shows: figures, machines, and the frames that prove it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 Row = dict[str, Any]
