@@ -87,11 +87,16 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
     flow.write_captures(engine, changes)
     rows = assembled.rows.to_pylist()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
-    added = [changes.added[table].to_pylist() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)]
+    streams, gaps, packets, quarantine, pings = (
+        changes.added[table].to_pylist() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
+    )
     counts = {kind: sum(changes.captures[name].to_pylist()) for kind, name in COUNTS.items()}
     repeated = assembled.repeated["rewind"].to_pylist()
     framed = sum(row["framed_run"] is not None for row in rows)
-    return Ingested(captures, *added, Counter(counts), framed, len(repeated), sum(repeated))
+    return Ingested(
+        *(captures, streams, gaps, packets, quarantine, pings),
+        *(Counter(counts), framed, len(repeated), sum(repeated)),
+    )
 
 
 WHOLE = IngestOptions(keep_bodies=True)

@@ -211,9 +211,7 @@ class Replayed:
         return with_proof(self.engine, self.sources, self.verdicts, self.explained)
 
 
-def replay(
-    sources: Sources[pa.Table], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO
-) -> Replayed:
+def replay(sources: Sources[pa.Table], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO) -> Replayed:
     """Returns what the replay finds in tables that hold no conversation twice, as it does not look for those here."""
     return Replayed(sources, reading, scope, unites=False)
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from replay_tables import NULL, T0, Tables, compare_nights, fates, replay, states_after
 from pyspark.sql import DataFrame, SparkSession
+from replay_tables import NULL, T0, Tables, compare_nights, fates, replay, states_after
 from replayer import State, judged, verdicts
 
 from jobs.engine.on_spark import OnSpark
-from jobs.replaying.judging import judge_messages
 from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.transforms.replay.changes import SENDER, Traffic, changed_senders
@@ -258,9 +257,7 @@ def test_senders_whom_no_changed_stream_concerns_keep_their_verdicts(
     traffic = Traffic(
         on_spark(*ends, stream_id="stream_id", sender="sender", receiver="receiver", **session),
         on_spark(*read[0], stream_id="stream_id", **sender),
-        on_spark(
-            *read[1], stream_id="stream_id", source_guid=SENDER, queue_manager_address="queue_manager_address"
-        ),
+        on_spark(*read[1], stream_id="stream_id", source_guid=SENDER, queue_manager_address="queue_manager_address"),
         on_spark(now.inputs.flows, now.inputs.legs, before.verdicts, **session, **sender),
     )
     changed = changed_senders(to_spark(spark, pa.table({"stream_id": list(streams)})), traffic).toArrow()
