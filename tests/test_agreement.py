@@ -19,7 +19,7 @@ from replayer import State, judged, verdicts
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
-from jobs.transforms.replay.changes import SENDER, Traffic, changed_senders
+from jobs.transforms.changes import SENDER, Traffic, changed_senders
 from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
