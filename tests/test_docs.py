@@ -15,11 +15,12 @@ from jobs.app.command import Summary
 from jobs.app.config import DECLARED, DEFAULTS
 from jobs.bench.benchmark import HEADING, on_page
 from jobs.bench.nights import BYTES_PER_MESSAGE
-from jobs.transforms.replay import acknowledgments, copies, timeline
 from schemas.document import pages
 from schemas.replay import Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.capture.files import EXPANSION_LIMIT
+from udfs.derive.conversations.copies import MOST_ALIKE
+from udfs.derive.replay import acks, marks
 from udfs.replay.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
@@ -156,9 +157,9 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
             f"`state_days` ({DEFAULTS.state_days})",
         ),
         "docs/how-the-replay-decides.md": (
-            f"more than {acknowledgments._MOST_SENDERS} senders",
-            f"more than {timeline._MOST_PAIRS:,} pairs",
-            f"more than {copies._MOST_ALIKE} connections",
+            f"more than {acks._MOST_SENDERS} senders",
+            f"more than {marks._MOST_PAIRS:,} pairs",
+            f"more than {MOST_ALIKE} connections",
             f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
         ),
         "docs/speed-and-cost.md": (f"{DEFAULTS.in_memory_bytes >> 30} GiB (`in_memory_bytes`)",),
