@@ -9,6 +9,7 @@ from jobs.app import command
 from jobs.app.code_version import VERSION
 
 COMMANDS = {
+    "look": "read captures at once, without Spark and tables, and say what became of messages",
     "nightly": "ingest, decode, replay and report, in order",
     "ingest": "read new captures into tables of streams and packets",
     "decode": "decode packets into messages and acknowledgments",
@@ -22,7 +23,7 @@ COMMANDS = {
     "decode-packet": "print one packet, given as hexadecimal or in a file, as a tree",
 }
 """The commands, with a line for the usage text. Each is a module of `jobs.steps`."""
-_WITHOUT_SPARK = ("simulate", "dissector")
+_WITHOUT_SPARK = ("look", "simulate", "dissector")
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:

@@ -9,12 +9,12 @@
 
 # COMMAND ----------
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.config import parse_time
+from jobs.engine.on_spark import OnSpark
 from jobs.steps.summary import outcome_summary
-from jobs.transforms.report_lists import of_period
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
@@ -26,6 +26,13 @@ spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
 chosen = ask(spark, globals().get("dbutils"), "since", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
+since = parse_time(chosen["since"]) if chosen["since"] else None
+
+
+def from_then_on(column: str) -> Column:
+    """Returns whether a row is from `since` on, or has no time, and may be as late."""
+    return F.lit(True) if since is None else F.coalesce(F.col(column) >= F.lit(since), F.lit(True))
+
 
 # COMMAND ----------
 
@@ -35,9 +42,8 @@ warehouse = chosen_warehouse(spark, chosen)
 
 # COMMAND ----------
 
-print(outcome_summary(warehouse)["headline"])
-since = parse_time(chosen["since"]) if chosen["since"] else None
-outcomes = of_period(warehouse.read(OUTCOMES), since, "last_seen_at")
+print(outcome_summary(OnSpark(warehouse))["headline"])
+outcomes = warehouse.read(OUTCOMES).where(from_then_on("last_seen_at"))
 lost = outcomes.where("lost OR stuck").orderBy(F.desc("lost"), "first_seen_at", "tx_sequence_number")
 lost = lost.select(
     *("outcome", "destination_queue", "source_queue_manager", "tx_sequence_number", "numbers"),
@@ -54,7 +60,7 @@ display(with_names(lost, chosen))
 # COMMAND ----------
 
 worst = (F.desc("lost"), F.desc("stuck"), F.desc("unknown"), F.desc("pending"))
-incidents = of_period(warehouse.read(INCIDENTS), since, "last_captured_at")
+incidents = warehouse.read(INCIDENTS).where(from_then_on("last_captured_at"))
 display(with_names(incidents.orderBy(*worst, "began_at"), chosen))
 
 # COMMAND ----------
@@ -79,7 +85,7 @@ display(warehouse.read(BOOKS).where(~F.col("balanced")))
 
 verdicts = warehouse.read(VERDICTS)
 display(verdicts.groupBy("session_id", "verdict", "reason").count().orderBy("session_id", "verdict"))
-refused = of_period(spark.sql(spark_sql(warehouse.name)).where("refusals > 0"), since, "last_seen_at")
+refused = spark.sql(spark_sql(warehouse.name)).where("refusals > 0").where(from_then_on("last_seen_at"))
 refused = refused.orderBy("first_seen_at").select(
     *("first_seen_at", "label", "message_id", "tx_sequence", "tx_sequence_number", "outcome", "verdicts"),
     *("accepted_at", "ack_latency_ms", "first_uri", "first_frame_number"),

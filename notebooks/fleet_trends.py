@@ -10,13 +10,16 @@
 
 from pyspark.sql import SparkSession
 
-from jobs.transforms import report, trends
-from jobs.transforms.health import health
+from jobs.engine.on_spark import OnSpark
+from jobs.reporting.few import read_few
+from jobs.reporting.flow import health_by_queue
+from jobs.transforms import trends
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, STREAMS
-from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, VERDICTS
+from udfs.derive.frames import to_arrow
+from udfs.derive.report.period import begin_of_last_run
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
@@ -32,8 +35,10 @@ verdicts = warehouse.read(VERDICTS)
 
 # COMMAND ----------
 
-last = report.last_run(warehouse.read(CAPTURES)).first()
-display(with_names(health(verdicts, warehouse.read(OUTCOMES), last and last["since"], limit=200), chosen))
+engine = OnSpark(warehouse)
+last_run = begin_of_last_run(read_few(engine, CAPTURES)["captures"])
+queues = health_by_queue(engine, last_run, limit=200)
+display(with_names(spark.createDataFrame(to_arrow(queues)), chosen))
 
 # COMMAND ----------
 

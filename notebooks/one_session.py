@@ -12,7 +12,6 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.transforms import report, report_lists
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -29,8 +28,14 @@ outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
 
 # COMMAND ----------
 
-worst = report.ranked_sessions(warehouse.read(SESSIONS), verdicts, findings, outcomes, limit=1)
+harm = outcomes.groupBy("session_id").agg(
+    F.sum(F.when(F.col("lost"), F.col("numbers")).otherwise(0)).alias("messages_lost"),
+    F.count_if("stuck").alias("messages_stuck"),
+)
+ranked = warehouse.read(SESSIONS).join(harm, "session_id", "left")
+worst = ranked.orderBy(F.desc("messages_lost"), F.desc("messages_stuck"), F.desc("messages"), "session_id").limit(1)
 session = chosen["session"] or worst.first()["session_id"]
+of_session = F.col("session_id") == session
 print(session)
 display(with_names(worst, chosen))
 
@@ -43,7 +48,7 @@ display(with_names(worst, chosen))
 # COMMAND ----------
 
 became = (
-    report_lists.of_sessions(outcomes, [session])
+    outcomes.where(of_session)
     .orderBy(F.desc_nulls_last("lost"), F.desc("stuck"), "tx_sequence_id", "tx_sequence_number")
     .select(
         *("outcome", "lost", "stuck", "destination_queue", "tx_sequence_number", "numbers"),
@@ -59,7 +64,7 @@ display(with_names(became, chosen))
 
 # COMMAND ----------
 
-happened = report_lists.of_sessions(incidents, [session]).select(
+happened = incidents.where(of_session).select(
     *("incident_id", "severity", "outcome", "cause", "source_queue_manager", "destination_queue"),
     *("began_at", "ended_at", "explanation", "witness"),
 )
@@ -73,7 +78,7 @@ display(with_names(happened, chosen))
 
 # COMMAND ----------
 
-found = report_lists.of_sessions(findings, [session]).select(
+found = findings.where(of_session).select(
     *("incident_id", "severity", "kind", "destination_queue", "found_at", "messages", "explanation", "witness")
 )
 display(with_names(found, chosen))
@@ -87,7 +92,7 @@ display(with_names(found, chosen))
 
 # COMMAND ----------
 
-messages = report_lists.of_sessions(verdicts, [session])
+messages = verdicts.where(of_session)
 display(
     messages.orderBy("scope_key", "replay_order").select(
         "scope_key",
@@ -127,14 +132,19 @@ display(
 
 # MAGIC %md
 # MAGIC ## What the captures miss of it
-# MAGIC Bytes recovered, bytes quarantined, and the holes of its streams.
+# MAGIC Bytes recovered and missing of each of its streams, then the holes, then what is in quarantine.
 
 # COMMAND ----------
 
-streams = warehouse.read(STREAMS)
-ends = warehouse.read(ENDS).where("copy_of is null")
-display(report.coverage(streams, ends, warehouse.read(QUARANTINE), [session]))
-display(report.holes(warehouse.read(STREAM_GAPS), messages, streams, ends, limit=1_000))
+ends = warehouse.read(ENDS).where(of_session & F.col("copy_of").isNull()).select("stream_id", "sender", "receiver")
+streams = ends.join(warehouse.read(STREAMS), "stream_id")
+display(
+    streams.select(
+        *("stream_id", "sender", "receiver", "src_ip", "dst_ip", "mid_stream", "recovered_bytes", "missing_bytes")
+    ).orderBy("stream_id")
+)
+display(warehouse.read(STREAM_GAPS).join(ends, "stream_id", "left_semi").orderBy("stream_id", "stream_offset"))
+display(warehouse.read(QUARANTINE).join(ends, "stream_id", "left_semi").orderBy("stream_id", "stream_offset"))
 
 # COMMAND ----------
 

@@ -96,8 +96,9 @@ INCIDENTS = Table(
         Column(
             "ongoing",
             BOOL,
-            "Whether it is still so at the end of the captures: messages of it still wait, or numbers of the scope's "
-            "last sequence were used twice.",
+            "Whether it is still so at the end of the captures: messages of it still wait, or numbers were used twice "
+            "and nothing shows that this is over. It is over when all but one of the addresses are silent and a "
+            "sequence began since; with one address, when a sequence began after the last trouble.",
             nullable=False,
         ),
         Column(
@@ -106,7 +107,7 @@ INCIDENTS = Table(
             "Each address that the original sender used, in order of first_seen_at: when it was first and last seen "
             "in all captures, and its messages in this incident, how many of them were accepted and lost; a message "
             "that came from two addresses counts for both. `suspected`: numbers were used twice, and the address "
-            "began later, while another still sent.",
+            "was seen later, while another still sent. Captures that begin when both send may hold the copy first.",
             nullable=False,
         ),
         Column("advice", STRING, "What to do about it.", nullable=False),

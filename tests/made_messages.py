@@ -1,29 +1,29 @@
 """Makes what the replay reads, by Spark: so many messages in so many scopes, without a capture."""
 
-from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructField
-from replay_tables import T0, TABLES
 
 from jobs.app.config import Config
 from jobs.bench.nights import BYTES_PER_MESSAGE
-from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import CAPTURES, PACKETS
+from schemas.ingest import CAPTURES, PACKETS, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
 from schemas.tables import INGESTED
 from schemas.wire import UNLIMITED
 
+T0 = 1_700_000_000_000_000_000  # ns
+NULL_GUID = "00000000-0000-0000-0000-000000000000"
 CAPTURE = "0123456789abcdef0123456789abcdef"
 _ROUND = 500  # messages of a scope; one is resent, two are swapped and one number expires
 _NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
 _ON_CONNECTION = 20_000  # messages of a scope per connection
+_SIZE = 1_000  # bytes of a packet
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
@@ -66,7 +66,7 @@ def sent(spark: SparkSession, messages: int, scopes: int) -> DataFrame:
         .withColumn("previous", previous.cast("long"))
         .withColumn("sequence", sequence)
         .withColumn("connection", F.expr(f"k div {_ON_CONNECTION}"))
-        .withColumn("offset", F.col("k") % _ON_CONNECTION * 1000)
+        .withColumn("offset", F.col("k") % _ON_CONNECTION * _SIZE)
         .withColumn("ns", T0 + F.col("k") * _SPACING_NS + F.col("scope"))
         # Of ten senders one sends to two queues. Their sequences are numbered apart, their messages are not.
         .withColumn("second", (F.col("scope") % 10 == 1).cast("long"))
@@ -81,8 +81,8 @@ def _stream_id(*, forth: bool) -> Column:
     return F.concat_ws(">", *(ends if forth else ends[::-1]))
 
 
-def made(spark: SparkSession, messages: int, scopes: int, *, whole: bool = False) -> dict[str, DataFrame]:
-    """Returns the tables that the replay reads, with the columns that it reads or `whole`."""
+def made(spark: SparkSession, messages: int, scopes: int) -> dict[str, DataFrame]:
+    """Returns the tables that the replay reads, but for packets and captures."""
     rows = sent(spark, messages, scopes)
     lost = F.col("k") % _LOST == _LOST - 1
     at = F.timestamp_micros(F.expr("ns div 1000"))
@@ -136,11 +136,11 @@ def made(spark: SparkSession, messages: int, scopes: int, *, whole: bool = False
                 "src_ip": F.col("addresses")[0],
                 "dst_ip": F.col("addresses")[1],
                 "mid_stream": F.lit(False),
-                "recovered_bytes": F.col("n") * 1000,
+                "recovered_bytes": F.col("n") * _SIZE,
                 "missing_bytes": F.lit(0),
             },
         ),
-        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(1000)}),
+        "stream_gaps": (rows.where(lost), {"stream_offset": F.col("offset"), "length": F.lit(_SIZE)}),
         "quarantine": (rows.where("false"), {"stage": F.lit("framing"), "stream_offset": F.col("offset")}),
         "acks": (
             acknowledged,
@@ -160,26 +160,21 @@ def made(spark: SparkSession, messages: int, scopes: int, *, whole: bool = False
         "handshakes": (
             ends,
             {
-                "stream_offset": F.lit(0),
+                "stream_offset": F.lit(1),  # no other packet of the stream is there
                 "handshake_type": F.lit("establish_connection"),
                 "client_guid": F.col("source"),
                 "server_guid": F.when(F.col("from_initiator"), NULL_GUID).otherwise(F.col("receiver")),
             },
         ),
     }
-    shaped = {}
-    for name, (found, columns) in made_columns.items():
-        table, names = TABLES[name]
-        shaped[name] = _shaped(table, table.names if whole else names, found, columns)
-    return shaped
+    tables = {table.name: table for table in (*INGESTED, *DECODED_TABLES)}
+    return {name: _shaped(tables[name], *of) for name, of in made_columns.items()}
 
 
-def _shaped(table: Table, names: Iterable[str], rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
-    """Returns the rows with these columns of the table; those that nobody gives are null, or else empty."""
+def _shaped(table: Table, rows: DataFrame, columns: dict[str, Column]) -> DataFrame:
+    """Returns the rows with all columns of the table; those that nobody gives are null, or else empty."""
     given = {name: F.col(name) for name in rows.columns} | columns
-    return rows.select(
-        *(given.get(name, _empty(table.spark[name])).cast(table.spark[name].dataType).alias(name) for name in names)
-    )
+    return rows.select(*(given.get(of.name, _empty(of)).cast(of.dataType).alias(of.name) for of in table.spark))
 
 
 def _empty(of: StructField) -> Column:
@@ -192,7 +187,7 @@ def _empty(of: StructField) -> Column:
 
 def write_warehouse(spark: SparkSession, folder: Path, messages: int, scopes: int) -> None:
     """Writes a warehouse as `decode` leaves it."""
-    tables = made(spark, messages, scopes, whole=True)
+    tables = made(spark, messages, scopes)
     kinds = {"messages": F.lit("user_message"), "acks": F.col("ack_type"), "handshakes": F.col("handshake_type")}
     keys = ("stream_id", "stream_offset", "captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
     packets = reduce(
@@ -206,10 +201,13 @@ def write_warehouse(spark: SparkSession, folder: Path, messages: int, scopes: in
         "compression": F.lit("none"),
         "ingested_at": F.lit(T0 // 10**9).cast("timestamp"),
     }
+    recovered = packets.groupBy("stream_id").agg((F.count("*") * _SIZE).alias("recovered_bytes"))
+    streams = tables["streams"].drop("recovered_bytes").join(recovered, "stream_id")
     whole = {
         **tables,
-        "packets": _shaped(PACKETS, PACKETS.names, packets, {"size": F.lit(1000)}),
-        "captures": _shaped(CAPTURES, CAPTURES.names, spark.range(1), capture),
+        "streams": streams.select(STREAMS.names),
+        "packets": _shaped(PACKETS, packets, {"size": F.lit(_SIZE)}),
+        "captures": _shaped(CAPTURES, spark.range(1), capture),
     }
     warehouse = Warehouse.of(spark, Config.load({"warehouse": str(folder)}, None))
     for table in (*INGESTED, *DECODED_TABLES):

@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 
+from schemas.outcomes import Outcome
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs.derive.frames import Frames, to_frame
@@ -21,3 +22,21 @@ def rows_of(table: Table | str, *rows: dict[str, Any], **same: Any) -> pl.DataFr
 def empty() -> Frames:
     """All tables, without a row."""
     return {name: rows_of(name) for name in TABLE}
+
+
+def message(number: int, outcome: Outcome, **more: Any) -> dict[str, Any]:
+    """One message of a sequence, as in OUTCOMES."""
+    witness = [{"stream_id": "s", "stream_offset": number, "role": "refused"}]
+    return {"tx_sequence_number": number, "outcome": outcome.value, "witness": witness} | more
+
+
+def arrival(order: int, verdict: str = "in_order", scope: str = "x", session: str = "s") -> dict[str, Any]:
+    """One arrival of a scope, as in VERDICTS."""
+    place = {"stream_id": f"{session}1", "stream_offset": order * 10, "captured_ns": order * 100}
+    return place | {
+        "replay_order": order,
+        "verdict": verdict,
+        "accepted": verdict == "in_order",
+        "scope_key": scope,
+        "session_id": session,
+    }

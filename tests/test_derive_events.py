@@ -112,7 +112,7 @@ def test_messages_of_a_troubled_sequence_by_the_address_that_sent_them() -> None
         message(7, None, "k", **lost | {"message_id": None, "content_hash": None}),
     ]
     findings: list[Row] = [{"scope_key": "found", "tx_sequence_id": SEQUENCE}, {"kind": "clock_stepped"}]
-    address, other = "10.0.0.1", "[fd00::2]"
+    address, other = "10.0.0.1", "fd00::2"
     assert spans(verdicts, outcomes, findings) == [
         ("a", SenderSpan(address, after(1), after(99), messages=2, accepted=2, lost=0)),
         ("a", SenderSpan(other, after(2), after(6), messages=3, accepted=0, lost=1)),

@@ -1,12 +1,11 @@
 """What a report and a summary list and count: sums over sessions, and choices among few rows."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from table_frames import empty, rows_of
+from table_frames import arrival, empty, message, rows_of
 
 from schemas.ingest import CAPTURES
 from schemas.outcomes import OUTCOMES, Outcome
@@ -16,8 +15,7 @@ from udfs.derive.frames import Derivation
 from udfs.derive.report import findings as listed
 from udfs.derive.report import messages, period, sessions, summary
 from udfs.derive.report.of_session import Period, merged, of_session, session_sums
-from udfs.derive.report.page import Options, collect
-from udfs.derive.report.pictures import drawn, gaps_of, holes, pictures, points, stairs
+from udfs.derive.report.pictures import asked, carriers, drawn, holes, order_acks, pictures, points, stairs
 from udfs.derive.report.witnesses import unseen, witness_keys, witness_rows
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
@@ -140,12 +138,6 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
     assert (nowhere["lost"], nowhere["lost_since_ns"], nowhere["stuck_queue"]) == (0, None, None)
 
 
-def message(number: int, outcome: Outcome, **more: Any) -> dict[str, Any]:
-    """One message of a sequence."""
-    witness = [{"stream_id": "s", "stream_offset": number, "role": "refused"}]
-    return {"tx_sequence_number": number, "outcome": outcome.value, "witness": witness} | more
-
-
 def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first() -> None:
     rows = rows_of(
         OUTCOMES,
@@ -205,7 +197,7 @@ def test_sums_of_some_sessions_each_make_those_of_all() -> None:
     assert sorted(whole["arrivals"].select("within", "step", "fate", "arrivals").rows(), key=str) == [
         *((False, None, None, 4), (True, 0, "", 2)),
     ]
-    assert summary.judged(whole["arrivals"]).rows() == [("verdicts", "in_order", 6)]
+    assert summary.judged(whole["arrivals"]).rows() == [("in_order", 6)]
     figures = {row["session_id"]: (row["in_order"], row["messages_lost"]) for row in whole["figures"].to_dicts()}
     assert figures == {"a": (1, 2), "b": (1, 1)}
     assert [row["first_seen_at"] for row in whole["messages"].to_dicts()] == [BEFORE]
@@ -215,7 +207,7 @@ def test_sums_of_some_sessions_each_make_those_of_all() -> None:
     assert whole["health"]["session_id"].to_list() == ["a"]
 
 
-@pytest.mark.parametrize("step", [session_sums(Period(SINCE, (), 0, NS, 1, 1)), drawn(3, 10)])
+@pytest.mark.parametrize("step", [session_sums(Period(SINCE, (), 0, NS, 1, 1)), drawn(SINCE, 3, 10)])
 def test_steps_over_sessions_work_on_no_rows(step: Derivation) -> None:
     verdicts = pa.schema([*VERDICTS.arrow, ("fate", STRING)])
     outcomes = pa.schema([*OUTCOMES.arrow, ("chosen", BOOL)])
@@ -235,18 +227,6 @@ def test_sessions_with_lost_messages_come_first() -> None:
     ranked = sessions.ranked_sessions(rows, sessions.session_figures(verdicts, outcomes), found, 3)
     names = ("session_id", "messages_lost", "messages_stuck", "warning", "error", "duplicate")
     assert ranked.select(names).rows() == [("d", 3, 1, 0, 0, 0), ("c", 0, 0, 1, 0, 0), ("a", 0, 0, 0, 0, 1)]
-
-
-def arrival(order: int, verdict: str = "in_order", scope: str = "x", session: str = "s") -> dict[str, Any]:
-    """One arrival of a scope."""
-    place = {"stream_id": f"{session}1", "stream_offset": order * 10, "captured_ns": order * 100}
-    return place | {
-        "replay_order": order,
-        "verdict": verdict,
-        "accepted": verdict == "in_order",
-        "scope_key": scope,
-        "session_id": session,
-    }
 
 
 def test_points_thin_each_verdict_of_a_scope_to_an_equal_share() -> None:
@@ -280,7 +260,7 @@ def test_a_hole_has_the_time_of_the_next_message_or_of_the_end_of_its_stream() -
     ends = rows_of("ends", *({"stream_id": one, "session_id": one[0]} for one in ("s1", "s2", "t1")))
     streams = rows_of("streams", *({"stream_id": one, "last_captured_at": SINCE} for one in ("s1", "s2", "t1")))
     verdicts = rows_of(VERDICTS, arrival(1), arrival(2) | {"captured_ns": None}, arrival(3))
-    known = gaps_of(tables["stream_gaps"], ends, streams)
+    known = tables["stream_gaps"].join(carriers(ends, streams), on="stream_id")
     end = int(SINCE.timestamp()) * NS
     assert holes(known, verdicts, 10).rows() == [("s", 100, 2), ("s", 300, 5), ("s", end, 6)]
     assert holes(known, verdicts, 1).rows() == [("s", 100, 2), ("s", end, 6)]
@@ -313,9 +293,11 @@ def test_order_acks_are_for_the_pair_that_they_name_or_for_the_senders_of_their_
         ack_type="order_ack",
         tx_sequence_id=2**64 - 1,
     )
-    found = stairs(acks, ends, sequences, shown, 10)
+    answers = order_acks(acks, ends=ends, asked=asked(shown, sequences))
+    found = stairs(pl.concat([answers, answers]), 10)
     assert found.select("scope_key", "ns").rows() == [("x", 1), ("x", 3), ("y", 1), ("y", 2)]
-    assert stairs(acks, ends, sequences, shown.clear(), 10).columns == found.columns
+    assert stairs(found, 1).select("scope_key", "ns").rows() == [("x", 1), ("x", 3), ("y", 1), ("y", 2)]
+    assert order_acks(acks, ends=ends, asked=asked(shown.clear(), sequences)).is_empty()
 
 
 def test_a_witness_is_looked_up_in_the_first_table_that_has_it() -> None:
@@ -359,55 +341,9 @@ def test_what_captures_cannot_show_is_counted() -> None:
 
 def test_counts_by_value_begin_with_the_most_frequent() -> None:
     parts = [
-        summary.counted(pl.DataFrame({"balanced": [True, False, True]}), "books", "balanced"),
-        summary.counted(pl.DataFrame({"reason": ["b", "a", None]}), "quarantine", "reason"),
+        summary.counted(pl.DataFrame({"balanced": [True, False, True], "count": 1}), "books", "balanced"),
+        summary.counted(pl.DataFrame({"reason": ["b", "a", None], "count": 1}), "quarantine", "reason"),
     ]
     found = summary.counts(["books", "quarantine", "packets"], parts)
     assert found == {"books": {"true": 2, "false": 1}, "quarantine": {None: 1, "a": 1, "b": 1}, "packets": {}}
     assert list(found["quarantine"]) == [None, "a", "b"]
-
-
-@pytest.mark.parametrize("session", [(), ("a->b",)])
-@pytest.mark.parametrize("since", [None, SINCE])
-def test_a_report_of_nothing_has_rows_of_each_kind(since: datetime | None, session: tuple[str, ...]) -> None:
-    options = Options(since, session, (("duplicates", ""),), 50, 5000, 100, 25, 200, 20, 3, 2000)
-    rows = collect(empty(), options, lambda extent, hours: (len(hours), 1 + bool(extent["cut"])))
-    one_row = {"extent", "outcome_counts", "places", "final_acks", "unjudged"}
-    assert {name for name, found in rows.items() if len(found) == 1} == one_row
-    assert rows["outcome_counts"][0]["told"]
-    assert rows["final_acks"] == [{"any": False}]
-
-
-def test_a_report_of_a_period_and_a_session_leaves_out_the_others() -> None:
-    tables = empty()
-    counts = dict.fromkeys(("messages", "transactional", "passing_through", "missing_bytes"), 1)
-    heard = {"first_captured_at": BEFORE, "last_captured_at": AFTER} | counts
-    verdict_counts = dict.fromkeys((verdict.value for verdict in Verdict), 0)
-    tables["sessions"] = rows_of(
-        SESSIONS,
-        {"session_id": "a"},
-        {"session_id": "b"},
-        {"session_id": "c", "last_captured_at": BEFORE},
-        receiver="r", **heard | verdict_counts,
-    )  # fmt: skip
-    tables["sequences"] = rows_of(
-        SEQUENCES, *({"scope_key": one, "delivered": 0} for one in "ab"), tx_sequence_id=1, last_captured_at=AFTER
-    )
-    arrivals = [arrival(1, scope=one, session=one) | {"captured_at": AFTER} for one in "ab"]
-    arrivals.append(arrival(2, scope="a", session="a") | {"captured_at": BEFORE})
-    tables["verdicts"] = rows_of(VERDICTS, *arrivals, tx_sequence_id=1, tx_sequence_number=1, content_hash=1)
-    lost = message(1, Outcome.PASSED_BY, lost=True, numbers=1, stuck=False, tx_sequence_id=1)
-    tables["outcomes"] = rows_of(OUTCOMES, *(lost | {"session_id": one, "scope_key": one} for one in "ab"))
-    found = ({"session_id": one, "found_at": at} for one in "ab" for at in (BEFORE, AFTER))
-    tables["findings"] = rows_of(FINDINGS, *found, kind="duplicates", severity="info", messages=1, witness=[])
-    options = Options(SINCE, ("a",), (), 50, 5000, 100, 25, 200, 20, 3, 2000)
-    rows = collect(tables, options, lambda *_: (0, NS))
-    assert rows["extent"][0]["cut"]
-    assert [row["session_id"] for row in rows["sessions"]] == ["a"]
-    assert [(row["arrivals"], row["verdict"]) for row in rows["arrivals"]] == [(1, "in_order")]
-    assert [row["session_id"] for row in rows["listed_messages"]] == ["a"]
-    assert rows["listed_messages"][0]["witness"] == ["s@1"]
-    assert rows["places"][0]["lost"] == 1
-    assert [row["findings"] for row in rows["kinds"]] == [1]
-    assert rows["every_finding"] == [{"count": 2}]
-    assert [(row["session_id"], row["captured_ns"]) for row in rows["points"]] == [("a", 100)]

@@ -55,6 +55,11 @@ def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema_of(table.arrow))
 
 
+def singly(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
+    """Returns sums over rows of a table, each over one."""
+    return frame(table, rows).with_columns(pl.lit(1).alias("count"))
+
+
 def tallies(*rows: Row) -> pl.DataFrame:
     zero = dict.fromkeys((*Verdict, "expired"), 0)
     return pl.DataFrame([{"source_queue_manager": "guid", **zero, **row} for row in rows], TALLY)
@@ -153,7 +158,7 @@ def test_records_of_a_capture_are_segments_other_traffic_or_quarantined() -> Non
         {"capture_id": "unreadable"},
     ]
     unusable = [{"stage": stage, "capture_id": "a"} for stage in ("frame", "frame", "capture", "decode")]
-    found = books.balance_records(frame(CAPTURES, captures), frame(QUARANTINE, unusable))
+    found = books.balance_records(frame(CAPTURES, captures), singly(QUARANTINE, unusable))
     assert found["law"].unique().to_list() == ["records"]
     assert balanced(found, "capture_id") == {"a": (10, 10, True), "b": (4, 5, False), "unreadable": (0, 0, True)}
 
@@ -162,22 +167,22 @@ def test_bytes_of_a_stream_are_framed_or_quarantined() -> None:
     streams = [{"stream_id": "a", "recovered_bytes": 1 << 40}, {"stream_id": "b", "recovered_bytes": 5}]
     packets = [{"stream_id": "a", "size": (1 << 40) - 3}, {"stream_id": "a", "size": 1}, {"stream_id": "c", "size": 9}]
     unusable = [{"stage": "framing", "stream_id": "a", "length": 2}, {"stage": "tcp", "stream_id": "a", "length": 7}]
-    found = books.balance_bytes(frame(STREAMS, streams), frame(PACKETS, packets), frame(QUARANTINE, unusable))
+    found = books.balance_bytes(frame(STREAMS, streams), singly(PACKETS, packets), singly(QUARANTINE, unusable))
     assert balanced(found, "stream_id") == {"a": (1 << 40, 1 << 40, True), "b": (5, 0, False), "c": (0, 9, False)}
 
 
 def test_packets_of_a_stream_are_decoded_or_quarantined() -> None:
-    packets = frame(PACKETS, [{"stream_id": stream} for stream in "aaaab"])
+    packets = singly(PACKETS, [{"stream_id": stream} for stream in "aaaab"])
     decoded = [
-        frame(table, [{"stream_id": "a"}] * many) for table, many in zip(DECODED_TABLES, (2, 1, 0), strict=False)
+        singly(table, [{"stream_id": "a"}] * many) for table, many in zip(DECODED_TABLES, (2, 1, 0), strict=False)
     ]
-    unusable = frame(QUARANTINE, [{"stage": "decode", "stream_id": "a"}, {"stage": "framing", "stream_id": "a"}])
+    unusable = singly(QUARANTINE, [{"stage": "decode", "stream_id": "a"}, {"stage": "framing", "stream_id": "a"}])
     found = books.balance_packets(packets, decoded, unusable)
     assert balanced(found, "stream_id") == {"a": (4, 4, True), "b": (1, 0, False)}
 
 
 def test_verdicts_are_arrivals_of_unusual_and_of_delivered_messages() -> None:
-    verdicts = frame(VERDICTS, [{"scope_key": scope} for scope in "aaaaab"])
+    verdicts = singly(VERDICTS, [{"scope_key": scope} for scope in "aaaaab"])
     outcomes = frame(OUTCOMES, [{"scope_key": "a", "arrivals": 2}, {"scope_key": "a", "arrivals": 0}])
     sequences = frame(
         SEQUENCES,
@@ -212,10 +217,10 @@ def test_slots_were_seen_or_have_an_outcome_without_a_message() -> None:
 @pytest.mark.parametrize(
     "balance",
     [
-        lambda: books.balance_records(frame(CAPTURES), frame(QUARANTINE)),
-        lambda: books.balance_bytes(frame(STREAMS), frame(PACKETS), frame(QUARANTINE)),
-        lambda: books.balance_packets(frame(PACKETS), list(map(frame, DECODED_TABLES)), frame(QUARANTINE)),
-        lambda: books.balance_arrivals(frame(VERDICTS), frame(OUTCOMES), frame(SEQUENCES)),
+        lambda: books.balance_records(frame(CAPTURES), singly(QUARANTINE)),
+        lambda: books.balance_bytes(frame(STREAMS), singly(PACKETS), singly(QUARANTINE)),
+        lambda: books.balance_packets(singly(PACKETS), list(map(singly, DECODED_TABLES)), singly(QUARANTINE)),
+        lambda: books.balance_arrivals(singly(VERDICTS), frame(OUTCOMES), frame(SEQUENCES)),
         lambda: books.balance_slots(frame(OUTCOMES), frame(SEQUENCES)),
     ],
 )

@@ -12,9 +12,9 @@ from growth import assert_linear
 from pipeline import Row, index_captures
 from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
 
+from jobs.app import memory
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.ingestion.captures import split
-from jobs.steps import in_memory
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture.files import open_source
 from udfs.capture.records import Cursor, Records
@@ -152,7 +152,7 @@ def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_
         assert {row["reason"] for row in cost.result} == {CaptureReason.EXPANSION_LIMIT}
         assert {row["content_bytes"] for row in cost.result} == {MIB}
         files = stamps([row["uri"] for row in cost.result])
-        assert in_memory._bytes_of(files, 1 << 40) == len(files) * MIB
+        assert memory.bytes_of(files, 1 << 40) == len(files) * MIB
 
 
 @pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZSTD])

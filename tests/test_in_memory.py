@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from jobs.app import memory
 from jobs.app.capture_listing import stamps
 from jobs.app.config import Config
 from jobs.app.errors import JobError
@@ -25,7 +26,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A container with 8 GiB of memory."""
     file = tmp_path / "memory.max"
     file.write_text(f"{8192 * _MIB}\n")
-    monkeypatch.setattr(in_memory, "_CONTAINER", file)
+    monkeypatch.setattr(memory, "_CONTAINER", file)
     return file
 
 
@@ -51,7 +52,7 @@ def test_captures_may_have_a_sixth_of_the_heap(heap: int, limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "memory"),
+    ("arguments", "heap"),
     [
         pytest.param("", 3 << 30, id="the default"),
         pytest.param("--master local[2] --driver-memory 6g pyspark-shell", 6 << 30, id="an option"),
@@ -61,10 +62,10 @@ def test_captures_may_have_a_sixth_of_the_heap(heap: int, limit: int) -> None:
     ],
 )
 def test_the_heap_is_that_of_the_jvm_that_will_start(
-    arguments: str, memory: int, monkeypatch: pytest.MonkeyPatch
+    arguments: str, heap: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
-    assert driver_memory() == memory
+    assert driver_memory() == heap
 
 
 def test_a_wrong_heap_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,14 +74,14 @@ def test_a_wrong_heap_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
         driver_memory()
 
 
-@pytest.mark.parametrize(("setting", "memory"), [("4g", 4 << 30), (None, 1 << 30)])
+@pytest.mark.parametrize(("setting", "heap"), [("4g", 4 << 30), (None, 1 << 30)])
 def test_the_heap_of_a_running_session_is_in_its_settings(
-    setting: str | None, memory: int, monkeypatch: pytest.MonkeyPatch
+    setting: str | None, heap: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     session = mock.Mock()
     session.conf.get.return_value = setting
-    assert driver_memory(session) == memory
+    assert driver_memory(session) == heap
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
@@ -103,15 +104,15 @@ def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: 
     (tmp_path / "plain.pcap").write_bytes(content)
     (tmp_path / "honest.gz").write_bytes(gzip.compress(content))
     honest = stamps([str(tmp_path / name) for name in ("plain.pcap", "honest.gz", "gone.gz")])
-    assert in_memory._bytes_of(honest, 1 << 40) == 2 * len(content)
-    assert in_memory._bytes_of(honest, len(content)) > len(content)
+    assert memory.bytes_of(honest, 1 << 40) == 2 * len(content)
+    assert memory.bytes_of(honest, len(content)) > len(content)
     bombs = [tmp_path / f"{number}.pcap" for number in range(40)]
     for bomb in bombs:
         bomb.write_bytes(gzip.compress(zeros))
     found = stamps(map(str, bombs))
     assert sum(stamp.size or 0 for stamp in found.values()) < _MIB
-    with mock.patch.object(in_memory, "content_bytes", wraps=content_bytes) as counted:
-        assert in_memory._bytes_of(found, 16 * _MIB) > 16 * _MIB
+    with mock.patch.object(memory, "content_bytes", wraps=content_bytes) as counted:
+        assert memory.bytes_of(found, 16 * _MIB) > 16 * _MIB
     assert counted.call_count < len(bombs)
 
 

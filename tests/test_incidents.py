@@ -22,7 +22,7 @@ from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
 from schemas.table import Table
-from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events, explain_incidents
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events, explain_incidents
 from udfs.replay.rows import write_rows
 
 Row = dict[str, Any]
@@ -31,6 +31,7 @@ SENDERS = (
     "last_seen_at timestamp, messages bigint, accepted bigint, lost bigint"
 )
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
+TABLES = {table.name: table for table in (SEQUENCES, OUTCOMES, FINDINGS)}
 FIRST = 1_772_474_400 << 32 | 1  # 2026-03-02T18:00:00Z#1
 
 
@@ -304,6 +305,42 @@ def test_one_cause_is_one_story(derived: dict[str, list[Row]], play: Callable[[S
         for row in told_of(derived, play)
     ]
     assert given == EXPECTED[play]
+
+
+def test_an_incident_goes_on_until_something_shows_that_it_is_over(derived: dict[str, list[Row]]) -> None:
+    ongoing = {play.__name__ for play in EXPECTED if any(row["ongoing"] for row in told_of(derived, play))}
+    assert ongoing == {"stuck", "alternating", "cloned", "cloned_later"}
+
+
+@pytest.mark.parametrize(
+    ("silent_since", "later", "ongoing"),
+    [
+        pytest.param(60, 50, True, id="both sent after the last sequence began"),
+        pytest.param(60, 90, False, id="one is silent, and the other began a sequence"),
+        pytest.param(None, 90, False, id="one machine began a sequence after the last trouble"),
+        pytest.param(None, 30, True, id="one machine began no sequence since"),
+    ],
+)
+def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machine(
+    silent_since: float | None, later: float, *, ongoing: bool
+) -> None:
+    """A later sequence without any trouble does not end it: a copy fails on the old one, while the other goes on."""
+    s = Story("s")
+    s.sequence(0, 0, 95, 9)
+    s.outcome(0, Outcome.DISPLACED, 3, 4, at=40)
+    s.sequence(1, later, 100, 9)
+    rows = {name: made_nights.fill(made_nights.keyed(TABLES[name]), of).to_pylist() for name, of in s.rows.items()}
+    told = list(counted(rows["outcomes"]))
+    for row in rows["sequences"]:
+        span = {name: row[name] for name in SequenceSpan._fields}
+        told.append(Event(row["scope_key"], row["tx_sequence_id"], span, None, None))
+    until = {"10.0.0.1": 100, "10.0.0.2": silent_since}
+    for address, last in until.items():
+        if last is not None:
+            sender = SenderSpan(address, BEGAN, _at(last), messages=4, accepted=2, lost=2)
+            told.append(Event(told[0].scope_key, told[0].tx_sequence_id, None, None, None, sender._asdict()))
+    told.sort(key=lambda event: event.tx_sequence_id or 0)
+    assert [row["ongoing"] for _, row in explain_events(told) if row is not None] == [ongoing]
 
 
 def test_each_finding_of_a_sequence_names_its_incident(derived: dict[str, list[Row]]) -> None:

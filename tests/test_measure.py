@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from jobs.bench.measure import cpu_seconds, measured, watch
+from jobs.bench.measure import Cost, Memory, Watched, cpu_seconds, measured, watch
+from jobs.bench.nights import Capture, DaysWork, Extract, Night, beside_days_work, beside_tshark, verdicts_beside
 
 
 def test_time_of_a_child_that_has_ended_counts() -> None:
@@ -35,7 +38,8 @@ def test_a_command_is_watched_step_by_step() -> None:
     assert busy.cpu_s > idle.cpu_s
     assert idle.wall_s >= 1
     assert found.cost.cpu_s >= busy.cpu_s + idle.cpu_s - 0.01
-    assert found.python_mb >= 100
+    assert found.together_mb >= found.python_mb >= 100
+    assert len(found.pythons_mb) == 1
     assert found.jvm_mb == 0
 
 
@@ -44,3 +48,55 @@ def test_a_command_that_fails_is_an_error_with_its_log() -> None:
         watch([sys.executable, "-c", "import sys; sys.exit('wrong')"])
 
     assert "wrong" in failed.value.stderr
+
+
+def test_memory_of_each_process() -> None:
+    """A process that has let go of its memory held it all the same."""
+    code = "import sys; held = bytearray(200 << 20); del held; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        memory = Memory(child.pid)
+        memory.look()
+        assert memory.python_mb[0] >= 200 > memory.together_mb
+        assert memory.jvm_mb == 0
+        child.communicate(b"")
+
+
+def watched(cpu_s: float, **steps: float) -> Watched:
+    cost = Cost(2 * cpu_s, cpu_s / 2, cpu_s / 2)
+    return Watched(cost, {name: Cost(0, spent, 0) for name, spent in steps.items()}, 1000, [300, 200], 1500)
+
+
+def test_a_day_s_work_beside_nights() -> None:
+    verdicts = Counter({"in_order": 1_000, "gap": 2, "out_of_order": 3})
+    nights = [
+        Night(
+            Capture(Path(f"{size}.pcap"), size),
+            Path("warehouse"),
+            watched(20 + size / 10),
+            Extract(Cost(0, size / 20, 0), 5),
+            DaysWork(watched(10 + size / 5, tshark=size / 20), verdicts),
+        )
+        for size in (100, 500)
+    ]
+    assert beside_days_work(nights).splitlines()[2:] == [
+        "| 100 | 60.0 | 30.0 | 5.0 | - | 1.00 | - | 1000 |",
+        "| 500 | 220.0 | 110.0 | 25.0 | 200 | 1.57 | 2.00 | 1000 |",
+    ]
+    assert beside_tshark({"dropped": nights}).splitlines()[2:] == [
+        "| dropped | 100 | 60.0 | 30.0 | - | 5.0 | 0.17 | - |",
+        "| dropped | 500 | 140.0 | 70.0 | 100 | 25.0 | 0.36 | 0.50 |",
+    ]
+    without = [found._replace(tshark=None, days_work=None) for found in nights]
+    assert beside_tshark({"kept": without}).splitlines()[2:] == [
+        "| kept | 100 | 60.0 | 30.0 | - | - | - | - |",
+        "| kept | 500 | 140.0 | 70.0 | 100 | - | - | - |",
+    ]
+    ours = {"in_order": 900, "new_sequence": 50, "gap_expired": 4}
+    assert verdicts_beside(ours, verdicts).splitlines()[2:5] == [
+        "| in order | 950 | 1,000 |",
+        "| gap | 4 | 2 |",
+        "| duplicate | 0 | 0 |",
+    ]

@@ -13,9 +13,9 @@ from jobs.app.command import FAIL_ON_MATCHED, _exit_code
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.muted import Muted, read_muted
+from jobs.engine.on_spark import OnSpark
 from jobs.steps import report
 from jobs.steps.summary import with_muted
-from jobs.transforms.report_lists import is_muted
 from jobs.warehouse.store import Warehouse
 
 FILE = """
@@ -81,20 +81,6 @@ def test_muted_findings_do_not_fail_a_run(fail_on: str, muted: dict[str, int], f
     assert (_exit_code(summary, Config(fail_on=(fail_on,))) == FAIL_ON_MATCHED) is fails
 
 
-def test_a_queue_narrows_down_what_is_muted(spark: SparkSession) -> None:
-    findings = spark.createDataFrame(
-        [("duplicates", "DIRECT=OS:HQ\\a"), ("duplicates", "b"), ("duplicates", None), ("gap_expired", "b")],
-        "kind string, destination_queue string",
-    )
-
-    def muted(*known: tuple[str, str]) -> list[bool]:
-        return [row[0] for row in findings.select(is_muted(known)).collect()]
-
-    assert muted() == [False] * 4
-    assert muted(("duplicates", "")) == [True, True, True, False]
-    assert muted(("duplicates", "direct=os:hq\\A"), ("gap_expired", "b")) == [True, False, False, True]
-
-
 def test_a_report_and_a_summary_count_what_is_muted(
     spark: SparkSession, orders: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -111,5 +97,5 @@ def test_a_report_and_a_summary_count_what_is_muted(
     counts = re.findall(rf"(\d+) findings? \(\w+\) of the kind {words}", text)
     assert sum(map(int, counts)) == many
     assert f'<th scope="row">{words}</th>' not in text
-    found = with_muted({}, Warehouse.of(spark, given), read_muted(str(file)))
+    found = with_muted({}, OnSpark(Warehouse.of(spark, given)), read_muted(str(file)))
     assert found["muted"][kind] == many

@@ -114,14 +114,16 @@ def test_a_schema_is_chosen_before_a_folder(spark: SparkSession) -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_one_session_is_shown_message_by_message() -> None:
-    worst, became, incidents, findings, messages, latency, coverage, holes, captures, _ = shown_by("one_session")
+    worst, became, incidents, findings, messages, latency, *others = shown_by("one_session")
+    streams, holes, quarantine, captures, _ = others
     assert became[0]["outcome"] == "given_up"
     assert [row["outcome"] for row in incidents] == ["lost"]
-    assert len(worst) == len(coverage) == len(captures) == 1
+    assert len(worst) == len(captures) == 1
+    assert {f"{row['sender']}->{row['receiver']}" for row in streams} == {worst[0]["session_id"]}
     assert {row["kind"] for row in findings} == {"gap_expired", "out_of_order"}
     assert [row["replay_order"] for row in messages] == list(range(1, 10))
     assert {row["evidence"] for row in latency} == {"confirmed", "none"}
-    assert holes == []
+    assert holes == quarantine == []
 
 
 def test_one_packet_is_decoded_in_sql(demo: Path) -> None:

@@ -27,16 +27,18 @@ from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable
 from jobs.app.names import Names
 from jobs.app.text_files import write_text
+from jobs.engine.on_spark import OnSpark
 from jobs.report_page import render
 from jobs.report_page.arrange import Row, shows, steps, witnesses
+from jobs.steps import page as values_of
 from jobs.steps import report
-from jobs.transforms.report import points
 from jobs.warehouse.store import Warehouse
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.tables import TABLES
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 SESSIONS = 50
+LIMITS = {"listed_messages": 3, "listed_findings": 1, "listed_sessions": 10, "drawn_sessions": 3, "drawn_points": 20}
 
 
 def config(warehouse: Path, **options: Any) -> Config:
@@ -72,14 +74,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def limited(spark: SparkSession, nights: Path) -> Path:
     """The report of the last night, with less room than it has findings and sessions."""
-    limits = {
-        "listed_messages": 3,
-        "listed_findings": 1,
-        "listed_sessions": 10,
-        "drawn_sessions": 3,
-        "drawn_points": 20,
-    }
-    report.run(spark, config(nights, **limits))
+    report.run(spark, config(nights, **LIMITS))
     return nights / "report.html"
 
 
@@ -97,6 +92,23 @@ def one_session(spark: SparkSession, nights: Path) -> Path:
 
 def text_of(file: Path) -> str:
     return re.sub(r"[ \n]+", " ", unescape(file.read_text()))
+
+
+def without_mark(page: str) -> str:
+    """The page without its first lines, which say what it was made from."""
+    return page.partition("<title>")[2]
+
+
+def test_tasks_of_spark_make_the_same_page(spark: SparkSession, nights: Path, limited: Path, one_session: Path) -> None:
+    sender, receiver = session_of(one_session)
+    alone = {"session": [f"{sender}->{receiver}"], "since": "all", "out": str(one_session)}
+    alone |= {"names_file": str(nights / "names.toml")}
+    for page, chosen in ((limited, LIMITS), (one_session, alone)):
+        options = config(nights, **chosen)
+        names = Names.read(options.names_file)
+        collected = values_of.collected_rows(OnSpark(Warehouse.of(spark, options)), options)
+        text = render.render(values_of.values(collected, options, str(nights), names), names=names)
+        assert without_mark(text) == without_mark(page.read_text())
 
 
 def test_the_page_is_one_small_file_that_names_no_other(limited: Path) -> None:
@@ -268,25 +280,6 @@ def test_without_gold_tables_there_is_none(spark: SparkSession, tmp_path: Path) 
         report.run(spark, config(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="--out FILE"):
         report.run(spark, Config.load({"catalog_schema": "main.msmq"}, None))
-
-
-def test_a_few_refused_among_many_accepted_are_all_drawn(spark: SparkSession) -> None:
-    rows = spark.range(5_000).selectExpr(
-        *("'a->b' AS session_id", "'queue q' AS scope_key", "'a' AS source_queue_manager", "'q' AS destination_queue"),
-        *("id AS replay_order", "id AS captured_ns", "0 AS tx_sequence_id", "id AS tx_sequence_number"),
-        *("id - 1 AS previous_tx_sequence_number", "id % 500 > 0 AS accepted", "0.5 AS ack_latency_ms"),
-        *(
-            "IF(id % 500 = 0, 'out_of_order', 'in_order') AS verdict",
-            "'c' AS capture_id",
-            "id AS last_frame",
-            "'' AS fate",
-        ),
-    )
-    drawn = points(rows, 1, 100).collect()
-    kinds = [row["verdict"] for row in drawn]
-    assert kinds.count("out_of_order") == 10
-    assert 40 <= kinds.count("in_order") <= 52
-    assert {row["messages"] for row in drawn} == {5_000}
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -620,7 +613,8 @@ def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_t
     spark: SparkSession, nights: Path, tmp_path: Path, browser: Browser
 ) -> None:
     options = config(nights)
-    values = report.page_values(Warehouse.of(spark, options), options)
+    collected = values_of.collected_rows(OnSpark(Warehouse.of(spark, options)), options)
+    values = values_of.values(collected, options, str(nights), Names())
     incident = values["incidents"][0]
     machine = {"address": "10.0.0.7", "first_ns": 10**18, "last_ns": 2 * 10**18, "suspected": False}
     machine |= {"messages": 9, "accepted": 8, "lost": 1}
@@ -636,7 +630,7 @@ def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_t
     assert "still so at the end of the captures" in said
     assert "DIRECT=OS:hq\\one, DIRECT=OS:hq\\two (Stock)" in said
     assert "10.0.0.7 (West) 2001-09-09 01:46:40" in said
-    assert "10.0.0.9 came later" in said
+    assert "10.0.0.9 seen later" in said
     assert f"Filter: frame.number == {frame} copy" in said
     shown = "document.querySelectorAll('details.incident:not([hidden])').length"
     for by, value in (("queue", "two"), ("queue", "stock"), ("managers", "10.0.0.9"), ("managers", "west")):

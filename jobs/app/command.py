@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from jobs.app.command_line import command_parser
+from jobs.app.command_line import parse
 from jobs.app.config import Config
 from jobs.app.errors import JobError, disk_error, first_line, scheme_error
 from jobs.app.logs import log, log_as, print_result, step, terminal_bar
@@ -50,7 +50,7 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
 
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     """Runs one command that starts Spark itself, if at all; returns its exit code."""
-    options = vars(command_parser(name).parse_args(arguments))
+    options = parse(name, arguments)
     began = time.monotonic()
     try:
         config = Config.load(options, options["config"])

@@ -2,12 +2,19 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG
 
 _TABLES = ("warehouse", "catalog_schema")
-_WITHOUT_TABLES = ("simulate", "dissector")
+_WITHOUT_TABLES = ("look", "simulate", "dissector")
+_POSITIONAL = "look"
+"""The command that takes captures as arguments."""
 _SHOWN: Mapping[str, Sequence[str]] = {
+    "look": (
+        *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes", "quarantine_raw_bytes", "in_memory_bytes"),
+        *("decode", "reading", "scope", "report"),
+    ),
     "nightly": ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
     "ingest": ("captures", "ingest"),
     "decode": ("decode", "claim_seconds"),
@@ -21,6 +28,7 @@ _SHOWN: Mapping[str, Sequence[str]] = {
 }
 """Sections and single options that --help of a command shows beside what every command has."""
 _EXAMPLES: Mapping[str, Sequence[str]] = {
+    "look": ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost - < a.pcap"),
     "nightly": (
         "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq",
         "--captures /data/pcap --catalog-schema main.msmq --fail-on duplicate,out_of_order",
@@ -44,18 +52,31 @@ _EXAMPLES: Mapping[str, Sequence[str]] = {
 }
 
 
+def parse(command: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Returns the options that were given, by name; None for those that were not."""
+    parser = command_parser(command)
+    # Captures may stand before, between and behind the options.
+    given = parser.parse_intermixed_args(arguments) if command == _POSITIONAL else parser.parse_args(arguments)
+    return vars(given)
+
+
 def command_parser(command: str) -> argparse.ArgumentParser:
     """Returns the parser of `msmq-replay COMMAND`; an option that was not given is None in what it parses."""
     program = f"msmq-replay {command}"
     examples = "\n".join(f"  {program} {example}" for example in _EXAMPLES.get(command, ()))
     parser = argparse.ArgumentParser(
         program,
-        f"{program} [options]",
+        f"{program} [options]{' FILE…' if command == _POSITIONAL else ''}",
         allow_abbrev=False,
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
+    if command == _POSITIONAL:
+        text = f"{DECLARED['captures'].help}; - is standard input, read to its end"
+        parser.add_argument(
+            "captures", nargs="*", action="extend", default=argparse.SUPPRESS, metavar="FILE", help=text
+        )
     groups: dict[str, argparse._ArgumentGroup] = {}
     shown = _SHOWN.get(command, ())
     everywhere = ("json", "log_format", *(() if command in _WITHOUT_TABLES else ("verbose", *_TABLES)))

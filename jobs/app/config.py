@@ -97,8 +97,8 @@ class Config:
     )
     out: str = _option(
         "",
-        "report: the HTML file, by default <warehouse>/report.html; simulate: the folder of captures; "
-        "dissector: the Lua file",
+        "report: the HTML file, by default <warehouse>/report.html; look: the HTML file, by default none; "
+        "simulate: the folder of captures; dissector: the Lua file",
         metavar="PATH",
     )
     fail_on: tuple[str, ...] = _option(

@@ -1,9 +1,11 @@
 """Puts the summary of a run into a few lines for a person: what matters first, one line a figure, no zeros."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobs.app.logs import printable
+from jobs.app.shell_words import in_shell
+from jobs.app.standard_input import STANDARD_INPUT
 from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
@@ -109,9 +111,10 @@ def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
         lines += [f"{number}. {_what(incident)}", *(f"   {line}" for line in _where(incident))]
     needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
     if told and needing > len(told):
-        lines.append(
-            f"{needing - len(told):,} more that were not repaired are in the report and in the table incidents"
+        where = (
+            "are in the report and in the table incidents" if "tables" in summary else "are in what --out FILE writes"
         )
+        lines.append(f"{needing - len(told):,} more that were not repaired {where}")
     return "\n".join(lines)
 
 
@@ -146,7 +149,24 @@ def _where(incident: Mapping[str, Any]) -> list[str]:
     machines = [_machine(one) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     lines += [f"What to do: {incident['advice']}"] if incident["advice"] else []
+    lines += _proof(incident.get("proof", ()))
     return [printable(line) for line in lines]
+
+
+def _proof(packets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns for each capture the frames that prove an incident, what each shows, and how Wireshark shows them."""
+    frames: dict[str, dict[int, str]] = {}
+    for packet in packets:
+        frames.setdefault(packet["uri"], {})[packet["frame_number"]] = packet["role"].replace("_", " ")
+    lines = []
+    for uri, roles in frames.items():
+        named = ", ".join(f"frame {number} ({role})" for number, role in roles.items())
+        lines.append(f"Proof: {named} of {'standard input' if uri == STANDARD_INPUT else uri}")
+        shown = f"frame.number in {{{', '.join(map(str, roles))}}}"
+        can_open = uri != STANDARD_INPUT and "://" not in uri
+        command = f"wireshark -r {in_shell(uri)} -Y '{shown}'"
+        lines.append(f"In Wireshark: {command}" if can_open else f"Display filter: {shown}")
+    return lines
 
 
 def _machine(sender: Mapping[str, Any]) -> str:

@@ -6,14 +6,12 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple, Self
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _EVERY_S = 0.25
-_RESET_PEAK = "5"
 _SHOWN = 20  # lines that a command logged before it failed
 
 
@@ -89,40 +87,27 @@ class Memory:
     """
 
     def __init__(self, root: int | None = None) -> None:
-        self._root, self._ended, self._lock = root, Event(), Lock()
+        self._root, self._ended = root, Event()
         self._peaks: dict[int, tuple[bool, float]] = {}
         self._together_mb = 0.0
+        self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        Thread(target=self._watch, daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-
-    def begin(self) -> None:
-        """Forgets what was held before."""
-        with self._lock:
-            self._peaks.clear()
-            self._together_mb = 0.0
-            for _, _, pid in _family(self._root):
-                with suppress(OSError):  # it has ended
-                    Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
+        self._thread.join()
 
     def look(self) -> None:
-        """Notes what each process holds, and held since the last look."""
-        with self._lock:
-            together_mb = 0.0
-            for java, _, pid in _family(self._root):
-                peak_mb, now_mb = _memory_mb(pid)
-                self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
-                together_mb += now_mb
-            self._together_mb = max(self._together_mb, together_mb)
-
-    @property
-    def peaks(self) -> dict[int, tuple[bool, float]]:
-        """Returns of each process, by its number: is it a JVM, and the most that it held, in MB."""
-        return dict(self._peaks)
+        """Notes what each process has held most, and what all hold now."""
+        together_mb = 0.0
+        for java, _, pid in _family(self._root):
+            peak_mb, now_mb = _memory_mb(pid)
+            self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
+            together_mb += now_mb
+        self._together_mb = max(self._together_mb, together_mb)
 
     @property
     def together_mb(self) -> float:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
+import pyarrow as pa
+
 from schemas.table import RowType, Table
 from udfs.derive.frames import Derivation
 from udfs.passes.options import Pass
@@ -50,6 +52,15 @@ class Engine(Protocol[T]):
     def one(self, derivation: Derivation, **tables: T) -> T:
         """Derives the only table that a derivation makes (`udfs.derive.frames.making`)."""
 
+    def gather(self, derivation: Derivation, **tables: T) -> dict[str, pa.Table]:
+        """Derives tables of few rows, which are then in this process."""
+
+    def bring(self, **tables: T) -> dict[str, pa.Table]:
+        """Returns few rows of each table, which are then in this process."""
+
+    def hand_in(self, rows: pa.Table) -> T:
+        """Hands a few rows of this process to the engine."""
+
     def keep(self, rows: T) -> T:
         """Computes rows now, because several results are derived from them."""
 
@@ -73,6 +84,9 @@ class Engine(Protocol[T]):
 
     def where(self, rows: T, column: str) -> T:
         """Returns the rows in which the column of flags is true."""
+
+    def sum_up(self, rows: T, by: Sequence[str], *columns: str) -> T:
+        """Returns how many rows there are (`count`) per values of the columns `by`, and the sums of these columns."""
 
     def collect_lists(self, rows: T, by: str, column: str) -> T:
         """Returns one row per value of `by`, with the list of the values in `column`."""

@@ -1,4 +1,4 @@
-"""Runs ingest in this process, over Arrow tables in memory."""
+"""Runs steps in this process, over Arrow tables in memory."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from schemas.ingest import CAPTURES, STREAMS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.arrow.buffers import Ints
-from udfs.derive.frames import ONE, Derivation
+from udfs.derive.frames import ONE, Derivation, to_frame
 from udfs.passes.options import Pass
 
 
@@ -76,6 +76,15 @@ class InProcess:
     def one(self, derivation: Derivation, **tables: pa.Table) -> pa.Table:
         return self.derive(derivation, **tables)[ONE]
 
+    def gather(self, derivation: Derivation, **tables: pa.Table) -> dict[str, pa.Table]:
+        return derivation.run(**tables)
+
+    def bring(self, **tables: pa.Table) -> dict[str, pa.Table]:
+        return tables
+
+    def hand_in(self, rows: pa.Table) -> pa.Table:
+        return rows
+
     def keep(self, rows: pa.Table) -> pa.Table:
         return rows
 
@@ -103,9 +112,9 @@ class InProcess:
         return rows.filter(rows[column])
 
     def join(self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: How = "inner") -> pa.Table:
-        left, right = _codes(rows, other, on)
         if how in {"semi", "anti"}:
-            return rows.filter(pa.array(np.isin(left, right, invert=how == "anti")))
+            return rows.filter(_have_match(rows, other, on, is_wanted=how == "semi"))
+        left, right = _codes(rows, other, on)
         order = np.argsort(right, kind="stable")
         first, end = (np.searchsorted(right[order], left, side) for side in ("left", "right"))
         found = end - first
@@ -117,6 +126,12 @@ class InProcess:
         joined = rows.take(pa.array(np.repeat(np.arange(len(left)), lines)))
         more = other.drop_columns(list(on)).take(matches)
         return pa.table({part: table[part] for table in (joined, more) for part in table.column_names})
+
+    def sum_up(self, rows: pa.Table, by: Sequence[str], *columns: str) -> pa.Table:
+        wanted = [([], "count_all"), *((name, "sum") for name in columns)]
+        sums = rows.group_by(list(by), use_threads=False).aggregate(wanted)
+        named = {name: name for name in by} | {"count": "count_all"} | {name: f"{name}_sum" for name in columns}
+        return self.select(sums, **named)
 
     def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
         lists = rows.group_by(by, use_threads=False).aggregate([(column, "list")])
@@ -162,6 +177,16 @@ class InProcess:
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         for work in works:
             work()
+
+
+def _have_match(rows: pa.Table, other: pa.Table, on: Sequence[str], *, is_wanted: bool) -> pa.Array:
+    """Returns which rows have values in these columns that the other table has, or has not; null is a value too."""
+    keys = rows.select(on)
+    sought = to_frame(other.select(on).cast(keys.schema))
+    found = to_frame(keys).with_row_index("row").join(sought, on=list(on), how="semi", nulls_equal=True)["row"]
+    has_match = np.full(rows.num_rows, not is_wanted)
+    has_match[found.to_numpy()] = is_wanted
+    return pa.array(has_match)
 
 
 def _codes(rows: pa.Table, other: pa.Table, on: Sequence[str]) -> tuple[Ints, Ints]:

@@ -1,9 +1,10 @@
-"""Runs ingest on Spark, over the tables of a warehouse."""
+"""Runs steps on Spark, over the tables of a warehouse."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
@@ -12,13 +13,13 @@ from jobs.app.parallel import run_in_parallel
 from jobs.engine.engine import How, Row
 from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
-from jobs.warehouse.local_tables import cast_columns, nullable
+from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
 from schemas.staging import TIMES
-from schemas.table import RowType, Table, row_type, spark_schema
-from udfs.derive.frames import ONE, Derivation
+from schemas.table import RowType, Table, row, row_type, spark_schema
+from udfs.derive.frames import ONE, Derivation, untagged
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -38,7 +39,8 @@ class OnSpark:
         return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
 
     def read(self, table: Table) -> DataFrame:
-        return with_columns_of(table, self.warehouse.read(table))
+        rows = self.warehouse.read(table)
+        return rows if set(table.names) <= set(rows.columns) else with_columns_of(table, rows)
 
     def streams_between(self, connections: DataFrame) -> DataFrame:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
@@ -68,21 +70,41 @@ class OnSpark:
         return map_arrow(rows, work, schema)
 
     def derive(self, derivation: Derivation, **tables: DataFrame) -> dict[str, DataFrame]:
+        found, made = self._derived(derivation, tables)
+        found = checkpoint(found)
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+
+    def _derived(self, derivation: Derivation, tables: Mapping[str, DataFrame]) -> tuple[DataFrame, RowType]:
+        """Returns the made rows below each other, and their schema: a struct for each table."""
         schemas = {name: row_type(rows.schema) for name, rows in tables.items()}
         tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
         shared = {name: tables[name].toArrow() for name in derivation.shared}
+        rows = self._tagged({name: tables[name] for name in derivation.inputs}, tagged, derivation.by)
+        rows = rows if derivation.by else rows.coalesce(1)
+        return self.run(rows, derivation.on_batches(made, **shared), made, derivation.by), made
+
+    def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
+        """Returns the rows of tables below each other: the columns `by`, and a struct for each table."""
         parts = (
-            tables[name].select(*derivation.by, F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
-            for name in derivation.inputs
+            rows.select(*by, F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
+            for name, rows in tables.items()
         )
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
-        rows = cast_columns(self.union(*parts), types)
-        rows = rows if derivation.by else rows.coalesce(1)
-        found = checkpoint(self.run(rows, derivation.on_batches(made, **shared), made, derivation.by))
-        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+        return cast_columns(self.union(*parts), types)
 
     def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:
         return self.derive(derivation, **tables)[ONE]
+
+    def gather(self, derivation: Derivation, **tables: DataFrame) -> dict[str, pa.Table]:
+        found, made = self._derived(derivation, tables)
+        return untagged(_here(found, made), made.names)
+
+    def bring(self, **tables: DataFrame) -> dict[str, pa.Table]:
+        tagged = row(**{name: row_type(rows.schema) for name, rows in tables.items()})
+        return untagged(_here(self._tagged(tables, tagged), tagged), tables)
+
+    def hand_in(self, rows: pa.Table) -> DataFrame:
+        return F.broadcast(to_spark(self.warehouse.spark, rows))
 
     def keep(self, rows: DataFrame) -> DataFrame:
         return checkpoint(rows)
@@ -109,6 +131,9 @@ class OnSpark:
     def join(self, rows: DataFrame, other: DataFrame, on: Sequence[str], how: How = "inner") -> DataFrame:
         return rows.join(other, list(on), how)
 
+    def sum_up(self, rows: DataFrame, by: Sequence[str], *columns: str) -> DataFrame:
+        return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count"), *(F.sum(name).alias(name) for name in columns))
+
     def collect_lists(self, rows: DataFrame, by: str, column: str) -> DataFrame:
         return rows.groupBy(by).agg(F.collect_list(column).alias(column))
 
@@ -133,3 +158,8 @@ class OnSpark:
 
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         run_in_parallel(works)
+
+
+def _here(rows: DataFrame, schema: RowType) -> pa.Table:
+    """Computes the rows, which have to fit in memory."""
+    return rows.toArrow().cast(schema)

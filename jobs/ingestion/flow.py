@@ -4,7 +4,7 @@ The same steps run in any `Engine`. The decisions are in `captures` (which captu
 `connections` (from where each connection resumes).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic
@@ -80,6 +80,17 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
     known = engine.known_captures({row["capture_id"] for row in indexed})
     new = find_new(indexed, {row["capture_id"] for row in known})
     return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
+
+
+def ingest(
+    engine: Engine[T], captures: Sequence[Row], options: IngestOptions, require_unchanged: Callable[[], None]
+) -> None:
+    """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
+    found = extract(engine, captures, options)
+    require_unchanged()
+    changes = collect_changes(engine, found, assemble(engine, found, options))
+    write_rows(engine, changes)
+    write_captures(engine, changes)
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:

@@ -8,12 +8,13 @@ from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
-from jobs.report_page.cards import address, became, frames, machines
+from jobs.report_page.cards import became, by_key, frames, machines
+from jobs.report_page.choice import Machines, belonging, severity
 from jobs.report_page.saved import SAVED, saved
-from jobs.transforms.report import FATES
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
+from udfs.derive.report.messages import FATES
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -31,7 +32,6 @@ _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
 _REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
 _SLOW_MS = 10_000  # an OrderAck is due within ten seconds, [MS-MQQB] 3.1.2.1
-_WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 _DELIVERED = (
     *(Outcome.DELIVERED, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED_TWICE, Outcome.NOT_READ),
     *(Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE),
@@ -49,7 +49,7 @@ REASONS: Mapping[str, str] = {
 def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
     """Returns where the picture of the period begins, and the length of its steps, in ns.
 
-    `busy_hours` are rows of `report.busy_hours`. The page draws the times between them short, so they do not count.
+    `busy_hours` are rows of `period.busy_hours`. The page draws the times between them short, so they do not count.
     """
     first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
     busy_ns, until = 0, first
@@ -59,18 +59,6 @@ def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
     wanted = busy_ns or last - first
     step = next((length for length in _STEP_NS if wanted < length * _STEPS), _DAY_NS)
     return first // step * step, step
-
-
-def witness_keys(rows: Mapping[str, Rows]) -> list[tuple[str, int]]:
-    """Returns the distinct keys in the witnesses of findings and messages, as (stream_id, stream_offset)."""
-    texts = {text for name in _WITH_WITNESS for row in rows[name] for text in row["witness"]}
-    return sorted({key for text in texts if (key := _key(text)) is not None})
-
-
-def unseen_keys(rows: Mapping[str, Rows]) -> list[tuple[str, int]]:
-    """Returns the witnesses' keys that no row of verdicts has."""
-    seen = {(row["stream_id"], row["stream_offset"]) for row in rows["witnesses"]}
-    return [key for key in witness_keys(rows) if key not in seen]
 
 
 def _key(text: str) -> tuple[str, int] | None:
@@ -117,7 +105,8 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         ],
         "caveats": _caveats(rows["caveats"]),
         "data": _data(rows, *steps(extent, rows["busy_hours"]))
-        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages)},
+        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages, by_key(rows))}
+        | belonging(rows, config.listed_messages),
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
@@ -179,7 +168,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
 
 def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
-    proof = witnesses(rows)
+    proof, known = witnesses(rows), Machines(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
         before = listed[row["list"]]
@@ -189,16 +178,13 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             | {
                 "said_before": row["explanation"] in said,
                 "sender": _first_part(row["source_queue_manager"]),
-                "address": address(row["witness"][0]) if row["witness"] and _is_direct(row) else "",
+                "address": known.own(row),
+                "severity": severity(row).value,
+                "machines": known.of(row),
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
             }
         )
     return listed
-
-
-def _is_direct(message: Row) -> bool:
-    """Tells whether a message came from its original sender, not from a router."""
-    return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
 
 
 def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:

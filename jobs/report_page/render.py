@@ -7,8 +7,6 @@ seen, or that reorder others, are written as escapes.
 
 import base64
 import hashlib
-import os
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -19,13 +17,14 @@ from jinja2.filters import do_mark_safe
 
 from jobs.app.logs import printable
 from jobs.app.names import Names
+from jobs.app.shell_words import in_shell
 from jobs.report_page.arrange import short_id
 from jobs.report_page.cards import address
 
 _PAGE = resources.files("jobs.report_page")
 _FILES = (
     *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE"),
-    *("report.js", "report.css", "report.html"),
+    *("report.js", "lists.js", "report.css", "report.html"),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,18 +73,6 @@ def in_wireshark(uri: str | None, frame: int | None) -> str:
     return f"wireshark -g {frame} -r {in_shell(uri)}" if uri and frame else ""
 
 
-def in_shell(text: str) -> str:
-    """Returns the text as a word of bash or zsh, in which every character can be seen and none does anything."""
-    if text.isprintable():
-        return shlex.quote(text)
-    shown = (c if c.isprintable() else "".join(f"\\{byte:03o}" for byte in os.fsencode(c)) for c in _quoted(text))
-    return f"$'{''.join(shown)}'"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
 def visible(value: Any) -> Any:
     """Returns what the template writes for a value: a text of the tables with its invisible characters as escapes."""
     return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
@@ -101,7 +88,8 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
     `names` stand beside the originals.
     """
     names = names or Names()
-    library, library_style, licence, script, style, template = files()
+    library, library_style, licence, pictures, lists, style, template = files()
+    script = f'"use strict";\n(() => {{\n{pictures}{lists}}})();\n'
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
     )
@@ -117,5 +105,17 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
         f"style-src {_hash(library_style)} {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
+    found = {**found, "data": found["data"] | _named(found["data"], names)}
     own = {"library": library, "library_style": library_style, "script": script, "style": style}
     return environment.from_string(template).render(found, mark=mark, policy=policy, licence=licence, own=own)
+
+
+def _named(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Returns the machines of saved messages with the names that they have, and the names of their queues."""
+    queue = data["columns"].index("destination_queue")
+    queues = {row[queue] for rows in data["lists"].values() for row in rows}
+    machines = [text.split(" ") for text in data["machines"]]
+    return {
+        "machines": [" ".join(filter(None, (*of, *map(names.queue_manager, of)))) for of in machines],
+        "queue_names": {name: said for name in sorted(filter(None, queues)) if (said := names.queue(name))},
+    }

@@ -1,5 +1,3 @@
-"use strict";
-(() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
@@ -267,118 +265,64 @@
     });
   }
 
+  /** Puts the bands of incidents over the time that the plot beneath them shows; an incident that goes on is open. */
+  function placeBands(figure, u, axis) {
+    const width = u.over.clientWidth;
+    figure.querySelectorAll(".bands > li").forEach((band) => {
+      const { from, to } = band.dataset;
+      const [bar, said] = [band.querySelector(".bar"), band.querySelector(".said")];
+      bar.hidden = !from || !to;
+      if (bar.hidden) return;
+      const [left, right] = [from, to].map((ms) => Math.min(Math.max(u.valToPos(axis.at(Number(ms)), "x"), 0), width));
+      const narrow = Math.max(right - left, 4);
+      const start = u.over.offsetLeft + Math.min(left, width - narrow);
+      bar.style.left = `${start}px`;
+      bar.style.width = `${narrow}px`;
+      // Its words stand on the bar, beside it, or, where all is narrow, on lines of their own.
+      said.style.marginLeft = "0";
+      said.style.whiteSpace = "nowrap";
+      const words = said.offsetWidth, end = start + narrow, whole = figure.clientWidth;
+      const place = words <= narrow ? start : end + words + 8 <= whole ? end + 8 : words <= start ? start - words : null;
+      said.style.whiteSpace = place == null ? "normal" : "nowrap";
+      said.style.marginLeft = `${place ?? 0}px`;
+    });
+  }
+
   function drawOverTime(figure) {
     figure.querySelectorAll(".plots, .readout").forEach((old) => old.remove());
     const { t, step, accepted, harmless, pending, lost, unknown } = data.steps;
     const axis = axisOf(t, 3 * step);
     const x = t.map(axis.at);
-    const sum = (a, b) => a.map((value, i) => value + b[i]);
-    const no = [harmless, pending, lost].reduce(sum);
-    const total = (values) => number(values.reduce((a, b) => a + b, 0));
+    const total = (values) => values.reduce((a, b) => a + b, 0);
+    // Each has an axis of its own: resends by the thousand leave the few of a lost message as high as they are.
+    const shown = [
+      ["lost", "Refused, of lost messages", "of lost messages", lost],
+      ["pending", "Refused, of pending and stuck messages", "of pending and stuck ones", pending],
+      ["accepted", "Accepted", "accepted", accepted],
+      ["harmless", "Refused without harm", "refused without harm", harmless],
+      ["unknown", "Not judged", "not judged", unknown],
+    ].filter(([tint, , , values]) => tint === "accepted" || total(values));
+    const said = (of) => shown.map(([, , words, values]) => `${number(of(values))} ${words}`).join(", ");
     const plots = add(figure, "div", "", {
       class: "plots", role: "img",
-      "aria-label": `Arrivals in steps of ${number(step / 1000)} s from ${time(t[0])} UTC on: ${total(accepted)} accepted, ${total(no)} refused, of which ${total(lost)} of lost and ${total(pending)} of pending messages, ${total(unknown)} unknown. The sessions' tables have the figures.`,
+      "aria-label": `Arrivals in steps of ${number(step / 1000)} s from ${time(t[0])} UTC on: ${said(total)}. The sessions' tables have the figures.`,
     });
     const readout = add(figure, "p", "", { class: "readout" });
     const bars = (tint) => ({ stroke: colour(tint), fill: colour(tint), paths: uPlot.paths.bars({ size: [0.9, 60, 2] }), points: { show: false } });
-    const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(t[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${number(accepted[i])} accepted; refused: ${number(harmless[i])} without harm, ${number(pending[i])} of pending messages, ${number(lost[i])} of lost ones; ${number(unknown[i])} unknown`; };
+    const say = (u) => { const i = u.cursor.idx; if (i != null && u.cursor.left >= 0) readout.textContent = `${time(t[i]).slice(0, 19)} and ${number(step / 1000)} s on: ${said((values) => values[i])}`; };
     const more = { cursor: { sync: { key: "over-time" }, points: { show: false } }, hooks: { setCursor: [say] }, scales: { x: { range: (u, min, max) => (x.length === 1 ? [x[0] - step, x[0] + step] : [min - step / 2, max + step / 2]) }, y: { range: (u, min, max) => [0, Math.max(max, 1) * 1.05] } } };
     const bare = (values) => values.map((value) => value || null); // a bar of nothing would be a line
-    const drawn = [plot(plots, "Accepted", "arrivals", 150, axis, [{}, bars("accepted")], [x, bare(accepted)], more)];
-    if (total(no) !== "0" || total(unknown) !== "0") {
-      const layers = [["lost", "of lost messages (red)", lost], ["pending", "of pending ones (amber)", pending], ["harmless", "without harm (blue)", harmless], ["unknown", "or unknown (violet)", unknown]].filter(([, , values]) => total(values) !== "0");
-      const stacked = layers.map((layer, i) => layers.slice(0, i + 1).map(([, , values]) => values).reduce(sum));
-      drawn.push(plot(plots, `Refused: ${layers.map(([, words]) => words).join(", ")}`, "arrivals", 150, axis, [{}, ...layers.map(([tint]) => bars(tint)).reverse()], [x, ...stacked.map(bare).reverse()], more));
-    }
+    const place = (u) => placeBands(figure, u, axis);
+    const [below, beside] = axes("arrivals", axis);
+    const whole = { ...beside, incrs: Array.from({ length: 10 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat(), space: 22 };
+    const drawn = shown.map(([tint, title, , values], i) => plot(plots, title, "", i < shown.length - 1 ? 105 : 135, axis, [{}, bars(tint)], [x, bare(values)], {
+      ...more,
+      axes: [i < shown.length - 1 ? { ...below, values: (u, splits) => splits.map(() => ""), size: 8 } : below, whole],
+      hooks: i ? more.hooks : { ...more.hooks, ready: [place], setScale: [place], setSize: [place] },
+    }));
+    figure.querySelectorAll("details").forEach((part) => { part.ontoggle = () => place(drawn[0]); });
     const resized = new ResizeObserver(() => drawn.forEach((u) => { if (u.width !== plots.clientWidth) u.setSize({ width: plots.clientWidth, height: u.height }); }));
     resized.observe(plots);
     return () => { resized.disconnect(); drawn.forEach((u) => u.destroy()); };
   }
 
-  /** A cell of a CSV file that no spreadsheet takes for a formula, in which every character can be seen. */
-  const cell = (value) => {
-    const text = visible(String(value ?? ""));
-    const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
-    return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-  };
-  const csvOf = (list) => [data.columns, ...data.lists[list]].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
-  document.querySelectorAll(".save").forEach((part) => {
-    const { list } = part.dataset;
-    const button = (text, act) => {
-      part.append(" ");
-      const made = add(part, "button", text, { type: "button" });
-      made.addEventListener("click", () => act(made));
-    };
-    button("copy", async (made) => {
-      try { await navigator.clipboard.writeText(csvOf(list)); made.textContent = "copied"; } catch { made.textContent = "not allowed here: save it"; }
-      setTimeout(() => { made.textContent = "copy"; }, 2000);
-    });
-    button("save", () => {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([csvOf(list)], { type: "text/csv" }));
-      link.download = `${list}.csv`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    });
-  });
-
-  document.querySelectorAll("code.copy").forEach((code) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "copy";
-    button.textContent = "copy";
-    button.setAttribute("aria-label", `Copy ${code.dataset.copy}`);
-    code.after(" ", button);
-    button.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(code.dataset.copy);
-        button.textContent = "copied";
-      } catch {
-        getSelection().selectAllChildren(code); // without a clipboard, the text is ready for the keyboard
-        button.textContent = "selected";
-      }
-      setTimeout(() => { button.textContent = "copy"; }, 2000);
-    });
-  });
-
-  // Pictures are drawn when their session is opened, and again when the colours change.
-  const shown = new Map();
-  const show = (figure, how) => { shown.get(figure)?.undo(); shown.set(figure, { undo: how(figure), how }); };
-  const overTime = document.getElementById("over-time");
-  if (overTime) show(overTime, drawOverTime);
-  document.querySelectorAll("details.session").forEach((session) => {
-    const drawAll = () => { if (session.open) session.querySelectorAll(".picture").forEach((figure) => { if (!shown.has(figure)) show(figure, draw); }); };
-    session.addEventListener("toggle", drawAll);
-    drawAll();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...shown].forEach(([figure, { how }]) => show(figure, how)));
-
-  const openTarget = () => {
-    const target = document.getElementById(location.hash.slice(1));
-    if (!target) return;
-    if (target.classList.contains("messages")) target.querySelectorAll(":scope > details").forEach((list) => { list.open = true; });
-    for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
-  };
-  addEventListener("hashchange", openTarget);
-  openTarget();
-
-  const fields = [...document.querySelectorAll("#incident-filters [data-by]")];
-  const chooseIncidents = () => {
-    const wanted = fields.map((field) => [field.dataset.by, field.type === "checkbox" ? (field.checked ? field.value : "") : wantedIn(field)]);
-    const all = [...document.querySelectorAll("details.incident")];
-    all.forEach((incident) => { incident.hidden = !wanted.every(([by, value]) => incident.dataset[by].toLowerCase().includes(value)); });
-    const asked = wanted.some(([, value]) => value);
-    const repaired = document.getElementById("repaired");
-    if (asked && repaired?.querySelector("details.incident:not([hidden])")) repaired.open = true;
-    document.getElementById("incidents-filtered").textContent = asked ? `${all.filter((incident) => !incident.hidden).length} of ${all.length} listed` : "";
-  };
-  fields.forEach((field) => field.addEventListener("input", chooseIncidents));
-
-  const filter = document.getElementById("filter");
-  filter?.addEventListener("input", () => {
-    const wanted = wantedIn(filter);
-    const all = [...document.querySelectorAll("#session-table tbody tr")];
-    all.forEach((row) => { row.hidden = !row.dataset.text.toLowerCase().includes(wanted); });
-    document.getElementById("filtered").textContent = wanted ? `${all.filter((row) => !row.hidden).length} of ${all.length} listed` : "";
-  });
-})();

@@ -85,6 +85,8 @@ class Branch:
     """A copy of the queue manager starts, with its identity and state, and goes on by itself."""
     cloned_after: float = 1 / 2
     """Share of its messages that a queue manager sends before it is cloned."""
+    copy_sends: float = 1.0
+    """Share of the messages that are left that its copy sends as well, before it is silent."""
     is_held: bool = False
     """At half of its messages the receiver sends no SessionAcks for a while."""
     is_shut: bool = False

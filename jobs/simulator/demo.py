@@ -26,6 +26,17 @@ _BOOTED_S = 1_772_402_400  # 2026-03-01 22:00 UTC, TxSequenceID.TimeStamp of the
 _HABITS = Habits((1, 1, 2, 3), 0.7, 0.0, (60 * SECOND, 200 * SECOND), 0.0, 0.0)
 _DIRECT = QueueType.DIRECT
 
+STORIES: tuple[tuple[Branch, tuple[tuple[int, Fault], ...], int], ...] = (
+    (
+        Branch((_DIRECT, _DIRECT), ("orders", "stock"), "North order ", numbered_per_queue=True),
+        ((12, Fault.NOT_ACKNOWLEDGED), (21, Fault.EXPIRED)),
+        220,
+    ),
+    (Branch((_DIRECT,), ("orders",), "South order "), ((35, Fault.VANISHED),), 200),
+    (Branch((_DIRECT,), ("orders",), "West order ", is_cloned=True, cloned_after=3 / 4), (), 200),
+)
+"""The branches, minutes after the start each with its fault, and how many messages each sends."""
+
 
 class _Script(Faults[Fault]):
     """Lets each fault of a list strike once, at the first chance after its time."""
@@ -47,19 +58,11 @@ def populate(world: World) -> str:
     events = world.events
     hub = Receiver(world.rng, events, 0)
     router = Router(world, 0, hub)  # none of the branches needs it
-    stories = (
-        (
-            Branch((_DIRECT, _DIRECT), ("orders", "stock"), "North order ", numbered_per_queue=True),
-            _Script(events, (12, Fault.NOT_ACKNOWLEDGED), (21, Fault.EXPIRED)),
-            220,
-        ),
-        (Branch((_DIRECT,), ("orders",), "South order "), _Script(events, (35, Fault.VANISHED)), 200),
-        (Branch((_DIRECT,), ("orders",), "West order ", is_cloned=True, cloned_after=3 / 4), _Script(events), 200),
-    )
     hub_address = str(hub.addresses[4])
     known = [(False, str(hub.guid), "Hub", hub_address), (False, hub_address, "Hub", "")]
     known += [(True, rf"DIRECT=OS:hub\private$\{name}", name.capitalize(), "") for name in ("orders", "stock")]
-    for index, (branch, script, quota) in enumerate(stories):
+    for index, (branch, planned, quota) in enumerate(STORIES):
+        script = _Script(events, *planned)
         sender = Sender(
             world, script, index, hub, router, quota, branch=replace(branch, habits=_HABITS, timestamp=_BOOTED_S)
         )

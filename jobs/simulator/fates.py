@@ -29,6 +29,13 @@ class Arrival(NamedTuple):
     ordinal: int
     content: int
     accepted: bool
+    address: str
+    """The address that it came from."""
+
+    @property
+    def message(self) -> _Message:
+        """Returns what tells the message apart from every other one."""
+        return self.sequence_id, self.number, self.ordinal, self.content
 
 
 @dataclass(slots=True)
@@ -59,6 +66,69 @@ class Fates:
 
         `mid` is None for a number that never arrived. Right only where `is_exact`.
         """
+        rows = [
+            {"id": str(sequence_id), "no": number, "mid": ordinal, "outcome": outcome}
+            for (sequence_id, number, ordinal, _), outcome in self._became()
+        ]
+        return sorted(rows, key=lambda row: (int(row["id"]), row["no"], row["mid"] or -1))
+
+    def senders(self) -> dict[str, dict[str, list[int]]]:
+        """Returns by address and TxSequenceID how many messages it sent, and how many were accepted and lost.
+
+        Nothing where all came from one address. A message that came from several counts for each.
+        """
+        sent: dict[str, dict[_Message, bool]] = defaultdict(dict)
+        for one in self.arrivals:
+            of_address = sent[one.address]
+            of_address[one.message] = of_address.get(one.message, False) or one.accepted
+        if len(sent) == 1:
+            return {}
+        lost = {key for key, outcome in self._became() if outcome in INCIDENT["lost"]}
+        figures: dict[str, dict[str, list[int]]] = {}
+        for address, messages in sent.items():
+            of_sequences = figures[address] = defaultdict(lambda: [0, 0, 0])
+            for key, accepted in messages.items():
+                counts = of_sequences[str(key[0])]
+                for at, holds in enumerate((True, accepted, key in lost)):
+                    counts[at] += holds
+        return figures
+
+    def incidents(self) -> list[dict[str, Any]]:
+        """Returns a row (id, lost, pending, repaired, expired, ongoing) for each sequence to which something happened.
+
+        One is `ongoing` while messages of it wait, and the last one whose numbers were used twice while that goes on.
+        """
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for row in self.outcomes():
+            found[row["id"]][row["outcome"]] += 1
+        reused = [sequence_id for sequence_id, counts in found.items() if counts["displaced"]]
+        last = reused[-1] if reused and self.is_still_used_twice() else None
+        rows = []
+        for sequence_id, counts in found.items():
+            figures = {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
+            ongoing = figures["pending"] > 0 or sequence_id == last
+            rows.append({"id": sequence_id, **figures, "ongoing": ongoing})
+        return rows
+
+    def is_still_used_twice(self) -> bool:
+        """Returns whether numbers are still used twice when the simulation ends, if they ever were.
+
+        By two machines: until one has fallen silent and the other has begun a sequence since. By one that was set back:
+        until it is beyond what it had sent before, so that a message is accepted again.
+        """
+        last = {one.address: place for place, one in enumerate(self.arrivals)}
+        if len(last) > 1:
+            *_, silent_since, _ = sorted(last.values())
+            began: dict[int, int] = {}
+            for place, one in enumerate(self.arrivals):
+                began.setdefault(one.sequence_id, place)
+            return max(began.values()) <= silent_since
+        displaced = {key for key, outcome in self._became() if outcome == "displaced"}
+        places = [place for place, one in enumerate(self.arrivals) if one.message in displaced]
+        return bool(places) and not any(one.accepted for one in self.arrivals[places[-1] + 1 :])
+
+    def _became(self) -> list[tuple[tuple[int, int, int | None, int], str]]:
+        """Returns the outcome of each message that was not plainly delivered, and of each number that never arrived."""
         accepted_by: dict[_Slot, set[int]] = defaultdict(set)
         refusals: Counter[_Message] = Counter()
         acceptances: Counter[_Message] = Counter()
@@ -68,8 +138,9 @@ class Fates:
         sent_up_to: dict[int, int] = {}
         first_seen: dict[int, int] = {}
         state: _Slot | None = None
-        for sequence_id, number, previous, ordinal, content, accepted in self.arrivals:
-            key = sequence_id, number, ordinal, content
+        for one in self.arrivals:
+            sequence_id, number, previous, ordinal, _, accepted, _ = one
+            key = one.message
             if state is None or state[0] <= sequence_id:  # else it came too late to say what is missing
                 first_seen.setdefault(sequence_id, number)
             sent_up_to[sequence_id] = max(sent_up_to.get(sequence_id, 0), previous)
@@ -87,7 +158,7 @@ class Fates:
             accepted_by[sequence_id, number].add(ordinal)
             state = sequence_id, number
         final = state or (0, 0)
-        rows = []
+        rows: list[tuple[tuple[int, int, int | None, int], str]] = []
         for key in acceptances.keys() | refusals.keys():
             slot = key[:2]
             if acceptances[key]:
@@ -108,7 +179,7 @@ class Fates:
             else:
                 outcome = "passed_by" if slot <= final else "pending"
             if outcome != "delivered":
-                rows.append({"id": str(key[0]), "no": key[1], "mid": key[2], "outcome": outcome})
+                rows.append((key, outcome))
         arrived = {key[:2] for key in acceptances.keys() | refusals.keys()}
         begun = self.arrivals[0].sequence_id if self.arrivals else 0
         for sequence_id, first in first_seen.items():
@@ -117,18 +188,5 @@ class Fates:
                 slot = sequence_id, number
                 if slot not in arrived and slot not in skipped and slot not in gap:
                     outcome = "never_seen" if slot <= final else "awaited"
-                    rows.append({"id": str(sequence_id), "no": number, "mid": None, "outcome": outcome})
-        unseen = (gap | skipped) - arrived
-        rows += [{"id": str(slot[0]), "no": slot[1], "mid": None, "outcome": "expired_unseen"} for slot in unseen]
-        return sorted(rows, key=lambda row: (int(row["id"]), row["no"], row["mid"] or -1))
-
-
-def incidents(outcomes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns a row (id, lost, pending, repaired, expired) for each sequence of a scope to which something happened."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in outcomes:
-        found[row["id"]][row["outcome"]] += 1
-    return [
-        {"id": sequence_id} | {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
-        for sequence_id, counts in found.items()
-    ]
+                    rows.append(((*slot, None, 0), outcome))
+        return rows + [((*slot, None, 0), "expired_unseen") for slot in (gap | skipped) - arrived]

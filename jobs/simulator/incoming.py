@@ -76,8 +76,8 @@ class Incoming:
         sequence_id, number = self.state
         same = message.sequence_id == sequence_id
         accepts = (same and previous <= number < message.number) or (message.sequence_id > sequence_id and not previous)
-        identity = message.ordinal, message.content
-        self.fates.arrived(Arrival(message.sequence_id, message.number, previous, *identity, accepts))
+        what = message.sequence_id, message.number, previous, message.ordinal, message.content
+        self.fates.arrived(Arrival(*what, accepts, session.initiator))
         if accepts:
             self.state = message.sequence_id, message.number
             if message.transaction_flags & _FINAL_ACK_REQUIRED:

@@ -167,6 +167,7 @@ class Sender:
         self._last_link.streams += self.streams
         if original:
             self._restore(original.state())
+            world.truth.copied(self.guid, str(self.link.address))
 
     def _made_streams(self, original: "Sender | None") -> list[Stream]:
         world, branch, receiver = self._world, self.branch, self._receiver
@@ -240,9 +241,10 @@ class Sender:
         return self._quota <= self._whole_quota * (1 - share)
 
     def _start_clone(self) -> None:
-        """Lets a copy of this queue manager send the rest of the messages a second time."""
+        """Lets a copy of this queue manager send the rest of the messages, or some of it, a second time."""
         branch = replace(self.branch, is_cloned=False)
-        given = self._world, self._faults, self._index + _CLONES, self._receiver, self._router, self._quota
+        quota = round(self._quota * branch.copy_sends)
+        given = self._world, self._faults, self._index + _CLONES, self._receiver, self._router, quota
         Sender(*given, branch=branch, original=self).start()
 
     def _held(self, length_ns: int) -> None:

@@ -1,9 +1,10 @@
 """Writes truth.json: what a replay must say of every transactional message that the capture holds.
 
 Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, and which
-situations of the sender must be found, `findings`. Where a balancer split the messages over several receivers, each has
-a state of its own, but the contract judges them as one queue: there stands only what one of them accepted, `delivered`,
-which nobody may call lost.
+situations of the sender must be found, `findings`. Where messages came from more than one address, `senders` says of
+each which machine it is, and what was sent from there. Where a balancer split the messages over several receivers, each
+has a state of its own, but the contract judges them as one queue: there stands only what one of them accepted,
+`delivered`, which nobody may call lost.
 """
 
 import json
@@ -15,21 +16,26 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO
 from uuid import UUID
 
-from jobs.simulator.fates import Fates, incidents
+from jobs.simulator.fates import Fates
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
 from schemas.replay import FindingKind
 
 TRUTH = "truth.json"
 _Pair = tuple[int, int]
+Seen = dict[str, tuple[int, int]]
+"""When the capture holds the first and the last message from each address, in ns."""
 
 
 class Verdicts:
     """Judges the messages of one scope by the contract's table, one message after the other."""
 
-    def __init__(self, rows: TextIO, *, by_queue: bool) -> None:
-        """Writes the scope's rows of truth.json, one a line; `by_queue`: each queue is a scope."""
-        self._rows = rows
+    def __init__(self, rows: TextIO, seen: Seen, *, by_queue: bool) -> None:
+        """Writes the scope's rows of truth.json, one a line; `by_queue`: each queue is a scope.
+
+        Keeps in `seen` when each address of its sender was seen.
+        """
+        self._rows, self._seen = rows, seen
         self._separator = ""
         self._by_queue = by_queue
         self._before: _Pair | None = None  # IncomingTxSequenceID and IncomingTxSequenceNumber
@@ -59,6 +65,9 @@ class Verdicts:
     def judge(self, message: Message, previous: int, connection: Connection, time_ns: int) -> None:
         """Judges a message that was complete in the capture at `time_ns`, and writes its row."""
         pair = sequence_id, number = message.sequence_id, message.number
+        address = str(connection.initiator.address)
+        first_ns, last_ns = self._seen.get(address, (time_ns, time_ns))
+        self._seen[address] = min(first_ns, time_ns), max(last_ns, time_ns)
         if not self._judged:
             self._open(sequence_id, connection, time_ns)
         before = self._before
@@ -131,6 +140,8 @@ class Truth:
         self._scopes: list[tuple[dict[str, str], TextIO, Verdicts]] = []
         self._fates: dict[int, list[Fates]] = defaultdict(list)
         self._findings: dict[int, set[FindingKind] | None] = defaultdict(set)
+        self._seen: dict[UUID, Seen] = defaultdict(dict)
+        self._copies: set[tuple[str, str]] = set()
         self.files = ExitStack()
 
     def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
@@ -139,9 +150,13 @@ class Truth:
         if destination_queue is not None:
             scope["destination_queue"] = destination_queue
         rows = self.files.enter_context(TemporaryFile("w+", dir=self._folder))  # noqa: SIM115 - the stack closes it
-        verdicts = Verdicts(rows, by_queue=by_queue)
+        verdicts = Verdicts(rows, self._seen[source], by_queue=by_queue)
         self._scopes.append((scope, rows, verdicts))
         return verdicts
+
+    def copied(self, source: UUID, address: str) -> None:
+        """Notes that the machine at an address is a copy of another one with the same GUID."""
+        self._copies.add((str(source), address))
 
     def fates(self, verdicts: Verdicts, fates: Fates) -> None:
         """Adds what became of a scope's messages at one receiver; `write` adds it where the capture is whole."""
@@ -171,8 +186,27 @@ class Truth:
             return {"delivered": sorted(set().union(*(fates.delivered() for fates in reached)))}
         if not (reached and reached[0].is_exact):
             return {}
-        outcomes = reached[0].outcomes()
-        return {"outcomes": outcomes, "incidents": incidents(outcomes)}
+        return {"outcomes": reached[0].outcomes(), "incidents": reached[0].incidents()}
+
+    def _sent_by(self, source: str, verdicts: Verdicts, *, with_outcomes: bool) -> dict[str, Any]:
+        """Returns the machines that sent the messages of a scope, if there are several, the one seen first first.
+
+        `sequences` holds by TxSequenceID how many messages each sent, and how many were accepted and lost.
+        """
+        seen = self._seen[UUID(source)]
+        if len(seen) == 1:
+            return {}
+        reached = self._reached(verdicts)
+        is_told = with_outcomes and len(reached) == 1 and reached[0].is_exact
+        figures = reached[0].senders() if is_told else {}
+        return {
+            "senders": [
+                {"address": address, "is_copy": (source, address) in self._copies}
+                | {"first_ns": first_ns, "last_ns": last_ns}
+                | (_summed(figures[address]) if address in figures else {})
+                for address, (first_ns, last_ns) in sorted(seen.items(), key=lambda item: item[1])
+            ]
+        }
 
     def write(self, *, with_outcomes: bool, with_findings: bool) -> None:
         """Writes all scopes in which a message arrived; with outcomes and findings, where these are known exactly."""
@@ -185,9 +219,17 @@ class Truth:
                     rows.seek(0)
                     copyfileobj(rows, file)
                     file.write("\n]")
-                    findings = self._found(verdicts) if with_findings else {}
-                    for name, value in (findings | (self._became(verdicts) if with_outcomes else {})).items():
+                    told = self._found(verdicts) if with_findings else {}
+                    told |= self._became(verdicts) if with_outcomes else {}
+                    told |= self._sent_by(scope["source_queue_manager"], verdicts, with_outcomes=with_outcomes)
+                    for name, value in told.items():
                         file.write(f', "{name}": {json.dumps(value)}')
                     file.write("}")
                     separator = ",\n"
             file.write("\n]\n")
+
+
+def _summed(sequences: dict[str, list[int]]) -> dict[str, Any]:
+    """Returns the figures of an address by sequence, and their sums."""
+    sums = [sum(counts) for counts in zip(*sequences.values(), strict=True)]
+    return dict(zip(("messages", "accepted", "lost"), sums, strict=True)) | {"sequences": sequences}

@@ -4,7 +4,7 @@ Only packets that are new or changed since the last run are decoded, unless the 
 small warehouse, which is held in memory, is decoded as a whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -16,21 +16,21 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
+from jobs.engine.of_warehouse import engine_of
+from jobs.replaying.decoding import decode_table, explain_packets
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
-from jobs.transforms.decode import EXPLAINED, decode_rows, explain_rows, packet_types
+from jobs.transforms.decode import decode_rows, explain_rows
 from jobs.transforms.decode import quarantine_undecodable as quarantine_on_spark
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
+from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
-from schemas.table import RowType, Table
+from schemas.table import Table
 from udfs.derive.decode import quarantine_undecodable
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.tables import with_columns_of
 from udfs.msmq.pseudonyms import pseudonymize
-from udfs.passes.decode import decode_packets, explain_undecodable
-from udfs.passes.options import Pass
 
 SOURCES = (PACKETS,)
 _UNDECODABLE = f"stage = '{Stage.DECODE}'"
@@ -44,7 +44,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         lock.end_step()
         reconcile.step(held, reconcile.DECODED)
-        return decode_summary(held)
+        return decode_summary(engine_of(held))
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:
@@ -86,22 +86,14 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:
-    rows = _run_in_memory(warehouse, packet_types(table), decode_packets(table, key), table.arrow)
-    warehouse.replace_local(table, rows)
+    warehouse.replace_local(table, decode_table(warehouse.read_local(PACKETS), table, key))
 
 
 def _quarantine_in_memory(warehouse: Warehouse, raw_kept: int) -> None:
     """Replaces the packets in quarantine that cannot be decoded, if there are or were any."""
-    explained = _run_in_memory(warehouse, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+    explained = explain_packets(warehouse.read_local(PACKETS))
     before = warehouse.read_local(QUARANTINE)
     kept = before.filter(pc.not_equal(before["stage"], Stage.DECODE.value))
     if explained.num_rows or kept.num_rows != before.num_rows:
         made = to_arrow(with_columns_of(QUARANTINE, quarantine_undecodable(to_frame(explained), raw_kept)))
         warehouse.replace_local(QUARANTINE, pa.concat_tables([kept, made.cast(kept.schema)]))
-
-
-def _run_in_memory(warehouse: Warehouse, packet_types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:
-    """Returns what a pass makes of the packets of these types."""
-    packets = warehouse.read_local(PACKETS)
-    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types))).combine_chunks()
-    return pa.Table.from_batches(work(chosen.to_batches()), schema)

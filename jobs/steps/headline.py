@@ -32,7 +32,7 @@ class Figure(NamedTuple):
     number: int
     words: str
     rows: str
-    """Where the report lists them: a name of `jobs.transforms.report_lists.LISTS`, or a part of the page."""
+    """Where the report lists them: a name of `udfs.derive.report.messages.LISTS`, or a part of the page."""
 
 
 class Figures(NamedTuple):
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
 
 def located(figures: Figures, places: Mapping[str, Any], names: Names) -> Figures:
-    """Returns the figures with the time and the queue of loss and of stuck messages, of `report_lists.places`."""
+    """Returns the figures with the time and the queue of loss and of stuck messages, of `messages.places`."""
     lost, stuck = (where(places, what, names) for what in ("lost", "stuck"))
     return figures._replace(lost_where=lost, stuck_where=stuck)
 
@@ -60,7 +60,7 @@ def second(ns: int) -> str:
 
 
 def where(places: Mapping[str, Any], what: str, names: Names) -> str:
-    """Returns since when messages are lost or stuck (`what`) and to which queue the most: of `report_lists.places`."""
+    """Returns since when messages are lost or stuck (`what`) and to which queue the most: of `messages.places`."""
     since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
     if not places[what]:
         return ""

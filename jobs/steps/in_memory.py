@@ -1,10 +1,8 @@
 """Decides whether a warehouse is small enough to be processed in the driver's memory."""
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
+from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
 from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
@@ -19,15 +18,9 @@ from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
-from udfs.capture.files import content_bytes
 
-FEW_BYTES = 16 << 20
-"""Bytes of captures that are few on any machine, and for Spark to hand over."""
-_SHARE = 32
-"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
-_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
@@ -36,7 +29,7 @@ def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
     size, limit = _bytes_ingested(place), _limit(config, place)
     if size is None:
         return None
-    size += _bytes_of(files, limit)
+    size += bytes_of(files, limit)
     return size if size <= limit else None
 
 
@@ -65,7 +58,7 @@ def hold_if_small(
     """
     place = warehouse.log_place(CAPTURES)
     limit = _limit(config, place)
-    size = _bytes(warehouse) + _bytes_of(files or {}, limit)
+    size = _bytes(warehouse) + bytes_of(files or {}, limit)
     is_small = size <= limit
     with settings_for_size(warehouse.spark, size, in_memory=is_small):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
@@ -91,27 +84,7 @@ def _limit(config: Config, place: str | None) -> int:
 
     That is at most a share of the machine's memory; and few if the tables come and go through Spark.
     """
-    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(_memory() // _SHARE, FEW_BYTES))
-
-
-def _memory() -> int:
-    """Returns the bytes of memory of this machine, or of the container that this process runs in."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        return min(machine, int(_CONTAINER.read_text()))
-    except (OSError, ValueError):  # there is no container, or it may use all
-        return machine
-
-
-def _bytes_of(files: Mapping[str, Stamp], limit: int) -> int:
-    """Returns the size of the files, and more than `limit` when it is more: what is compressed counts expanded."""
-    size = sum(stamp.size or 0 for stamp in files.values())
-    for uri, stamp in files.items():
-        if size > limit:
-            break
-        with suppress(OSError):  # a file that is gone or cannot be read adds nothing
-            size += content_bytes(uri, limit - size + (stamp.size or 0) + 1) - (stamp.size or 0)
-    return size
+    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share_of_memory(), FEW_BYTES))
 
 
 def _bytes_ingested(place: str | None) -> int | None:

@@ -19,6 +19,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import settings_for_size
 from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
+from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.ingestion import flow
 from jobs.steps import in_memory, reconcile
@@ -40,7 +41,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config, files)
         lock.end_step()
         reconcile.step(held, reconcile.INGESTED)
-        return ingest_summary(held)
+        return ingest_summary(engine_of(held), held.place)
 
 
 def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:
@@ -107,12 +108,8 @@ def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp],
     size = sum(row["content_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
     with settings_for_size(warehouse.spark, size):
-        found = flow.extract(engine, captures, options)
-        _require_unchanged(files, [row["uri"] for row in captures])
-        assembled = flow.assemble(engine, found, options)
-        changes = flow.collect_changes(engine, found, assembled)
-        flow.write_rows(engine, changes)
-        flow.write_captures(engine, changes)
+        read = [row["uri"] for row in captures]
+        flow.ingest(engine, captures, options, partial(_require_unchanged, files, read))
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

@@ -13,6 +13,7 @@ from jobs.app.logs import step
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
+from jobs.engine.of_warehouse import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
@@ -43,8 +44,9 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             replay.step(held, config)
             reconcile.step(held)
         with step("report", 5, _STEPS):
-            found = with_muted(with_names(summary(held, names), names), held, muted)
-            report.step(held, config)
+            engine, reported = engine_of(held), report.step(held, config)
+            found = with_names(summary(engine, held.place, names, reported), names)
+            found = with_muted(found, engine, muted)
             names_step.step(held, config, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}

@@ -15,6 +15,7 @@ from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.parallel import run_in_parallel
+from jobs.engine.of_warehouse import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
 from jobs.warehouse.store import Warehouse
@@ -37,4 +38,4 @@ def run(spark: SparkSession, config: Config) -> Summary:
         lock.end_step()
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         again = [step for step, was_derived in derived.items() if was_derived]
-        return {"undone": lock.rolled_back, "derived_again": again} | summary(held)
+        return {"undone": lock.rolled_back, "derived_again": again} | summary(engine_of(held), held.place)

@@ -18,6 +18,7 @@ from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
+from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options, replay
@@ -44,8 +45,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         reconcile.step(held)
         names = Names.read(config.names_file)
-        found = with_names(replay_summary(held, names), names)
-        return with_muted(found, held, read_muted(config.muted_file))
+        engine = engine_of(held)
+        found = with_names(replay_summary(engine, names), names)
+        return with_muted(found, engine, read_muted(config.muted_file))
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

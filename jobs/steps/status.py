@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.app.capture_listing import capture_files
 from jobs.app.command import Summary
 from jobs.app.config import Config
+from jobs.engine.of_warehouse import engine_of
 from jobs.replaying.sources import SOURCES
 from jobs.steps import decode, reconcile
 from jobs.steps.summary import ingest_summary
@@ -38,7 +39,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     publish_lock.require_whole(warehouse.folder, warehouse.catalog_schema)
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
-    found = ingest_summary(warehouse)
+    found = ingest_summary(engine_of(warehouse), warehouse.place)
     captures = warehouse.read(CAPTURES)
     first, last, ingested = captures.agg(
         F.min("first_captured_at"), F.max("last_captured_at"), F.max("ingested_at")

@@ -1,22 +1,12 @@
 """Chooses the packets of each decoded table, and quarantines those that cannot be decoded."""
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from schemas.ingest import PACKETS, PacketType, Stage
-from schemas.messages import TABLE_OF
-from schemas.table import STRING, Table
+from schemas.ingest import PacketType, Stage
+from schemas.table import Table
 from udfs.on_spark import map_arrow
-from udfs.passes.decode import decode_packets, explain_undecodable
-
-EXPLAINED = pa.schema([*PACKETS.arrow, ("reason", STRING), ("detail", STRING)])
-"""Rows of PACKETS with the reason why each cannot be decoded."""
-
-
-def packet_types(table: Table) -> list[str]:
-    """Returns the values of `packets.packet_type` of the rows that are decoded into this table."""
-    return [packet_type.value for packet_type, of in TABLE_OF.items() if of == table]
+from udfs.passes.decode import EXPLAINED, decode_packets, explain_undecodable, packet_types
 
 
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:

@@ -68,9 +68,3 @@ def _stream_id() -> Column:
 
 def _stream_offset() -> Column:
     return F.substring_index("key", "@", -1).cast("long")
-
-
-def with_keys(rows: DataFrame) -> DataFrame:
-    """Returns rows whose `witness` lists keys, in place of packets."""
-    key = F.transform("witness", lambda one: F.concat(one["stream_id"], F.lit("@"), one["stream_offset"]))
-    return rows.withColumn("witness", key)

@@ -1,4 +1,7 @@
-"""Checks the conservation laws: the input of each step equals its output, quarantine included."""
+"""Checks the conservation laws: the input of each step equals its output, quarantine included.
+
+Where rows are counted, frames have sums over them: how many there are (`count`) per key and, in quarantine, `stage`.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -66,7 +69,7 @@ def _of_stage(quarantine: pl.DataFrame, stage: Stage) -> pl.DataFrame:
 
 
 def _count(rows: pl.DataFrame) -> _Part:
-    return _Part(rows, pl.len())
+    return _Part(rows, pl.sum("count"))
 
 
 def _compare(law: Law, key: str, left: Sequence[_Part], right: Sequence[_Part]) -> pl.DataFrame:

@@ -1,13 +1,13 @@
 """Declares how tables are derived from tables, whole groups at a time, and runs that over Arrow tables and batches."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from schemas.table import LONG, STRING, U16, U64, RowType, row
+from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
 from udfs.replay.groups import parts_of_groups
 from udfs.replay.rows import Batches
 
@@ -19,6 +19,7 @@ ONE = "rows"
 _BATCH_ROWS = 10_000
 _HELD = {
     pa.null(): STRING,
+    pa.large_binary(): BINARY,
     pa.large_string(): STRING,
     pa.string_view(): STRING,
     pa.uint64(): U64,
@@ -109,8 +110,19 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
 
 
+def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
+    """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
+    return {name: _of_struct(rows[name]) for name in names}
+
+
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
     return rows if columns == ALL else rows.select(columns)
+
+
+def _of_struct(column: pa.ChunkedArray) -> pa.Table:
+    """Returns the structs that are not null as a table."""
+    there = column.drop_null().combine_chunks()
+    return pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
 
 
 def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.RecordBatch]:
@@ -127,8 +139,7 @@ def _compact(column: pa.ChunkedArray) -> pl.DataFrame:
 
     Texts that repeat are held once for all rows of the batch: a group may have millions of rows, and long names.
     """
-    there = column.take(pa.array(np.flatnonzero(column.is_valid()))).combine_chunks()
-    rows = pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
+    rows = _of_struct(column.take(pa.array(np.flatnonzero(column.is_valid()))))
     texts = (name for name in rows.column_names if pa.types.is_string(rows.schema.field(name).type))
     return to_frame(rows).with_columns(_held_once(rows[name]).alias(name) for name in texts)
 

@@ -38,8 +38,8 @@ def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:
     if suspected:
         later = " and ".join(suspected)
         return (
-            f"Two machines have one queue manager GUID, and {later} began later: stop Message Queuing there, and "
-            f"reinstall it before it is started again. {_DUPLICATES}"
+            f"Two machines have one queue manager GUID. {later} was seen later, so it is probably the copy: make sure, "
+            f"stop Message Queuing there, and reinstall it before it is started again. {_DUPLICATES}"
         )
     if len(addresses) == 1:
         return (

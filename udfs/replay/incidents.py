@@ -281,19 +281,23 @@ def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | N
     for _, of_scope in groupby(events, attrgetter("scope_key")):
         story = Story([], [])
         before: Sequence | None = None
+        latest: datetime | None = None  # when the scope's latest sequence began
+        held: list[tuple[Story, dict[str, Any]]] = []
         for _, of_sequence in groupby(of_scope, attrgetter("tx_sequence_id")):
             sequence, findings = read_sequence(of_sequence)
             if sequence is None or not sequence.has_story:
                 yield from ((finding | {"incident_id": None}, None) for finding in findings)
             else:
                 if story.sequences and not sequence.goes_on_from(story.sequences[-1], before):
-                    yield from story.rows()
+                    yield from story.rows(held)
                     story = Story([], [])
                 story.sequences.append(sequence)
                 story.findings.extend(findings)
             before = sequence
+            latest = latest if sequence is None else _latest((latest, sequence.span.first_captured_at))
         if story.sequences:
-            yield from story.rows(is_last=before is story.sequences[-1])
+            yield from story.rows(held)
+        yield from ((None, row | {"ongoing": row["ongoing"] or of.goes_on(latest)}) for of, row in held)
 
 
 def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
@@ -324,16 +328,35 @@ class Story:
     sequences: list[Sequence]
     findings: list[dict[str, Any]]
 
-    def rows(self, *, is_last: bool = False) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Yields the findings, none of them graver than the incident, and the incident.
+    @property
+    def is_reused(self) -> bool:
+        """Returns whether numbers were used again."""
+        return any(sequence.is_reused for sequence in self.sequences)
 
-        `is_last`: it has the last sequence of its scope.
-        """
-        incident = incident_row(self.sequences, is_last=is_last)
+    def rows(
+        self, held: list[tuple["Story", dict[str, Any]]]
+    ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Yields the findings, none graver than the incident, and that; or holds it, if more of the scope counts."""
+        incident = incident_row(self)
         for finding in self.findings:
             severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
             yield finding | {"incident_id": incident["incident_id"], "severity": severity}, None
-        yield None, incident
+        if self.is_reused:
+            held.append((self, incident))
+        else:
+            yield None, incident
+
+    def goes_on(self, latest: datetime | None) -> bool:
+        """Returns whether numbers are still used twice, where the `latest` sequence of the scope began then.
+
+        By several machines: until all but one are silent, and that one has begun a sequence since. By one: until it has
+        begun a sequence after the last trouble.
+        """
+        seen = sorted(
+            {one.address: _in_order(one.last_seen_at) for of in self.sequences for one in of.senders}.values()
+        )
+        silent_since = seen[-2] if len(seen) > 1 else _in_order(_latest(one.ended_at for one in self.sequences))
+        return _in_order(latest) <= silent_since
 
 
 def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
@@ -343,16 +366,15 @@ def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
     return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
 
-def senders_of(story: list[Sequence]) -> list[dict[str, Any]]:
+def senders_of(story: Story) -> list[dict[str, Any]]:
     """Returns the addresses that the sender used, the first one first.
 
-    One is suspected where numbers were used twice, and it began later while another still sent.
+    One is suspected where numbers were used twice, and it was seen later, while another still sent: probably the copy.
     """
     spans: dict[str, list[SenderSpan]] = defaultdict(list)
-    for sequence in story:
+    for sequence in story.sequences:
         for one in sequence.senders:
             spans[one.address].append(one)
-    reused = any(sequence.is_reused for sequence in story)
     rows: list[dict[str, Any]] = []
     for address, parts in sorted(spans.items(), key=lambda item: (_in_order(item[1][0].first_seen_at), item[0])):
         began = parts[0].first_seen_at
@@ -363,26 +385,16 @@ def senders_of(story: list[Sequence]) -> list[dict[str, Any]]:
                 "first_seen_at": began,
                 "last_seen_at": parts[0].last_seen_at,
                 **{name: sum(getattr(one, name) for one in parts) for name in ("messages", "accepted", "lost")},
-                "suspected": reused and began is not None and max(others_until, default=began) > began,
+                "suspected": story.is_reused and began is not None and max(others_until, default=began) > began,
             }
         )
     return rows
 
 
-def goes_on(story: list[Sequence], pending: int, *, is_last: bool) -> bool:
-    """Returns whether a story is not over at the end of the captures.
-
-    Messages of it still wait, or numbers of the scope's last sequence were used twice: nothing shows that this ended.
-    """
-    return pending > 0 or (is_last and story[-1].is_reused)
-
-
-def incident_row(story: list[Sequence], *, is_last: bool) -> dict[str, Any]:
-    """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence.
-
-    `is_last`: the story has the last sequence of its scope.
-    """
-    first, troubles = story[0], [one for sequence in story for one in sequence.troubles]
+def incident_row(told: Story) -> dict[str, Any]:
+    """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence."""
+    story, first = told.sequences, told.sequences[0]
+    troubles = [one for sequence in story for one in sequence.troubles]
     counts = dict.fromkeys(_COUNTS, 0)
     for trouble in troubles:
         for name, count in trouble.counts.items():
@@ -390,7 +402,7 @@ def incident_row(story: list[Sequence], *, is_last: bool) -> dict[str, Any]:
     cause = min((one.cause for one in troubles), key=list(Cause).index)
     outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
-    senders = senders_of(story)
+    senders = senders_of(told)
     suspected = [one["address"] for one in senders if one["suspected"]]
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
     return counts | {
@@ -409,7 +421,7 @@ def incident_row(story: list[Sequence], *, is_last: bool) -> dict[str, Any]:
         "began_at": _earliest(one.began_at for one in story),
         "ended_at": _latest(one.ended_at for one in story),
         "last_captured_at": _latest(one.span.last_captured_at for one in story),
-        "ongoing": goes_on(story, counts["pending"], is_last=is_last),
+        "ongoing": counts["pending"] > 0,
         "senders": senders,
         "advice": advise(cause, outcome, [one["address"] for one in senders], suspected),
         "explanation": _sentence(first, len(story) - 1, cause, counts),

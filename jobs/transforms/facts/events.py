@@ -50,7 +50,7 @@ def sender_spans(verdicts: DataFrame, outcomes: DataFrame, findings: DataFrame) 
     """
     troubled = (outcomes.select(*_SEQUENCE).unionByName(findings.select(*_SEQUENCE))).distinct()
     message = ("tx_sequence_number", "source_queue_manager", "message_id", "content_hash")
-    address = F.regexp_extract("stream_id", r"^(.*):\d+>", 1)
+    address = F.regexp_extract("stream_id", r"^\[?(.*?)\]?:\d+>", 1)
     sent = verdicts.select(*_SEQUENCE, *message, "captured_at", "accepted", address.alias("address"))
     seen = sent.groupBy("source_queue_manager", "address").agg(
         F.min("captured_at").alias("first_seen_at"), F.max("captured_at").alias("last_seen_at")

@@ -113,4 +113,4 @@ def _message() -> list[pl.Expr]:
 
 def _address() -> pl.Expr:
     """Returns the IP address of a stream's sender; null without one."""
-    return pl.col("stream_id").str.extract(r"^(.+):\d+>").alias("address")
+    return pl.col("stream_id").str.extract(r"^\[?(.+?)\]?:\d+>").alias("address")

@@ -9,7 +9,7 @@ from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import nanoseconds, tx_sequence
 from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count, count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.report.rows import count_if, first_of, place_in, with_nanoseconds
 
 FATES = ("", "pending", "lost")
 """What became of a message, as far as a picture shows it."""
@@ -63,11 +63,6 @@ def step_of(first_ns: int, step_ns: int) -> pl.Expr:
     return ((pl.col("captured_ns") - first_ns) // step_ns).alias("step")
 
 
-def arrivals_over_time(verdicts: pl.DataFrame, first_ns: int, step_ns: int) -> pl.DataFrame:
-    """Returns how many `arrivals` there are per verdict, reason, `fate` and `step` of `step_ns` from `first_ns` on."""
-    return verdicts.group_by(step_of(first_ns, step_ns), "verdict", "reason", "fate").agg(count().alias("arrivals"))
-
-
 def outcome_counts(sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns one row with the number of messages of each outcome, and `told`: not under the literal reading."""
     return sequences.select(
@@ -109,7 +104,10 @@ def places(queues: pl.DataFrame) -> pl.DataFrame:
 
 
 def final_acks(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row, whether `any` FinalAck was captured: without one, no capture tells what was read."""
+    """Returns one row, whether `any` FinalAck was captured: without one, no capture tells what was read.
+
+    Each `ack_type` once suffices.
+    """
     return acks.select((pl.col("ack_type") == AckType.FINAL_ACK.value).any().alias("any"))
 
 

@@ -1,4 +1,4 @@
-"""Takes the sums of a report and of a summary from all verdicts and outcomes at once, session by session."""
+"""Takes the sums of a report and of a summary from all verdicts and outcomes at once: scopes, then sessions."""
 
 from datetime import datetime
 from functools import partial
@@ -6,18 +6,36 @@ from typing import NamedTuple
 
 import polars as pl
 
-from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.frames import ALL, Derivation, Frames, making
 from udfs.derive.report.health import changed_first, health
-from udfs.derive.report.messages import harm_by_queue, step_of, summed_harm, worst_messages
+from udfs.derive.report.messages import (
+    QUEUE,
+    harm_by_queue,
+    step_of,
+    summed_harm,
+    with_chosen,
+    with_fate,
+    worst_messages,
+)
+from udfs.derive.report.period import SEQUENCE
 from udfs.derive.report.rows import count, in_period, in_sessions, of_period, of_sessions
 from udfs.derive.report.sessions import session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
-_QUEUE = ("chosen", "source_queue_manager", "destination_queue")
+_QUEUE = ("chosen", *QUEUE)
 _VERDICTS = (
     *("session_id", "destination_queue", "captured_at", "captured_ns", "verdict", "reason", "accepted", "body_size"),
     *("ack_latency_ms", "final_ack_latency_ms"),
 )
+
+
+JUDGED = (
+    *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
+    *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
+    *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "accepted", "verdict", "reason"),
+    *("body_size", "ack_latency_ms", "final_ack_latency_ms"),
+)
+"""Columns of VERDICTS that a report takes from all rows."""
 
 
 class Period(NamedTuple):
@@ -31,6 +49,18 @@ class Period(NamedTuple):
     step_ns: int
     saved_messages: int
     listed_sessions: int
+
+
+def of_scope(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, sequences: pl.DataFrame) -> Frames:
+    """Returns `verdicts` of whole scopes with their `fate`, and `outcomes` with `chosen`: of these sequences."""
+    told = with_chosen(outcomes, sequences)
+    return {"verdicts": with_fate(verdicts, told.filter("chosen")), "outcomes": told}
+
+
+def with_fates(sequences: pl.DataFrame) -> Derivation:
+    """Returns `of_scope` as a step over whole scopes of large tables."""
+    inputs = {"verdicts": JUDGED, "outcomes": ALL}
+    return Derivation(partial(of_scope, sequences=sequences.select(SEQUENCE)), inputs, ("scope_key",))
 
 
 def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period) -> Frames:
@@ -82,3 +112,17 @@ def session_sums(period: Period) -> Derivation:
     """Returns `of_session` as a step over whole sessions of large tables."""
     inputs = {"verdicts": (*_VERDICTS, "fate"), "outcomes": ALL}
     return Derivation(partial(of_session, period=period), inputs, ("session_id",))
+
+
+def queue_sums() -> Derivation:
+    """Returns `harm_by_queue` as a step over all outcomes."""
+    inputs = (*QUEUE, "lost", "stuck", "numbers", "first_seen_at")
+    return Derivation(making(harm_by_queue), {"outcomes": inputs}, tuple(QUEUE))
+
+
+def queue_health(since: datetime | None, limit: int) -> Derivation:
+    """Returns `health` as a step over whole sessions: the first `limit` rows of each task's sessions."""
+    figures = ("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size")
+    became = ("session_id", "destination_queue", "outcome", "accepted_at", "last_seen_at")
+    inputs = {"verdicts": (*figures, "ack_latency_ms", "final_ack_latency_ms"), "outcomes": became}
+    return Derivation(making(partial(health, since=since, limit=limit)), inputs, ("session_id",))

@@ -1,8 +1,7 @@
-"""Collects the rows that the page of a report shows, each from whole tables or from sums over them.
+"""Chooses the rows that the page of a report shows, from tables with few rows and from sums over large ones.
 
-`collect` does it all over whole tables. Where these are large, its parts are steps of their own: `choose` and `listed`
-over tables with few rows, `of_session` over whole sessions, `of_drawn` over the drawn ones, and `proofs` over the rows
-with the keys of witnesses.
+`choose` comes first, then steps over large tables (`with_fates`, `session_sums`), then what is `listed`; of that, what
+is drawn and the rows with the keys of witnesses.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +10,9 @@ from typing import NamedTuple
 
 import polars as pl
 
+from schemas.ingest import PACKETS, STREAM_GAPS
+from schemas.messages import ACKS, MESSAGES
+from schemas.replay import VERDICTS
 from udfs.derive.columns import nanoseconds
 from udfs.derive.frames import Frames
 from udfs.derive.report.findings import (
@@ -29,15 +31,12 @@ from udfs.derive.report.messages import (
     places,
     take_turns,
     unjudged_messages,
-    with_chosen,
-    with_fate,
 )
-from udfs.derive.report.of_session import Period, merged, of_session
+from udfs.derive.report.of_session import Period
 from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
-from udfs.derive.report.pictures import gaps_of, of_drawn, pictures, stairs
-from udfs.derive.report.rows import Row, Rows, in_period, of_period, of_sessions, with_keys
-from udfs.derive.report.sessions import caveats, coverage, ranked_sessions, unusable
-from udfs.derive.report.witnesses import unseen, uris, witness_keys, witness_rows
+from udfs.derive.report.rows import Row, Rows, of_period, of_sessions, with_keys
+from udfs.derive.report.sessions import caveats, coverage, ranked_sessions
+from udfs.derive.report.witnesses import unseen, witness_rows
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
@@ -45,15 +44,8 @@ Steps = Callable[[Row, Rows], tuple[int, int]]
 """Returns where the picture of the period begins, and the length of its steps, in ns: of `extent`, `busy_hours`."""
 WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
-_OTHERS = ("messages", "acks", "packets", "stream_gaps")
-"""Tables that may hold the row of a witness that is not in VERDICTS, in the order in which one is looked for."""
-JUDGED = (
-    *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
-    *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
-    *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "accepted", "verdict", "reason"),
-    *("body_size", "ack_latency_ms", "final_ack_latency_ms"),
-)
-"""Columns of VERDICTS that a report takes from all rows."""
+WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
+"""Tables that may hold the row of a witness, in the order in which one is looked for."""
 
 
 class Options(NamedTuple):
@@ -90,25 +82,6 @@ class Chosen(NamedTuple):
     muted: pl.DataFrame
     all_findings: int
     """Findings that it would list if its period began with the tables."""
-
-
-def collect(tables: Tables, options: Options, steps: Steps) -> dict[str, Rows]:
-    """Returns the rows that the page shows, by name, from whole tables; no part grows with the tables."""
-    verdicts = tables["verdicts"].select(JUDGED)
-    scopes = of_sessions(verdicts, options.session).select("scope_key").unique() if options.session else None
-    chosen = choose(tables, scopes, options, steps)
-    outcomes = with_chosen(tables["outcomes"], chosen.sequences)
-    judged = with_fate(verdicts, outcomes.filter("chosen"))
-    sums = merged(of_session(judged, outcomes, period=chosen.period), chosen.period)
-    tops = listed(chosen, sums, options)
-    sessions = tops["sessions"].head(options.drawn_sessions)["session_id"].to_list()
-    of_drawn_sessions = judged.filter(pl.col("session_id").is_in(sessions) & in_period(chosen.period.since))
-    gaps = gaps_of(tables["stream_gaps"], _ends(tables), chosen.streams)
-    points = of_drawn(of_drawn_sessions, gaps, scopes=options.drawn_pictures, limit=options.drawn_points)
-    return rows_of(
-        chosen,
-        tops | points | pictured(tables, points, tops, options) | proofs(tables, tops) | limits(tables, chosen, tops),
-    )
 
 
 def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps: Steps) -> Chosen:
@@ -165,39 +138,27 @@ def listed(chosen: Chosen, sums: Frames, options: Options) -> Frames:
     }
 
 
-def proofs(tables: Tables, tops: Frames) -> Frames:
-    """Returns the rows of the witnesses of what is `listed`: `witnesses` of VERDICTS, `others` of other tables.
+def proofs(tables: Tables, keys: pl.DataFrame) -> Frames:
+    """Returns the rows of the witnesses with these keys: `witnesses` of VERDICTS, `others` of other tables.
 
-    Of the tables, the rows with `witness_keys` suffice.
+    Of the tables, the rows with these keys suffice.
     """
-    keys = witness_keys(tops[name] for name in WITH_WITNESS)
     found = witness_rows(keys, [tables["verdicts"]], tables["captures"])
-    others = [tables[name] for name in _OTHERS]
+    others = [tables[table.name] for table in WITNESSES[1:]]
     return {"witnesses": found, "others": witness_rows(unseen(keys, found), others, tables["captures"])}
 
 
 def limits(tables: Tables, chosen: Chosen, tops: Frames) -> Frames:
-    """Returns what the captures show and what they cannot show, beside `last_run` and whether there are FinalAcks."""
-    quarantined, sessions = unusable(tables["quarantine"]), tops["sessions"]["session_id"].to_list()
+    """Returns what the captures show and what they cannot show, beside `last_run` and whether there are FinalAcks.
+
+    In `tables`, `quarantine` has rows of `unusable`.
+    """
+    sessions = tops["sessions"]["session_id"].to_list()
     return {
         "last_run": last_run(tables["captures"]).select(nanoseconds(pl.col("since")).alias("ns")),
         "final_acks": final_acks(tables["acks"]),
-        "caveats": caveats(chosen.captures, chosen.streams, quarantined, tables["books"], chosen.sessions),
-        "coverage": coverage(tables["streams"], _ends(tables), quarantined, sessions),
-    }
-
-
-def pictured(tables: Tables, drawn: Frames, tops: Frames, options: Options) -> Frames:
-    """Returns what stands beside the points that are `drawn`: `stairs`, and `uris` of their captures.
-
-    Of ACKS, the OrderAcks for the sequences of the drawn scopes suffice.
-    """
-    points = drawn["points"]
-    scopes = pictures(points, tops["sessions"])
-    captures = points["capture_id"].unique().to_list()
-    return {
-        "stairs": stairs(tables["acks"], _ends(tables), tables["sequences"], scopes, options.drawn_points),
-        "uris": uris(tables["captures"], captures),
+        "caveats": caveats(chosen.captures, chosen.streams, tables["quarantine"], tables["books"], chosen.sessions),
+        "coverage": coverage(tables["streams"], tables["ends"], tables["quarantine"], sessions),
     }
 
 
@@ -206,8 +167,3 @@ def rows_of(chosen: Chosen, frames: Frames) -> dict[str, Rows]:
     named = {name: (with_keys(rows) if "witness" in rows.columns else rows).to_dicts() for name, rows in frames.items()}
     every = [] if chosen.period.since is None else [{"count": chosen.all_findings}]
     return {"extent": [chosen.extent], "busy_hours": chosen.busy_hours, "every_finding": every} | named
-
-
-def _ends(tables: Tables) -> pl.DataFrame:
-    """Returns the rows of ENDS that are no copies."""
-    return tables["ends"].filter(pl.col("copy_of").is_null())

@@ -1,5 +1,6 @@
 """Chooses what the pictures of the worst sessions show: messages, OrderAcks and missing bytes over time."""
 
+from datetime import datetime
 from functools import partial
 
 import polars as pl
@@ -7,8 +8,8 @@ import polars as pl
 from schemas.messages import AckType
 from schemas.replay import Verdict
 from udfs.derive.columns import nanoseconds
-from udfs.derive.frames import ALL, Derivation, Frames
-from udfs.derive.report.rows import count, count_if
+from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.report.rows import count, count_if, of_period
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
@@ -16,22 +17,29 @@ _POINT = (
     *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
     *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
 )
+GAP = (*KEY, "length")
+"""Columns of STREAM_GAPS that pictures need."""
+ACK = (
+    *("stream_id", "tx_sequence_id", "tx_sequence_number", "queue_manager_address", "source_queue_manager"),
+    *("ack_type", "captured_ns"),
+)
+"""Columns of ACKS that pictures need."""
 _NULL_GUID = "00000000-0000-0000-0000-000000000000"
 _MOST_SENDERS = 16
 """Drawn senders of a session that an OrderAck without an addressee may be for."""
 
 
-def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, scopes: int, limit: int) -> Frames:
-    """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` as of `gaps_of`."""
-    return {"points": points(verdicts, scopes, limit), "holes": holes(gaps, verdicts, limit)}
+def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, since: datetime | None, scopes: int, limit: int) -> Frames:
+    """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` with `carriers`."""
+    recent = of_period(verdicts, since)
+    return {"points": points(recent, scopes, limit), "holes": holes(gaps, recent, limit)}
 
 
-def drawn(scopes: int, limit: int) -> Derivation:
+def drawn(since: datetime | None, scopes: int, limit: int) -> Derivation:
     """Returns `of_drawn` as a step over whole sessions of large tables."""
-    verdicts = (*PICTURE, *KEY, "replay_order", "accepted", *_POINT, "fate")
-    return Derivation(
-        partial(of_drawn, scopes=scopes, limit=limit), {"verdicts": verdicts, "gaps": ALL}, ("session_id",)
-    )
+    verdicts = (*PICTURE, *KEY, "captured_at", "replay_order", "accepted", *_POINT, "fate")
+    work = partial(of_drawn, since=since, scopes=scopes, limit=limit)
+    return Derivation(work, {"verdicts": verdicts, "gaps": ALL}, ("session_id",))
 
 
 def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
@@ -93,14 +101,16 @@ def pictures(points: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def stairs(
-    acks: pl.DataFrame, ends: pl.DataFrame, sequences: pl.DataFrame, pictures: pl.DataFrame, limit: int
-) -> pl.DataFrame:
-    """Returns the OrderAcks for the scopes of these pictures, about `limit` of each at most: PICTURE, `ns`, `number`.
+def asked(pictures: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
+    """Returns `pictures` once for each of their sequences, with its `tx_sequence_id`."""
+    return pictures.join(sequences.select("scope_key", "tx_sequence_id"), on="scope_key")
 
-    `ends` have no copies. Of `acks`, those for the sequences of these scopes suffice.
+
+def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+    """Returns the OrderAcks for the scopes of pictures: PICTURE, `ns`, `number`.
+
+    `ends` have no copies. Of `acks`, those for the sequences that are `asked` for suffice.
     """
-    asked = pictures.join(sequences.select("scope_key", "tx_sequence_id"), on="scope_key")
     answers = (
         acks.filter((pl.col("ack_type") == AckType.ORDER_ACK.value) & pl.col("captured_ns").is_not_null())
         .join(asked.select("tx_sequence_id"), on="tx_sequence_id", how="semi")
@@ -110,10 +120,24 @@ def stairs(
             pl.col("captured_ns").alias("ns"),
         )
     )
-    pairs = _pairs(answers, ends, pictures)
+    pairs = _pairs(answers, ends, asked)
     once = pairs.join(asked, on=["receiver", "source_queue_manager", "tx_sequence_id"])
-    once = once.select(*PICTURE, "ns", "number").unique()
-    return _thinned_to(limit, once, PICTURE, ["ns", "number"]).sort(*PICTURE, "ns", "number")
+    return once.select(*PICTURE, "ns", "number").unique()
+
+
+def answering(ends: pl.DataFrame, asked: pl.DataFrame) -> Derivation:
+    """Returns `order_acks` as a step over whole sequences of a large table."""
+    return Derivation(making(partial(order_acks, ends=ends, asked=asked)), {"acks": ACK}, ("tx_sequence_id",))
+
+
+def stairs(acks: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Returns about `limit` of the `order_acks` of each picture, at most, in order of time."""
+    return _thinned_to(limit, acks.unique(), PICTURE, ["ns", "number"]).sort(*PICTURE, "ns", "number")
+
+
+def thinning(limit: int) -> Derivation:
+    """Returns `stairs` as a step over whole pictures."""
+    return Derivation(making(partial(stairs, limit=limit)), {"acks": ALL}, tuple(PICTURE))
 
 
 def _pairs(answers: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
@@ -142,24 +166,17 @@ def _pairs(answers: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame) -> pl
     )
 
 
-def gaps_of(stream_gaps: pl.DataFrame, ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of STREAM_GAPS with their `session_id` and `end_ns`, the end of their stream.
-
-    `ends` have no copies.
-    """
+def carriers(ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id`, `session_id` and `end_ns`, the end of the stream, of all streams; `ends` have no copies."""
     last = streams.select("stream_id", nanoseconds(pl.col("last_captured_at")).alias("end_ns"))
-    return (
-        stream_gaps.select(*KEY, "length")
-        .join(ends.select("stream_id", "session_id"), on="stream_id")
-        .join(last, on="stream_id")
-    )
+    return ends.select("stream_id", "session_id").join(last, on="stream_id")
 
 
 def holes(gaps: pl.DataFrame, verdicts: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Returns the missing bytes of the sessions of these verdicts, about `limit` steps of each: `ns`, `missing_bytes`.
 
     `missing_bytes` is a running sum. A gap has the time of the next message on its stream, else of the stream's end.
-    `gaps` are rows of `gaps_of`.
+    `gaps` are rows of STREAM_GAPS with `carriers`.
     """
     timed = verdicts.select(*KEY, pl.col("captured_ns").alias("next_ns")).drop_nulls("next_ns")
     missing = (

@@ -20,14 +20,13 @@ Counts = dict[str, dict[str, int]]
 """Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
 
 
-def counted(rows: pl.DataFrame, name: str, column: str) -> pl.DataFrame:
-    """Returns how often each value of a column occurs: `name`, `value` as text, `count`. Counts of parts add up."""
-    values = rows.group_by(pl.col(column).cast(pl.String).alias("value")).agg(count().alias("count"))
-    return values.select(pl.lit(name).alias("name"), "value", "count")
+def counted(sums: pl.DataFrame, name: str, column: str) -> pl.DataFrame:
+    """Returns how often each value of a column occurs, `count` in these sums: `name`, `value` as text, `count`."""
+    return sums.select(pl.lit(name).alias("name"), pl.col(column).cast(pl.String).alias("value"), "count")
 
 
 def counts(names: Iterable[str], parts: Iterable[pl.DataFrame]) -> Counts:
-    """Returns rows of `counted` by name and value; the most frequent value comes first."""
+    """Returns rows of `counted`, added up, by name and value; the most frequent value comes first."""
     found: Counts = {name: {} for name in names}
     rows = pl.concat(parts).group_by("name", "value").agg(pl.col("count").sum())
     for name, value, many in rows.sort("count", "value", descending=[True, False]).iter_rows():
@@ -36,9 +35,8 @@ def counts(names: Iterable[str], parts: Iterable[pl.DataFrame]) -> Counts:
 
 
 def judged(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Returns `counted` rows of all verdicts, of the arrivals of `of_session`."""
-    values = arrivals.group_by(pl.col("verdict").alias("value")).agg(pl.col("arrivals").sum().alias("count"))
-    return values.select(pl.lit("verdicts").alias("name"), "value", "count")
+    """Returns the `count` of all verdicts per `verdict`, of the arrivals of `of_session`."""
+    return arrivals.group_by("verdict").agg(pl.col("arrivals").sum().alias("count"))
 
 
 class Told(NamedTuple):

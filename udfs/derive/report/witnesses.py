@@ -22,6 +22,11 @@ _COLUMNS = pl.Schema(
 )
 
 
+def of_witness(names: Iterable[str]) -> list[str]:
+    """Returns which of the columns of a table a witness shows."""
+    return [name for name in names if name in _COLUMNS]
+
+
 def witness_keys(listed: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Returns the distinct keys (KEY) of the packets in `witness` of these rows."""
     packets = pl.concat(rows.select(pl.col("witness").explode()) for rows in listed)

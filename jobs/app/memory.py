@@ -1,0 +1,34 @@
+"""Says how many bytes of captures this machine's memory is enough for, and how many bytes captures have."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from jobs.app.capture_listing import Stamp
+from udfs.capture.files import content_bytes
+
+FEW_BYTES = 16 << 20
+"""Bytes of captures that every machine has memory for."""
+_SHARE = 32
+"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+
+
+def share_of_memory() -> int:
+    """Returns the bytes of captures that the memory of this machine, or of the container of this process, may hold."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # there is no container, or it may use all
+        machine = min(machine, int(_CONTAINER.read_text()))
+    return machine // _SHARE
+
+
+def bytes_of(files: Mapping[str, Stamp], limit: int) -> int:
+    """Returns the size of the files, and more than `limit` when it is more: what is compressed counts expanded."""
+    size = sum(stamp.size or 0 for stamp in files.values())
+    for uri, stamp in files.items():
+        if size > limit:
+            break
+        with suppress(OSError):  # a file that is gone or cannot be read adds nothing
+            size += content_bytes(uri, limit - size + (stamp.size or 0) + 1) - (stamp.size or 0)
+    return size

@@ -1,0 +1,46 @@
+"""Brings the tables that have few rows into this process: a row per capture, stream, session, sequence or story."""
+
+from collections.abc import Mapping
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.engine.engine import Engine, T
+from schemas.incidents import INCIDENTS
+from schemas.ingest import BOOKS, CAPTURES, STREAMS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
+from schemas.table import Table
+from udfs.derive.frames import to_frame
+
+Few = Mapping[str, pl.DataFrame]
+"""Rows by the names of their tables."""
+SUMMARIZED = (SESSIONS, FINDINGS, INCIDENTS)
+REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, ENDS, BOOKS)
+_NEEDED = {
+    STREAMS: (
+        *("stream_id", "src_ip", "dst_ip", "last_captured_at", "recovered_bytes", "missing_bytes", "mid_stream"),
+        "conflict",
+    ),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "mid_stream", "copy_of"),
+    BOOKS: ("balanced",),
+}
+"""Columns of tables of which others are not needed."""
+
+
+def read_few(engine: Engine[T], *tables: Table) -> Few:
+    """Returns the rows of these tables; of ENDS, without copies."""
+    rows = {table.name: part(engine, table, *_NEEDED.get(table, table.names)) for table in tables}
+    few = frames(engine.bring(**rows))
+    if ENDS.name in few:
+        few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
+    return few
+
+
+def part(engine: Engine[T], table: Table, *columns: str) -> T:
+    """Returns these columns of a table."""
+    return engine.select(engine.read(table), **{name: name for name in columns})
+
+
+def frames(tables: Mapping[str, pa.Table]) -> dict[str, pl.DataFrame]:
+    """Returns tables as frames."""
+    return {name: to_frame(rows) for name, rows in tables.items()}

@@ -1,0 +1,116 @@
+"""Collects the rows that a report shows, the same on each engine.
+
+What is many is summed where it is: by whole scopes, then by whole sessions. To this process come the tables that have
+few rows, sums, what is drawn of the worst sessions, and the rows with the keys of witnesses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from jobs.engine.engine import Engine, T
+from jobs.reporting.few import Few, frames, part
+from schemas.ingest import QUARANTINE, STREAM_GAPS
+from schemas.messages import ACKS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import VERDICTS
+from udfs.derive.frames import ONE, Derivation, Frames, making, to_arrow, to_frame
+from udfs.derive.report.health import changed_first
+from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
+from udfs.derive.report.page import (
+    WITH_WITNESS,
+    WITNESSES,
+    Chosen,
+    Options,
+    Steps,
+    choose,
+    limits,
+    listed,
+    proofs,
+    rows_of,
+)
+from udfs.derive.report.pictures import ACK, GAP, answering, asked, carriers, drawn, pictures, thinning
+from udfs.derive.report.rows import Rows
+from udfs.derive.report.sessions import unusable
+from udfs.derive.report.witnesses import KEY, of_witness, uris, witness_keys
+
+_UNUSABLE = Derivation(making(unusable), {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Holds the rows that a report shows, by name, and what it was made from."""
+
+    rows: dict[str, Rows]
+    chosen: Chosen
+    few: Few
+    sums: Frames
+    """Rows of `merged`, of all sessions."""
+
+
+def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Collected:
+    """Returns the rows that a report shows; no part grows with the large tables. `few` are those REPORTED."""
+    verdicts, outcomes = part(engine, VERDICTS, *JUDGED), engine.read(OUTCOMES)
+    chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
+    judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
+    sums = merged(frames(engine.gather(session_sums(chosen.period), **judged)), chosen.period)
+    tops = listed(chosen, sums, options)
+    points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
+    shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
+    return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen, few, sums)
+
+
+def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataFrame | None:
+    """Returns the scopes in which these sessions have a message; None where none is named."""
+    if not sessions:
+        return None
+    wanted = engine.hand_in(to_arrow(pl.DataFrame({"session_id": list(sessions)})))
+    theirs = engine.select(engine.join(verdicts, wanted, ["session_id"], "semi"), scope_key="scope_key")
+    return to_frame(engine.bring(scopes=engine.distinct(theirs))["scopes"])
+
+
+def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:
+    """Returns `points` and `holes` of the worst sessions; `verdicts` have their `fate`."""
+    worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
+    streams = carriers(few["ends"].join(worst, on="session_id", how="semi"), chosen.streams)
+    theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
+    gaps = engine.join(part(engine, STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
+    step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
+    return frames(engine.gather(step, verdicts=theirs, gaps=gaps))
+
+
+def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, options: Options) -> Frames:
+    """Returns what stands beside the `points` that are drawn: `stairs`, and `uris` of their captures."""
+    sequences = asked(pictures(points, tops["sessions"]), few["sequences"])
+    wanted = engine.hand_in(to_arrow(sequences.select("tx_sequence_id").unique()))
+    acks = engine.join(part(engine, ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
+    answers = engine.one(answering(few["ends"], sequences), acks=acks)
+    stairs = to_frame(engine.gather(thinning(options.drawn_points), acks=answers)[ONE])
+    return {"stairs": stairs, "uris": uris(few["captures"], points["capture_id"].unique().to_list())}
+
+
+def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
+    """Returns the rows of the witnesses of what is listed."""
+    keys = witness_keys(tops[name] for name in WITH_WITNESS)
+    wanted = engine.hand_in(to_arrow(keys))
+    found = {
+        table.name: engine.join(part(engine, table, *of_witness(table.names)), wanted, KEY, "semi")
+        for table in WITNESSES
+    }
+    return proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)
+
+
+def _with_sums(engine: Engine[T], few: Few) -> Few:
+    """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
+    kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS), ["ack_type"]))
+    quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE))[ONE]
+    return {**few, **frames(kinds), "quarantine": to_frame(quarantined)}
+
+
+def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
+    """Returns at most `limit` rows of `health`, of all sessions."""
+    verdicts, outcomes = engine.read(VERDICTS), engine.read(OUTCOMES)
+    rows = engine.gather(queue_health(since, limit), verdicts=verdicts, outcomes=outcomes)[ONE]
+    return changed_first(to_frame(rows), limit)

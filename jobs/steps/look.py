@@ -1,0 +1,124 @@
+"""Looks at captures in this process: says what became of messages, without Spark and without tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import polars as pl
+
+from jobs.app.capture_listing import Stamp, capture_files, stamps
+from jobs.app.command import Summary
+from jobs.app.config import Config
+from jobs.app.errors import UsageError
+from jobs.app.logs import step, warn
+from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
+from jobs.app.muted import Muted, read_muted
+from jobs.app.names import Names
+from jobs.app.standard_input import STANDARD_INPUT, received
+from jobs.engine.in_process import InProcess
+from jobs.steps.at_once import derive_tables
+from jobs.steps.summary import summary, with_muted, with_names
+from schemas.incidents import INCIDENTS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import FINDINGS
+from udfs.derive.frames import to_frame
+from udfs.derive.report.findings import worst_incidents
+
+_STEPS = 4
+_MB = 10**6
+_PROOF = ("role", "uri", "frame_number", "captured_at")
+
+
+def run(config: Config) -> Summary:
+    """Looks at the captures; returns the summary, with all rows of what was found where JSON is asked for.
+
+    Raises:
+        UsageError: the captures are too large for the memory, or the options are wrong.
+    """
+    if not config.captures:
+        raise UsageError("Name what to look at: captures, folders, globs, or - for standard input.")
+    if config.continue_from:
+        warn("look: continue_from is left out of account, because look reads no tables: nightly does")
+    names, muted = Names.read(config.names_file), read_muted(config.muted_file)
+    with _captures(config) as (files, shown):
+        engine = derive_tables(files, config, shown, _STEPS)
+    with step("report" if config.out else "summary", _STEPS, _STEPS):
+        found = summarize(engine, names, muted)
+        if config.out:
+            _write_report(engine, config, names)
+            found["report"] = config.out
+        return found | ({"rows": _rows(engine)} if config.json else {})
+
+
+@contextmanager
+def _captures(config: Config) -> Iterator[tuple[Mapping[str, Stamp], Mapping[str, str]]]:
+    """Yields the files, and what those are called that have another name than their own.
+
+    Raises:
+        UsageError: they are too large.
+    """
+    limit = min(config.in_memory_bytes, max(share_of_memory(), FEW_BYTES))
+    given = [uri for uri in config.captures if uri != STANDARD_INPUT]
+    if len(given) == len(config.captures):
+        yield _of_at_most(limit, given), {}
+        return
+    with received(limit) as file:
+        yield _of_at_most(limit, [*given, str(file)]), {str(file): STANDARD_INPUT}
+
+
+def _of_at_most(limit: int, captures: Sequence[str]) -> Mapping[str, Stamp]:
+    files = stamps(capture_files(captures))
+    if bytes_of(files, limit) > limit:
+        raise UsageError(
+            f"There are more than {limit / _MB:,.0f} MB of captures, and look holds all of them in memory: a 32nd of "
+            "this machine's, or what --in-memory-bytes says, if that is less. nightly has no such limit, because it "
+            "puts Spark to work: msmq-replay nightly --captures FILE --warehouse FOLDER."
+        )
+    return files
+
+
+def summarize(engine: InProcess, names: Names, muted: Sequence[Muted] = ()) -> Summary:
+    """Returns what `nightly` says of the same captures, and the frames that prove each incident."""
+    found = with_muted(with_names(summary(engine, "", names), names), engine, muted)
+    del found["tables"]
+    witnesses = engine.read(INCIDENTS).select(["incident_id", "witness"]).to_pylist()
+    proofs = {row["incident_id"]: row["witness"] for row in witnesses}
+    for incident in found.get("worst_incidents", ()):
+        packets = proofs[incident["incident_id"]]
+        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
+    return found
+
+
+def _write_report(engine: InProcess, config: Config, names: Names) -> None:
+    """Writes the page to the place that --out names; what makes it is imported only where one is asked for."""
+    from jobs.app.text_files import write_text  # noqa: PLC0415
+    from jobs.report_page.render import render  # noqa: PLC0415
+    from jobs.steps import page  # noqa: PLC0415
+
+    collected = page.collected_rows(engine, config)
+    write_text(config.out, render(page.values(collected, config, "", names), names=names))
+
+
+def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:
+    """Returns the incidents, the worst first, the findings and the outcomes, with their witnesses, for JSON."""
+    incidents, findings, outcomes = (to_frame(engine.read(table)) for table in (INCIDENTS, FINDINGS, OUTCOMES))
+    order = worst_incidents(incidents, incidents.height).select("incident_id")
+    found = {
+        "incidents": order.join(incidents, on="incident_id", how="left", maintain_order="left"),
+        "findings": findings.sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
+        "outcomes": outcomes.sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
+    }
+    # As a number, a TxSequenceID would lose its last digits in many readers of JSON.
+    return {
+        name: _plain(rows.with_columns(pl.col(pl.UInt64).cast(pl.String)).to_dicts()) for name, rows in found.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Returns the value in a form that JSON can hold: times are texts of ISO 8601."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    return value.isoformat() if isinstance(value, datetime) else value
