@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -243,7 +244,8 @@ def main() -> int:
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     wrong = 0
-    with ProcessPoolExecutor(options.processes) as pool:
+    # Not forked: in a fork of a process with threads, Polars waits for ever.
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         for said in pool.map(partial(_look, of_product=options.product), seeds):
             wrong += len(said)
             print(*said, sep="\n", end="\n" if said else "", flush=True)  # noqa: T201 - the result

@@ -15,19 +15,17 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.explaining import Explained, find_by_facts, find_on_messages, put_together, with_proof
 from jobs.replaying.fates import LITERAL_TALLIES, Fates, add_up, find_fates, find_transactions
-from jobs.replaying.in_process import with_literal_state
+from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
 from jobs.replaying.judging import judge_messages
 from jobs.replaying.sources import Sources
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.judging import CHAIN
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
 from schemas.replay import ENDS, STATES, Reading, Scope
-from schemas.table import LONG, Table, row
+from schemas.table import Table
 from schemas.wire import UNLIMITED
-from udfs.derive.frames import to_arrow, to_frame
-from udfs.replay.acceptance import STATE, fold_scopes
+from udfs.derive.frames import to_frame
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -35,7 +33,6 @@ NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
 READ = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
 TABLES: dict[str, Table] = {table.name: table for table in READ}
-_WITH_STATE = pa.schema([*CHAIN, *row(**dict.fromkeys(STATE, LONG))])
 
 
 class Tables:
@@ -139,8 +136,7 @@ class Replayed:
     def accept(self, chains: pa.Table) -> pa.Table:
         """Adds the receiver's state before each chain, by the fold."""
         self.chains = chains
-        states = self.engine.run(chains, fold_scopes, _WITH_STATE, ("scope_no",), ("replay_order",))
-        return to_arrow(with_literal_state(to_frame(states))) if self.reading is Reading.LITERAL else states
+        return accept_by_fold(self.engine, self.reading)(chains)
 
     @cached_property
     def fates(self) -> Fates[pa.Table]:
