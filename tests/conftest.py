@@ -14,8 +14,7 @@ from warehouses import CAPTURES, config, night_of_orders
 from jobs.app.command import Summary
 from jobs.app.spark_session import FOR_FEW_ROWS, open_session
 from jobs.simulator import simulate
-from jobs.steps import in_memory, nightly
-from jobs.warehouse import local_tables
+from jobs.steps import nightly
 
 _BOTH_COMPILERS = (
     "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
@@ -72,16 +71,9 @@ def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @pytest.fixture(scope="session")
 def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables of a ring buffer of three captures, only to be read.
-
-    They are made as those of larger captures are: messages are joined into chains, and Spark reads rows from files.
-    """
+    """The tables of a ring buffer of three captures, only to be read."""
     warehouse = tmp_path_factory.mktemp("branches") / "[a*]"  # not a pattern of file names
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_memory, "FEW_BYTES", 0)
-        patch.setattr(local_tables, "_MANY", 10_000)
-        nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz", in_memory_bytes=1 << 25))
-    assert not list(warehouse.glob("_rows-*"))
+    nightly.run(spark, config(warehouse, CAPTURES / "branches_*.pcap.gz"))
     return warehouse
 
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from plain_replay import Night
 from plain_words import Finding, Row, Rows
+from replay_tables import TABLES as READ
+from replay_tables import Replayed
 
 from schemas.replay import FindingKind
 from schemas.table import Table
@@ -50,6 +52,23 @@ def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
         tables[table.name] = [with_keys(row) for row in complete(plain(there), table)] if there else []
     has_copies = any(row["copy_of"] is not None for row in tables["ends"])
     return with_conversations(tables, Night(captures) if has_copies else None)
+
+
+def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
+    """Returns the rows of all tables of a replay; `night` is the second ingest of its captures."""
+    given, explained = replayed.sources, replayed.explained
+    tables = {name: getattr(given, name) for name in READ} | {
+        "ends": replayed.inputs.every_end,
+        "verdicts": replayed.verdicts,
+        "outcomes": explained.outcomes,
+        "sequences": replayed.sequences,
+        "transactions": replayed.transactions,
+        "findings": explained.findings,
+        "incidents": explained.incidents,
+    }
+    rows = {name: plain(of) for name, of in tables.items()}
+    has_copies = any(row["copy_of"] is not None for row in rows["ends"])
+    return with_conversations(rows, night if has_copies else None)
 
 
 def with_keys(row: Row) -> Row:

@@ -1,7 +1,7 @@
 """Replays captures without Spark: the passes of ingest, the decoders, and the second replayer.
 
 `python tests/plain_replay.py 1000` compares it with the truth of 1,000 simulated nights, in all their variants; with
-`--spark`, the product's replay is compared.
+`--product`, the product's replay is compared.
 """
 
 import argparse
@@ -9,8 +9,9 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -21,11 +22,9 @@ import plain_copies
 import pyarrow as pa
 import replayer
 from pipeline import Ingested, ingest
-from pyspark.sql import SparkSession
-from replay_tables import Tables, fates
+from replay_tables import Replayed, Tables, fates, replay_once
 from replayer import NULL, Fate, Key
 
-from jobs.app.spark_session import open_session
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
@@ -36,9 +35,6 @@ from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
 Truth = dict[tuple[str, str | None], list[Row]]
-_BATCH = 50
-"""Nights that are replayed at once on Spark."""
-_APART = {"stream_id", "connection_id", "src_ip", "dst_ip"}
 _PACKETS = PACKETS.arrow
 
 
@@ -48,6 +44,11 @@ def packets(found: Ingested) -> pa.RecordBatch:
         row | {"capture_id": str(row["capture"]), "captured_at": row["captured_ns"] // 1000} for row in found.packets
     ]
     return pa.RecordBatch.from_pylist(rows, _PACKETS)
+
+
+def with_times(row: Row) -> Row:
+    """Returns a row with the times, in µs, that tables have for its nanoseconds."""
+    return row | {at: row[ns] and row[ns] // 1000 for at, ns in TIMES.items() if ns in row}
 
 
 class Night:
@@ -70,10 +71,7 @@ class Night:
             return found
 
         self.raw = {
-            "streams": [
-                row | {at: row[ns] and row[ns] // 1000 for at, ns in TIMES.items() if ns in row}
-                for row in self.found.streams
-            ],
+            "streams": list(map(with_times, self.found.streams)),
             "stream_gaps": self.found.gaps,
             "quarantine": [*self.found.quarantine, *broken],
         } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES, SESSION_ACKS)}
@@ -111,6 +109,20 @@ class Night:
     def fates(self) -> dict[Key, Fate]:
         """Returns the fate of each message by its key, by the second replayer."""
         return replayer.verdicts(self.tables, reading="conformant", scope="auto")
+
+    def replayed(self) -> Replayed:
+        """Returns what the product's replay finds in these tables."""
+        tables = Tables()
+        captures = [with_times(row) | {"capture_id": str(at)} for at, row in enumerate(self.found.captures)]
+        pings = [with_times(row) | {"capture_id": str(row["capture"])} for row in self.found.pings]
+        own = packets(self.found).drop_columns(["raw"]).to_pylist()
+        tables.rows |= self.raw | {"captures": captures, "packets": own, "pings": pings}
+        return replay_once(tables.sources())
+
+    def fates_of_product(self) -> dict[Key, Fate]:
+        """Returns the fate of each message by its key, by the product's replay."""
+        placed = {own: key for key, own in self.own_keys.items()}
+        return {placed.get(key, key): Fate(*fate) for key, fate in fates(self.replayed().verdicts).items()}
 
     def judged(self, given: Mapping[Key, Fate]) -> list[tuple[Row, Fate]]:
         """Returns each message with the fate that `given` says, in replay order."""
@@ -202,44 +214,24 @@ def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate])
     return None
 
 
-def differences(seeds: Iterable[int], **other: Any) -> list[str]:
-    """Describes the first difference of each night where the second replayer and the truth differ."""
-    nights = ((seed, *simulated(seed, **other)) for seed in seeds)
-    return [said for seed, night, truth in nights if (said := difference(seed, truth, night, night.fates()))]
+def differences(seeds: Iterable[int], *, of_product: bool = False, **other: Any) -> list[str]:
+    """Describes the first difference of each night where a replayer and the truth differ: the second, or the product's.
+
+    `other` are options of the simulation.
+    """
+    found = []
+    for seed in seeds:
+        night, truth = simulated(seed, **other)
+        fates_found = night.fates_of_product() if of_product else night.fates()
+        found.append(difference(seed, truth, night, fates_found))
+    return [said for said in found if said]
 
 
-def differences_on_spark(spark: SparkSession, nights: Mapping[int, tuple[Night, Truth]]) -> list[str]:
-    """Does so for the product's replay, many nights at once; the seed keeps their streams and addresses apart."""
-    tables = Tables()
-    for seed, (night, _) in nights.items():
-        for name, rows in tables.rows.items():
-            rows += [row | {key: f"{seed} {row[key]}" for key in _APART & row.keys()} for row in night.raw[name]]
-    with TemporaryDirectory() as folder:
-        found = fates(tables.replay_once(spark, Path(folder))[0])
-    spark.catalog.clearCache()
-    own: dict[int, dict[Key, Fate]] = defaultdict(dict)
-    for (stream, offset), fate in found.items():
-        of_seed, _, stream_id = stream.partition(" ")
-        own[int(of_seed)][stream_id, offset] = Fate(*fate)
-    for seed, (night, _) in nights.items():
-        for key, own_key in night.own_keys.items():
-            if own_key in own[seed]:
-                own[seed][key] = own[seed].pop(own_key)
-    return [said for seed, (night, truth) in nights.items() if (said := difference(seed, truth, night, own[seed]))]
-
-
-def _look(seed: int) -> list[str]:
+def _look(seed: int, *, of_product: bool) -> list[str]:
     try:
-        return differences([seed])
+        return differences([seed], of_product=of_product)
     except Exception as error:  # noqa: BLE001 - names the seed
         return [f"seed {seed} {variant(seed)}: {type(error).__name__} {error}"]
-
-
-def _looks_on_spark(pool: ProcessPoolExecutor, seeds: Sequence[int]) -> Iterator[list[str]]:
-    spark = open_session("truth")
-    for at in range(0, len(seeds), _BATCH):
-        batch = seeds[at : at + _BATCH]
-        yield differences_on_spark(spark, dict(zip(batch, pool.map(simulated, batch), strict=True)))
 
 
 def main() -> int:
@@ -247,13 +239,12 @@ def main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--spark", action="store_true", help="compare the product's replay, not the second replayer")
+    parser.add_argument("--product", action="store_true", help="compare the product's replay, not the second replayer")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     wrong = 0
     with ProcessPoolExecutor(options.processes) as pool:
-        looks = _looks_on_spark(pool, seeds) if options.spark else pool.map(_look, seeds)
-        for said in looks:
+        for said in pool.map(partial(_look, of_product=options.product), seeds):
             wrong += len(said)
             print(*said, sep="\n", end="\n" if said else "", flush=True)  # noqa: T201 - the result
     print(f"{options.count} nights, {wrong} differ")  # noqa: T201

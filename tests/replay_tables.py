@@ -1,102 +1,41 @@
-"""Tables that the replay reads, made of rows; shared by the tests of replay, agreement, evidence and findings."""
+"""Tables that the replay reads, made of rows, and what it finds in them; replayed in this process, without Spark."""
 
 import argparse
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.app.spark_session import open_session
-from jobs.steps.conversations import unite
-from jobs.steps.replay import (
-    derive_outcomes,
-    derive_transactions,
-    find_by_facts,
-    find_on_messages,
-    find_suspects,
-    judge_messages,
-    read_inputs,
-)
-from jobs.transforms.facts.arrivals import watched_sessions
-from jobs.transforms.facts.balancers import acknowledged_elsewhere, several_receivers
-from jobs.transforms.facts.kinds import facts_of_messages
-from jobs.transforms.facts.stalls import window_stalled
-from jobs.transforms.outcomes.rows import Outcomes, message_fates
-from jobs.transforms.outcomes.tallies import tally
-from jobs.transforms.replay.acknowledgments import crowded, pair_acks
-from jobs.transforms.replay.conversations import Conversations
-from jobs.transforms.replay.coverage import unread_ranges
-from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.summaries.sequences import summarize_sequences, summarize_states
-from jobs.transforms.summaries.sessions import summarize_sessions
-from jobs.warehouse.checkpoint import materialize
-from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from jobs.engine.in_process import InProcess
+from jobs.replaying.conversations import Conversations, unite
+from jobs.replaying.explaining import Explained, find_by_facts, find_on_messages, put_together, with_proof
+from jobs.replaying.fates import LITERAL_TALLIES, Fates, add_up, find_fates, find_transactions
+from jobs.replaying.in_process import with_literal_state
+from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
+from jobs.replaying.judging import judge_messages
+from jobs.replaying.sources import Sources
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import CHAIN
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.replay import Reading, Scope
-from schemas.table import Table
+from schemas.pings import PINGS
+from schemas.replay import ENDS, STATES, Reading, Scope
+from schemas.table import LONG, Table, row
 from schemas.wire import UNLIMITED
-from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers, WindowStalled
+from udfs.derive.frames import to_arrow, to_frame
+from udfs.replay.acceptance import STATE, fold_scopes
 
+Row: TypeAlias = Any
+"""A row with its columns as attributes."""
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
-
-TABLES: dict[str, tuple[Table, tuple[str, ...]]] = {
-    "messages": (
-        MESSAGES,
-        (
-            *("stream_id", "stream_offset", "captured_at", "captured_ns", "capture_id", "first_frame", "last_frame"),
-            *("source_queue_manager", "queue_manager_address", "destination_queue", "message_id", "message_id_ordinal"),
-            *("label", "transactional", "tx_sequence_id", "tx_sequence_ordinal", "tx_sequence_timestamp"),
-            *("tx_sequence_number", "previous_tx_sequence_number", "tx_first", "tx_last", "tx_transaction_id"),
-            *(
-                "message_class",
-                "body_size",
-                "body_type",
-                "body_crc32",
-                "application_tag",
-                "extension_size",
-                "correlation_id",
-            ),
-            *("sent_at", "time_to_reach_queue", "time_to_be_received", "window_size", "body_encrypted"),
-        ),
-    ),
-    "streams": (
-        STREAMS,
-        (
-            *("stream_id", "connection_id", "src_ip", "dst_ip", "from_initiator", "mid_stream", "recovered_bytes"),
-            *("missing_bytes", "first_captured_at", "last_captured_at", "initial_seq"),
-            *("connection_last_at", "window_shut_at", "window_shut_ms"),
-        ),
-    ),
-    "stream_gaps": (STREAM_GAPS, ("stream_id", "stream_offset", "length")),
-    "quarantine": (QUARANTINE, ("stage", "stream_id", "stream_offset", "length")),
-    "acks": (
-        ACKS,
-        (
-            *("stream_id", "stream_offset", "captured_at", "captured_ns", "ack_type", "source_queue_manager"),
-            *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
-            *("source_guid", "message_class", "acknowledged_message_id", "capture_id", "last_frame"),
-            "window_size",
-        ),
-    ),
-    "handshakes": (
-        HANDSHAKES,
-        (
-            *("stream_id", "stream_offset", "handshake_type", "client_guid", "server_guid", "time_stamp_ms"),
-            *("captured_ns", "capture_id", "last_frame", "ack_timeout_ms"),
-        ),
-    ),
-    "session_acks": (SESSION_ACKS, ("stream_id", "stream_offset", "captured_ns", "window_size")),
-}
+READ = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
+TABLES: dict[str, Table] = {table.name: table for table in READ}
+_WITH_STATE = pa.schema([*CHAIN, *row(**dict.fromkeys(STATE, LONG))])
 
 
 class Tables:
@@ -136,122 +75,159 @@ class Tables:
             row["handshake_type"] = "establish_connection"
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
-    def replay_once(
-        self, spark: SparkSession, folder: Path, captures: DataFrame | None = None
-    ) -> tuple[DataFrame, dict[str, DataFrame]]:
-        """Returns VERDICTS of tables in which conversations may be twice; and the united tables, with `ends`."""
-        tables = self._written(spark, folder)
-        gaps, quarantine = tables["stream_gaps"], tables["quarantine"]
-        rows = Conversations(
-            tables["messages"], tables["streams"], gaps, quarantine, tables["acks"], tables["handshakes"]
+    def sources(
+        self, *, states_before: pa.Table | None = None, ends_before: pa.Table | None = None
+    ) -> Sources[pa.Table]:
+        """Returns the tables, and what a previous warehouse left."""
+        tables = {name: arrow(table, self.rows[name]) for name, table in TABLES.items()}
+        return Sources(
+            **tables,
+            states_before=arrow(STATES, []) if states_before is None else states_before,
+            ends_before=arrow(ENDS, []) if ends_before is None else ends_before,
         )
-        once = unite(rows, spark.createDataFrame([], CAPTURES.spark) if captures is None else captures)
-        peers = materialize(with_peers(once.streams, once.handshakes))
-        inputs = read_inputs(once.messages, peers, once.stream_gaps, once.quarantine, once.acks, once=once)
-        verdicts = materialize(once.restore(judge_messages(inputs)))
-        united = {name: getattr(once, name, rows) for name, rows in tables.items()}
-        return verdicts, united | {"ends": peers, "every_end": once.every_end(peers)}
-
-    def on(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-        """Returns the tables by name, written to a folder, with the columns that the replay reads; and `ends`."""
-        tables = self._written(spark, folder)
-        return tables | {"ends": materialize(with_peers(tables["streams"], tables["handshakes"]))}
-
-    def _written(self, spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
-        tables = {}
-        for name, (table, columns) in TABLES.items():
-            schema = pa.schema([table.arrow.field(column) for column in columns])
-            arrays = [
-                pa.array([row.get(field.name) for row in self.rows[name]], pa.uint64()).cast(field.type)
-                if pa.types.is_decimal(field.type)
-                else pa.array([row.get(field.name) for row in self.rows[name]], field.type)
-                for field in schema
-            ]
-            path = folder / f"{name}.parquet"
-            pq.write_table(pa.table(arrays, names=schema.names), path, row_group_size=1 << 17)
-            tables[name] = spark.read.parquet(str(path))
-        return tables
 
 
-INPUTS = ("messages", "ends", "stream_gaps", "quarantine", "acks")
-"""What `read_inputs` takes."""
+def arrow(table: Table, rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """Returns rows with all columns of the table, null where they have none; times may be µs since 1970."""
+    schema = pa.schema([field.with_nullable(True) for field in table.arrow])
+    given = list(rows)
+
+    def column(name: str, of: pa.DataType) -> pa.Array:
+        values = [one.get(name) for one in given]
+        if not pa.types.is_decimal(of):
+            return pa.array(values, of)
+        return pa.array([value if value is None else int(value) for value in values], pa.uint64()).cast(of)
+
+    return pa.table([column(field.name, field.type) for field in schema], schema=schema)
 
 
-def replay(
-    inputs: dict[str, DataFrame],
-    previous: DataFrame | None = None,
-    *,
-    reading: Reading = Reading.CONFORMANT,
-    scope: Scope = Scope.AUTO,
-) -> DataFrame:
-    """Returns VERDICTS of these inputs; `previous` are the STATES of the previous warehouse."""
-    read = read_inputs(*(inputs[name] for name in INPUTS), scope=scope)
-    return materialize(judge_messages(read, previous, reading=reading))
+def rows_of(table: pa.Table) -> list[Row]:
+    """Returns the rows of a table, with their columns as attributes."""
+    return [SimpleNamespace(**one) for one in table.to_pylist()]
 
 
-def states_after(
-    result: DataFrame, previous: DataFrame | None, reading: Reading
-) -> tuple[dict[str, tuple[Any, ...]], DataFrame]:
-    """Returns STATES, and by scope: ID, number, reject count, messages, latest time."""
-    rows = materialize(summarize_states(tally(result, reading=reading), previous))
+class Replayed:
+    """What the replay finds in tables: each part of it when it is asked for, and then only once."""
+
+    def __init__(self, sources: Sources[pa.Table], reading: Reading, scope: Scope, *, unites: bool) -> None:
+        self.engine, self.sources, self.reading, self.scope = InProcess(), sources, reading, scope
+        self._unites = unites
+
+    @cached_property
+    def once(self) -> Conversations[pa.Table]:
+        """The sources with each conversation once, or just as they are."""
+        given = self.sources
+        streams = given.streams.drop_columns(["attempt", "copy_of"])
+        tables = (given.messages, streams, given.stream_gaps, given.quarantine, given.acks, given.handshakes)
+        return unite(self.engine, given) if self._unites else Conversations(self.engine, *tables)
+
+    @cached_property
+    def inputs(self) -> Inputs[pa.Table]:
+        """What verdicts depend on, ENDS among it."""
+        return read_inputs(self.engine, self.sources, self.once, self.scope)
+
+    @cached_property
+    def verdicts(self) -> pa.Table:
+        """VERDICTS."""
+        return self.judge(self.inputs)
+
+    def judge(self, inputs: Inputs[pa.Table]) -> pa.Table:
+        """Returns VERDICTS of these inputs."""
+        before = self.sources.states_before
+        return self.once.restore(judge_messages(self.engine, inputs, before, self.accept, self.reading))
+
+    def accept(self, chains: pa.Table) -> pa.Table:
+        """Adds the receiver's state before each chain, by the fold."""
+        self.chains = chains
+        states = self.engine.run(chains, fold_scopes, _WITH_STATE, ("scope_no",), ("replay_order",))
+        return to_arrow(with_literal_state(to_frame(states))) if self.reading is Reading.LITERAL else states
+
+    @cached_property
+    def fates(self) -> Fates[pa.Table]:
+        """What became of messages and numbers."""
+        return find_fates(self.engine, self.verdicts, self.once, self.sources.packets)
+
+    @cached_property
+    def _sums(self) -> dict[str, pa.Table]:
+        told = None if self.reading is Reading.LITERAL else self.fates
+        tallies = told.tallies if told else self.engine.one(LITERAL_TALLIES, verdicts=self.verdicts)
+        return add_up(self.engine, self.sources, self.once, self.inputs, tallies, told, self.scope)
+
+    @property
+    def sequences(self) -> pa.Table:
+        """SEQUENCES."""
+        return self._sums["sequences"]
+
+    @property
+    def sessions(self) -> pa.Table:
+        """SESSIONS."""
+        return self._sums["sessions"]
+
+    @property
+    def states(self) -> pa.Table:
+        """STATES."""
+        return self._sums["states"]
+
+    @cached_property
+    def transactions(self) -> pa.Table:
+        """TRANSACTIONS, whose witnesses are keys."""
+        return find_transactions(self.engine, self.verdicts, self.fates)
+
+    @cached_property
+    def _acks(self) -> pa.Table:
+        tallies, once = self.fates.tallies, self.once
+        used = self.engine.one(CROWDED, flows=tallies)
+        return pair(self.engine, once.counted(self.sources.acks), self.inputs.every_end, tallies, used)
+
+    @cached_property
+    def findings_on_messages(self) -> pa.Table:
+        """The findings that are made of verdicts alone."""
+        return find_on_messages(self.engine, self.verdicts, self.inputs, self._acks, self.fates)
+
+    @cached_property
+    def findings(self) -> pa.Table:
+        """FINDINGS without incidents, whose witnesses are keys."""
+        by_facts = find_by_facts(
+            self.engine,
+            self.sources,
+            self.once,
+            self.inputs,
+            self.verdicts,
+            self._acks,
+            self.fates,
+            self.sequences,
+            self.transactions,
+        )
+        return self.engine.union(self.findings_on_messages, by_facts)
+
+    @cached_property
+    def explained(self) -> Explained[pa.Table]:
+        """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are keys."""
+        return put_together(self.engine, self.verdicts, self.fates.undelivered, self.findings, self.sequences)
+
+    @cached_property
+    def proven(self) -> Explained[pa.Table]:
+        """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are packets."""
+        return with_proof(self.engine, self.sources, self.verdicts, self.explained)
+
+
+def replay(sources: Sources[pa.Table], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO) -> Replayed:
+    """Returns what the replay finds in tables that hold no conversation twice, as it does not look for those here."""
+    return Replayed(sources, reading, scope, unites=False)
+
+
+def replay_once(sources: Sources[pa.Table]) -> Replayed:
+    """Returns what the replay finds in tables in which conversations may be twice."""
+    return Replayed(sources, Reading.CONFORMANT, Scope.AUTO, unites=True)
+
+
+def states_after(replayed: Replayed) -> dict[str, tuple[Any, ...]]:
+    """Returns of STATES by scope: ID, number, reject count, messages, latest time."""
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
-    found = {row["scope_key"]: (int(row["tx_sequence_id"]), *(row[name] for name in columns)) for row in rows.collect()}
-    return found, rows
-
-
-class Derived:
-    """Derives the other tables from the VERDICTS of a replay, what they share once."""
-
-    def __init__(self, inputs: dict[str, DataFrame], verdicts: DataFrame) -> None:
-        self._inputs, self._verdicts = inputs, verdicts
-
-    @cached_property
-    def outcomes(self) -> Outcomes:
-        """The outcomes of messages and numbers."""
-        return derive_outcomes(self._verdicts)
-
-    @cached_property
-    def transactions(self) -> DataFrame:
-        """TRANSACTIONS, materialized."""
-        fates = materialize(message_fates(self.outcomes.rows))
-        return materialize(derive_transactions(self._verdicts, self.outcomes, fates))
-
-    def sessions(self, *, told: bool = True) -> DataFrame:
-        """Returns SESSIONS; unless `told`, as under the literal reading, without counts of outcomes."""
-        outcomes = self.outcomes if told else None
-        tallies = outcomes.tallies if outcomes else tally(self._verdicts)
-        messages, ends, gaps, quarantine = (
-            self._inputs[name] for name in ("messages", "ends", "stream_gaps", "quarantine")
-        )
-        return summarize_sessions(messages, ends, gaps, quarantine, tallies, outcomes)
-
-    @cached_property
-    def _acks(self) -> DataFrame:
-        tallies = self.outcomes.tallies
-        return pair_acks(self._inputs["acks"], self._inputs["ends"], tallies, crowded(tallies))
-
-    def findings_on_messages(self) -> DataFrame:
-        """Returns the findings that are made of verdicts alone."""
-        inputs = self._inputs
-        unread = unread_ranges(inputs["stream_gaps"], inputs["quarantine"])
-        watched = watched_sessions(inputs["ends"], unread, self._acks, self.outcomes.tallies)
-        return find_on_messages(self._verdicts, watched, self.outcomes)
-
-    def findings(self) -> DataFrame:
-        """Returns FINDINGS."""
-        inputs, acks = self._inputs, self._acks
-        sequences = summarize_sequences(self.outcomes.tallies, self.outcomes)
-        summaries = materialize(sequences), self.transactions
-        packets = (inputs[name] for name in ("messages", "acks", "session_acks", "handshakes"))
-        flows = read_inputs(*(inputs[name] for name in INPUTS)).flows
-        suspects = find_suspects(inputs["messages"], inputs["ends"])
-        facts = {
-            **facts_of_messages(inputs["messages"], inputs["ends"], acks, self._verdicts, *summaries, suspects),
-            WindowStalled: window_stalled(inputs["streams"], inputs["ends"], *packets),
-            SeveralReceivers: several_receivers(flows, inputs["ends"], self.outcomes.tallies),
-            AcknowledgedElsewhere: acknowledged_elsewhere(flows, inputs["ends"], acks),
-        }
-        return self.findings_on_messages().unionByName(find_by_facts(facts))
+    return {
+        one["scope_key"]: (int(one["tx_sequence_id"]), *(one[name] for name in columns))
+        for one in replayed.states.to_pylist()
+    }
 
 
 FATE = (
@@ -266,21 +242,17 @@ FATE = (
 )
 
 
-def fates(result: DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
+def fates(verdicts: pa.Table) -> dict[tuple[str, int], tuple[Any, ...]]:
     """Returns the fate of each message by its key."""
-    columns = result.select(
-        "stream_id", "stream_offset", *(F.col(c).cast("string") if c.endswith("_id") else c for c in FATE)
-    ).toArrow()
-    stream_id, offset, order, identity, *rest = (column.to_pylist() for column in columns.columns)
-    ids = [value and int(value) for value in identity]
-    return dict(zip(zip(stream_id, offset, strict=True), zip(order, ids, *rest, strict=True), strict=True))
+    columns = to_frame(verdicts.select(["stream_id", "stream_offset", *FATE])).iter_rows()
+    return {(stream, offset): tuple(fate) for stream, offset, *fate in columns}
 
 
 def compare_nights(
     about: str | None,
     night: Callable[[random.Random, int], Tables],
     largest: int,
-    differences: Callable[[SparkSession, Tables, Path], Iterator[tuple[str, list[Any]]]],
+    differences: Callable[[Tables], Iterator[tuple[str, list[Any]]]],
 ) -> None:
     """Compares as many messages as the command line says, in nights; prints what differs, and then exits with 1."""
     parser = argparse.ArgumentParser(description=about)
@@ -288,14 +260,12 @@ def compare_nights(
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--night", type=int, default=largest, help="messages of one night")
     options = parser.parse_args()
-    spark = open_session("compare")
     began, judged, wrong = time.monotonic(), 0, 0
     for seed in range(options.first, options.first + -(-options.messages // options.night)):
         tables = night(random.Random(seed), min(options.night, options.messages))
         judged += len(tables.rows["messages"])
-        with TemporaryDirectory() as folder:
-            for mode, differing in differences(spark, tables, Path(folder)):
-                wrong += len(differing)
-                print(f"seed {seed}, {mode}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
+        for mode, differing in differences(tables):
+            wrong += len(differing)
+            print(f"seed {seed}, {mode}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
     print(f"{judged} messages, {wrong} differ, {time.monotonic() - began:.0f} s")  # noqa: T201
     sys.exit(wrong > 0)

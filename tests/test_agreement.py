@@ -1,4 +1,4 @@
-"""Compares the replay on Spark with the second replayer on random nights, for every scope and reading.
+"""Compares the replay with the second replayer on random nights, for every scope and reading.
 
 `python tests/test_agreement.py 1000000` generates that many messages, and prints those that differ.
 """
@@ -6,35 +6,29 @@
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
-from replay_tables import INPUTS, NULL, T0, Tables, compare_nights, fates, replay, states_after
+from replay_tables import NULL, T0, Tables, compare_nights, fates, replay, states_after
 from replayer import State, judged, verdicts
-from tiers import merge_needs
 
-from jobs.steps.replay import judge_messages, read_inputs
-from jobs.transforms.replay.changes import Traffic, changed_senders
-from jobs.transforms.replay.inputs import SENDER
-from jobs.warehouse.checkpoint import materialize
-from jobs.warehouse.store import differing_rows
+from jobs.engine.on_spark import OnSpark
+from jobs.replaying.sources import Sources
+from jobs.replaying.windows import accept_in_memory, accept_on_spark
+from jobs.transforms.changes import SENDER, Traffic, changed_senders
+from jobs.warehouse.local_tables import to_spark
+from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
+from udfs.replay.acceptance import STATE
+from udfs.replay.verdicts import LITERAL
 
 MODES = tuple(product(Reading, Scope))
-
-
-@pytest.fixture(autouse=True)
-def settings(request: pytest.FixtureRequest) -> None:
-    """Runs the slow tests with the settings of a night of any size."""
-    if request.node.get_closest_marker("slow"):
-        request.getfixturevalue("as_for_large_captures")
-
-
+READ = ("messages", "acks", "stream_gaps", "quarantine")
+"""Tables that verdicts depend on, beside ENDS."""
 LAST_NUMBER = 0xFFFFFFFF
 Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
 
@@ -187,12 +181,11 @@ def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
 
 
 def disagreements(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
-    """Yields messages that the replayers judge differently: key, fate on Spark, fate by the second."""
+    """Yields messages that the replayers judge differently: key, fate by the product, fate by the second."""
     expected = verdicts(tables.rows, reading=reading, scope=scope)
-    found = fates(replay(inputs, reading=reading, scope=scope))
-    spark.catalog.clearCache()
+    found = fates(replay(sources, reading=reading, scope=scope).verdicts)
     for key in expected.keys() | found.keys():
         if expected.get(key) != found.get(key):
             yield key, found.get(key), expected.get(key)
@@ -207,34 +200,26 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
-    return tables.on(spark, tmp_path_factory.mktemp("night"))
+def sources(tables: Tables) -> Sources[pa.Table]:
+    return tables.sources()
 
 
-@pytest.mark.parametrize(("reading", "scope"), merge_needs([(Reading.CONFORMANT, Scope.AUTO)], MODES))
-def test_two_replayers_agree(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
-) -> None:
-    assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
+@pytest.mark.parametrize(("reading", "scope"), MODES)
+def test_two_replayers_agree(tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope) -> None:
+    assert list(disagreements(tables, sources, reading, scope))[:3] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reading", Reading)
-def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(
-    spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading
-) -> None:
+def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(tables: Tables, reading: Reading) -> None:
     halves = cut(random.Random(19), tables)
-    stood: DataFrame | None = None
+    stood: pa.Table | None = None
     before: dict[tuple[str, ...], State] = {}
     for half in halves:
         expected, before = judged(half.rows, before, reading=reading, scope="auto")
-        folder = tmp_path / str(half is halves[0])
-        folder.mkdir()
-        result = replay(half.on(spark, folder), stood, reading=reading)
-        assert fates(result) == expected
-        found, stood = states_after(result, stood, reading)
-        assert found == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
-    spark.catalog.clearCache()
+        found = replay(half.sources(states_before=stood), reading=reading)
+        assert fates(found.verdicts) == expected
+        stood = found.states
+        assert states_after(found) == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
     assert expected != verdicts(halves[1].rows, reading=reading, scope="auto")
 
 
@@ -247,47 +232,74 @@ def thinned(rng: random.Random, tables: Tables) -> Tables:
     return before
 
 
+def streams_that_differ(one: pa.Table, other: pa.Table) -> set[str]:
+    """Returns the streams of the rows that only one of the tables has."""
+    first, second = ({repr(row): row["stream_id"] for row in of.to_pylist()} for of in (one, other))
+    return {(first | second)[row] for row in first.keys() ^ second.keys()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_senders_whom_no_changed_stream_concerns_keep_their_verdicts(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], tmp_path: Path, seed: int
+    spark: SparkSession, tables: Tables, sources: Sources[pa.Table], seed: int
 ) -> None:
     """Their verdicts before and new ones of all others equal a replay of everything."""
-    earlier = thinned(random.Random(seed), tables).on(spark, tmp_path)
-    now, known = (read_inputs(*(of[name] for name in INPUTS)) for of in (inputs, earlier))
-    before, whole = (materialize(judge_messages(of)) for of in (known, now))
-    both = {name: inputs[name].unionByName(earlier[name]) for name in INPUTS}
-    differing = (differing_rows(inputs[name], earlier[name]).select("stream_id") for name in INPUTS)
-    judged = [rows for rows in (now.flows, now.legs, before) if rows is not None]
+    before, now = replay(thinned(random.Random(seed), tables).sources()), replay(sources)
+    ends = before.inputs.every_end, now.inputs.every_end
+    read = [(getattr(before.sources, name), getattr(now.sources, name)) for name in READ]
+    streams = set.union(*(streams_that_differ(*of) for of in (*read, ends)))
+
+    def on_spark(*parts: pa.Table, **columns: str) -> DataFrame:
+        chosen = (pa.table({new: rows[old] for new, old in columns.items()}) for rows in parts)
+        return to_spark(spark, pa.concat_tables(chosen))
+
+    sender, session = {SENDER: SENDER}, {"session_id": "session_id"}
     traffic = Traffic(
-        both["ends"],
-        both["messages"],
-        both["acks"].withColumn("source_guid", F.col("source_queue_manager")),
-        reduce(DataFrame.unionByName, (rows.select("session_id", SENDER) for rows in judged)),
+        on_spark(*ends, stream_id="stream_id", sender="sender", receiver="receiver", **session),
+        on_spark(*read[0], stream_id="stream_id", **sender),
+        on_spark(*read[1], stream_id="stream_id", source_guid=SENDER, queue_manager_address="queue_manager_address"),
+        on_spark(now.inputs.flows, now.inputs.legs, before.verdicts, **session, **sender),
     )
-    streams = materialize(reduce(DataFrame.unionByName, differing).distinct())
-    changed = materialize(changed_senders(streams, traffic))
-    same = materialize(before.select(SENDER).distinct().join(changed, SENDER, "left_anti"))
-    new = judge_messages(replace(now, flows=now.flows.join(same, SENDER, "left_anti")))
-    kept = before.join(same, SENDER, "left_semi")
-    assert min(same.count(), changed.count()) > 5
-    found, expected = ({tuple(row) for row in rows.collect()} for rows in (new.unionByName(kept), whole))
+    changed = changed_senders(to_spark(spark, pa.table({"stream_id": list(streams)})), traffic).toArrow()
+    engine = now.engine
+    same = engine.join(engine.distinct(before.verdicts.select([SENDER])), changed, [SENDER], "anti")
+    assert min(same.num_rows, changed.num_rows) > 5
+    new = now.judge(replace(now.inputs, flows=engine.join(now.inputs.flows, same, [SENDER], "anti")))
+    kept = engine.join(before.verdicts, same, [SENDER], "semi")
+    found, expected = (sorted(map(repr, rows.to_pylist())) for rows in (engine.union(new, kept), now.verdicts))
     assert found == expected
-    spark.catalog.clearCache()
 
 
-@pytest.mark.slow
-def test_order_of_rows_and_partitions_do_not_matter(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reading", Reading)
+def test_windows_find_the_states_that_the_fold_finds(
+    spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading
+) -> None:
+    """Where every message sets the state, too; a scope is cut where its state is known from one message alone."""
+    replayed = replay(tables.sources(), reading=reading)
+    assert replayed.verdicts.num_rows
+    chains = replayed.chains
+    expected = states(replayed.accept(chains))
+    assert len(expected) > 1_000
+    assert states(accept_in_memory(spark, reading)(chains)) == expected
+    engine = OnSpark(Warehouse(spark, str(tmp_path)))
+    assert states(accept_on_spark(engine, reading)(to_spark(spark, chains)).toArrow()) == expected
+
+
+def states(chains: pa.Table) -> list[tuple[Any, ...]]:
+    """Returns the state before each chain, in order."""
+    names = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in chains.column_names)]
+    return sorted(zip(*chains.select(names).to_pydict().values(), strict=True), key=lambda row: row[:2])
+
+
+def test_order_of_rows_does_not_matter(tables: Tables) -> None:
     shuffled = Tables()
     for name, rows in tables.rows.items():
         shuffled.rows[name] = random.Random(7).sample(rows, len(rows))
-    inputs = {name: rows.repartition(5) for name, rows in shuffled.on(spark, tmp_path).items()}
-    found = fates(replay(inputs))
+    found = fates(replay(shuffled.sources()).verdicts)
     assert found == verdicts(tables.rows, reading="conformant", scope="auto")
 
 
-@pytest.mark.slow
-def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+def test_clocks_do_not_matter_within_a_connection(tables: Tables) -> None:
     """Of sessions with one connection, without OrderAcks and routers, as their times decide."""
     rng, right, wrong = random.Random(8), Tables(), Tables()
     connections = (row["connection_id"].rpartition("-") for row in tables.rows["streams"])
@@ -300,7 +312,7 @@ def test_clocks_do_not_matter_within_a_connection(spark: SparkSession, tables: T
     wrong.rows["messages"] = [row | {"captured_ns": rng.choice(stamps)} for row in right.rows["messages"]]
     expected = verdicts(right.rows, reading="conformant", scope="session")
     assert len(expected) > len(tables.rows["messages"]) / 4
-    assert fates(replay(wrong.on(spark, tmp_path), scope=Scope.SESSION)) == expected
+    assert fates(replay(wrong.sources(), scope=Scope.SESSION).verdicts) == expected
 
 
 def test_the_night_has_every_verdict_and_reason(tables: Tables) -> None:
@@ -314,11 +326,11 @@ def test_all_scopes_and_readings_differ_on_the_night(tables: Tables) -> None:
     assert all(one != other for i, one in enumerate(given) for other in given[:i])
 
 
-def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
+def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:
     """Yields each reading and scope, and the messages of a night that differ."""
-    inputs = tables.on(spark, folder)
+    sources = tables.sources()
     for reading, scope in MODES:
-        yield f"{reading}, {scope}", list(disagreements(spark, tables, inputs, reading, scope))
+        yield f"{reading}, {scope}", list(disagreements(tables, sources, reading, scope))
 
 
 if __name__ == "__main__":

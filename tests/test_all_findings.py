@@ -15,40 +15,31 @@ import made_nights
 import plain_connection_findings
 import plain_incidents
 import plain_sender_findings
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 import scenes_of_connections
 import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
-from gold_rows import complete, finding_of, plain, warehouse_rows, with_conversations
+from gold_rows import finding_of, plain, replayed_rows
 from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
-from plain_replay import variant
+from plain_replay import Night, variant
 from plain_words import SECOND, Finding, Row, Rows
-from pyspark.sql import DataFrame, SparkSession
-from replay_tables import TABLES as READ
-from replay_tables import Derived, Tables, replay
+from replay_tables import Tables, replay
 from scene import SCENES, S, Scene
 from test_incidents import Story
 from tiers import merge_needs
-from warehouses import config
 
-from jobs.app.spark_session import open_session
+from jobs.engine.in_process import InProcess
+from jobs.replaying.explaining import CLOCK_STEPS, put_together
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import nightly
-from jobs.transforms.facts.captures import clock_steps
-from jobs.transforms.facts.events import events, sender_spans
-from jobs.transforms.summaries.sequences import summarize_sequences
-from jobs.warehouse.passes import run_in_tasks
-from schemas.explained import EXPLAINED
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
 from schemas.replay import FindingKind as K
 from schemas.table import Table
-from udfs.replay.incidents import explain_incidents
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
@@ -107,48 +98,14 @@ def differences(tables: Rows) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def scenes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def scenes() -> Rows:
     """The tables of all scenes, replayed together."""
     tables = Tables()
     for name, (play, _) in SCENES.items():
         play(Scene(tables, name))
-    return derived_rows(spark, tables, tmp_path_factory.mktemp("scenes"))
+    return replayed_rows(replay(tables.sources()))
 
 
-def derived_rows(spark: SparkSession, tables: Tables, folder: Path) -> Rows:
-    """Returns the rows of tables that are replayed, and of all that is derived from them."""
-    inputs = tables.on(spark, folder)
-    verdicts = replay(inputs)
-    derived = Derived(inputs, verdicts)
-    sequences = summarize_sequences(derived.outcomes.tallies, derived.outcomes).cache()
-    outcomes = derived.outcomes.rows.where("outcome <> 'delivered'")
-    findings, incidents = with_incidents(verdicts, derived.findings(), outcomes, sequences)
-    frames: dict[str, DataFrame] = {
-        "verdicts": verdicts,
-        "outcomes": outcomes,
-        "sequences": sequences,
-        "transactions": derived.transactions,
-        "ends": inputs["ends"],
-        "findings": findings,
-        "incidents": incidents,
-    }
-    rows = {name: plain(frame.toArrow()) for name, frame in frames.items()}
-    spark.catalog.clearCache()
-    given = {name: complete(own, READ[name][0]) for name, own in tables.rows.items()}
-    return with_conversations(given | rows | {CAPTURES.name: [], "pings": []})
-
-
-def with_incidents(
-    verdicts: DataFrame, findings: DataFrame, outcomes: DataFrame, sequences: DataFrame
-) -> tuple[DataFrame, DataFrame]:
-    """Returns the findings with their incidents, and the incidents."""
-    told = events(findings, outcomes, sequences, sender_spans(verdicts, outcomes, findings))
-    explained = run_in_tasks(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",))
-    found = (explained.where(f"{name} IS NOT NULL").select(f"{name}.*") for name in ("finding", "incident"))
-    return next(found), next(found)
-
-
-@pytest.mark.slow
 def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes: Rows) -> None:
     assert list(differences(scenes)) == []
     assert {row["kind"] for row in scenes["findings"]} == set(K) - OF_CAPTURES - {K.CLOCKS_DIFFER}
@@ -157,20 +114,18 @@ def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes
 # --- where the product was wrong ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_sequence_that_is_not_its_connections_first_counts_as_split(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sequence_that_is_not_its_connections_first_counts_as_split() -> None:
     tables = Tables()
     scene = Scene(tables, "split")
     scenes_of_connections.another_receiver(scene)
     scene.message(0.5, 1, 0, S + 5)
     scene.message(1, 2, 1, S + 5, on=1)
-    rows = derived_rows(spark, tables, tmp_path)
+    rows = replayed_rows(replay(tables.sources()))
     (second,) = (one for one in expected(rows) if one.kind is K.SEVERAL_RECEIVERS)
     assert second in map(finding_of, rows["findings"])
 
 
-@pytest.mark.slow
-def test_a_lower_number_of_another_sequence_is_no_state_that_fell(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lower_number_of_another_sequence_is_no_state_that_fell() -> None:
     tables = Tables()
     scene = Scene(tables, "replaced")
     scene.connection(lasting=60)
@@ -178,71 +133,67 @@ def test_a_lower_number_of_another_sequence_is_no_state_that_fell(spark: SparkSe
     scene.message(1, 5, 0, S + 1)
     scene.message(2, 2, 1)  # of the sequence before
     scene.ack(3, 2)
-    rows = derived_rows(spark, tables, tmp_path)
+    rows = replayed_rows(replay(tables.sources()))
     assert K.STATE_FELL not in {one.kind for one in expected(rows)}
     assert K.STATE_FELL.value not in {row["kind"] for row in rows["findings"]}
 
 
-def in_both_orders(spark: SparkSession, folder: Path, table: Table, rows: list[Row]) -> Iterator[DataFrame]:
+def in_both_orders(table: Table, rows: list[Row]) -> Iterator[pa.Table]:
     """Yields the table of these rows, and that of the same rows the other way round."""
-    for i, ordered in enumerate((rows, rows[::-1])):
-        pq.write_table(made_nights.fill(made_nights.keyed(table), ordered), folder / f"{table.name}{i}.parquet")
-        yield spark.read.parquet(str(folder / f"{table.name}{i}.parquet"))
+    yield from (made_nights.fill(made_nights.keyed(table), ordered) for ordered in (rows, rows[::-1]))
 
 
-def test_the_witness_of_a_step_does_not_depend_on_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_witness_of_a_step_does_not_depend_on_the_order_of_rows() -> None:
     capture: Row = {"capture_id": "c", "uri": "c.pcap", "clock_steps": [{"frame": 5, "step_ns": -300 * SECOND}]}
     capture["ingested_at"] = datetime(2026, 3, 2, tzinfo=UTC)
     messages = [{"capture_id": "c", "stream_id": "s", "stream_offset": at, "last_frame": 5} for at in (0, 400)]
-    (captures, _) = in_both_orders(spark, tmp_path, CAPTURES, [capture])
+    (captures, _) = in_both_orders(CAPTURES, [capture])
     one, other = (
-        plain(clock_steps(captures, rows).toArrow()) for rows in in_both_orders(spark, tmp_path, MESSAGES, messages)
+        plain(InProcess().one(CLOCK_STEPS, captures=captures, messages=rows))
+        for rows in in_both_orders(MESSAGES, messages)
     )
-    assert one == other
+    assert one == other != []
 
 
-def test_the_session_of_an_incident_does_not_depend_on_the_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_session_of_an_incident_does_not_depend_on_the_order_of_rows() -> None:
     story = Story("s")
     story.sequence(0, 0, 100, 9)
     for number, session in enumerate(("a->b", "a->c")):
         story.outcome(0, Outcome.EXPIRED_UNSEEN, number + 1, session_id=session)
-    (sequences, _) = in_both_orders(spark, tmp_path, SEQUENCES, story.rows["sequences"])
-    (findings, _) = in_both_orders(spark, tmp_path, FINDINGS, [])
-    verdicts = spark.createDataFrame([], VERDICTS.spark)
+    (sequences, _) = in_both_orders(SEQUENCES, story.rows["sequences"])
+    (findings, _) = in_both_orders(FINDINGS, [])
+    verdicts = VERDICTS.arrow.empty_table()
     one, other = (
-        plain(with_incidents(verdicts, findings, outcomes, sequences)[1].toArrow())
-        for outcomes in in_both_orders(spark, tmp_path, OUTCOMES, story.rows["outcomes"])
+        plain(put_together(InProcess(), verdicts, outcomes, findings, sequences).incidents)
+        for outcomes in in_both_orders(OUTCOMES, story.rows["outcomes"])
     )
-    assert one == other
+    assert one == other != []
 
 
 # --- simulated nights -----------------------------------------------------------------------------------------------
 
 
-def simulated_night(spark: SparkSession, seed: int, folder: Path) -> Rows:
+def simulated_night(seed: int, folder: Path) -> Rows:
     """Returns the tables of a seed's night: whole, with losses, begun late, captured twice, or as the clock stepped."""
     options: dict[str, Any] = {**variant(seed), **SITUATIONS[seed // 3 % len(SITUATIONS)]}
     simulate(str(folder), seed, **options | ({"situations": True} if seed % 2 else {}))
-    captures = sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap"))
-    nightly.run(spark, config(folder / "warehouse", *captures))
-    return warehouse_rows(folder / "warehouse", captures)
+    night = Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap")))
+    return replayed_rows(night.replayed(), night)
 
 
-@pytest.mark.parametrize("seed", merge_needs([], [1, 4, 9, 16]))
-def test_nights_give_the_findings_and_incidents_of_the_second_computation(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    tables = simulated_night(spark, seed, tmp_path)
+@pytest.mark.parametrize("seed", merge_needs([1], [1, 4, 9, 16]))
+def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_path: Path, seed: int) -> None:
+    tables = simulated_night(seed, tmp_path)
     assert list(differences(tables)) == []
     assert tables["findings"]
 
 
 def main() -> int:
     """Compares the nights of the seeds on the command line; returns the exit code."""
-    spark, wrong, compared = open_session("findings", is_short=True), 0, Counter[Any]()
+    wrong, compared = 0, Counter[Any]()
     for seed in range(*map(int, sys.argv[1:3])):
         with TemporaryDirectory() as name:
-            tables = simulated_night(spark, seed, Path(name))
+            tables = simulated_night(seed, Path(name))
         said = list(differences(tables))
         wrong += bool(said)
         compared.update(row["kind"] for row in tables["findings"])

@@ -23,7 +23,7 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import Sources
 from jobs.simulator import simulate
 from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse.local_tables import LocalTable, Memory
+from jobs.warehouse.local_tables import Memory, to_spark, to_table
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -32,7 +32,7 @@ from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES, SESSION
 from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
-from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row, spark_schema
+from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
 from udfs.derive.frames import ALL, Derivation, Frames, making, to_arrow
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
@@ -69,19 +69,17 @@ class InMemory(OnSpark):
     def replace(self, table: Table, rows: DataFrame) -> None:
         """Replaces the table's rows."""
         assert self.warehouse.local is not None
-        held = LocalTable.collect(conform(with_columns_of(table, rows), table))
-        self.warehouse.local.tables[table.name] = LocalTable(self.warehouse.spark, held.arrow, table.spark)
+        self.warehouse.local.tables[table.name] = to_table(conform(with_columns_of(table, rows), table))
 
 
 def in_memory(spark: SparkSession, tables: dict[str, pa.Table]) -> InMemory:
     """Returns an engine on Spark that has these tables."""
-    held = {name: LocalTable(spark, rows, TABLES[name].spark) for name, rows in tables.items()}
-    return InMemory(Warehouse(spark, "unused", local=Memory(tables=held)))
+    return InMemory(Warehouse(spark, "unused", local=Memory(dict(tables))))
 
 
 def rows_on(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Returns rows as Spark has them."""
-    return LocalTable(spark, table, spark_schema(table.schema)).rows
+    return to_spark(spark, table)
 
 
 TABLES = {table.name: table for table in (*READ.values(), STATES, ENDS)}

@@ -20,8 +20,8 @@ from night_outcomes import is_known
 from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
-from replay_tables import T0, Derived, Tables, fates
+from replay_tables import T0, Tables, fates, replay_once
+from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
     APART,
@@ -35,36 +35,29 @@ from scenes_of_captures import (
     add_captures_of_both_ends,
 )
 from test_operations import Commits, Killed
-from test_outcomes import on_spark, rows_of
+from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
-from jobs.steps.replay import find_by_facts
-from jobs.transforms.facts.captures import captured_twice
-from jobs.warehouse.checkpoint import materialize
-from jobs.warehouse.store import Warehouse
-from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, STREAMS
-from schemas.messages import MESSAGES
-from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS, FindingKind
-from schemas.table import Table
-from udfs.replay.findings.captures import CapturedTwice
+from schemas.replay import FindingKind
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
 
 
+@pytest.mark.parametrize("of_product", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_captures_of_both_ends_give_the_verdicts_of_one(block: int) -> None:
-    assert differences(range(block * BLOCK, (block + 1) * BLOCK), **BOTH_ENDS) == []
+def test_captures_of_both_ends_give_the_verdicts_of_one(block: int, of_product: bool) -> None:
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=of_product, **BOTH_ENDS) == []
 
 
+@pytest.mark.parametrize("of_product", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_clock_that_steps_back_changes_no_verdict(block: int) -> None:
-    assert differences(range(block * BLOCK, (block + 1) * BLOCK), **CLOCK_STEP) == []
+def test_a_clock_that_steps_back_changes_no_verdict(block: int, of_product: bool) -> None:
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=of_product, **CLOCK_STEP) == []
 
 
 def ahead(capture: Path, seconds: int) -> None:
@@ -84,7 +77,8 @@ def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, se
     (capture,) = tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")
     ahead(capture, seconds)
     night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    assert difference(SEED, expected(tmp_path), night, night.fates()) is None
+    for given in (night.fates(), night.fates_of_product()):
+        assert difference(SEED, expected(tmp_path), night, given) is None
     assert bool(plain_copies.copies(night.raw)) is twice
 
 
@@ -97,43 +91,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def processed(spark: SparkSession, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The warehouse of a run over these captures."""
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    nightly.run(spark, config(warehouse, folder / "simulated_*.pcap"))
-    return warehouse
+def second(folder: Path) -> Night:
+    """The second ingest and replay of these captures."""
+    return Night(sorted(folder.glob("simulated_*.pcap")))
 
 
 @pytest.fixture(scope="module")
-def night(spark: SparkSession, processed: Path) -> dict[str, list[Row]]:
-    """The tables of that run, by name."""
-    warehouse = Warehouse.of(spark, config(processed))
-
-    def rows(table: Table) -> list[Row]:
-        return [row.asDict(recursive=True) for row in warehouse.read(table).collect()]
-
-    return {
-        table.name: rows(table)
-        for table in (CAPTURES, STREAMS, ENDS, MESSAGES, VERDICTS, SESSIONS, FINDINGS, INCIDENTS)
+def night(second: Night) -> dict[str, list[Row]]:
+    """The tables of the product's replay of them, by name."""
+    replayed = second.replayed()
+    renamed = replayed.once.renamed_copies(replayed.sources.streams)
+    assert renamed is not None
+    streams = {row["stream_id"]: row for rows in (replayed.sources.streams, renamed) for row in rows.to_pylist()}
+    tables = {
+        "captures": replayed.sources.captures,
+        "ends": replayed.inputs.every_end,
+        "messages": replayed.sources.messages,
+        "verdicts": replayed.verdicts,
+        "sessions": replayed.sessions,
+        "findings": replayed.explained.findings,
+        "incidents": replayed.explained.incidents,
     }
+    return {"streams": list(streams.values())} | {name: rows.to_pylist() for name, rows in tables.items()}
 
 
-@pytest.mark.slow
-def test_the_verdicts_of_a_run_are_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
+def test_the_verdicts_are_the_truth(night: dict[str, list[Row]], folder: Path, second: Night) -> None:
     def fate(row: Row) -> Fate:
         before = row["incoming_tx_sequence_id"]
         given = {name: row[name] for name in Fate._fields} | {"incoming_tx_sequence_id": before and int(before)}
         return Fate(**given)
 
-    plain = Night(sorted(folder.glob("simulated_*.pcap")))
-    placed = {own: key for key, own in plain.own_keys.items()}
+    placed = {own: key for key, own in second.own_keys.items()}
     keys = [(row["stream_id"], row["stream_offset"]) for row in night["verdicts"]]
     fates = {placed.get(key, key): fate(row) for key, row in zip(keys, night["verdicts"], strict=True)}
-    assert difference(SEED, expected(folder), plain, fates) is None
+    assert difference(SEED, expected(folder), second, fates) is None
 
 
-@pytest.mark.slow
-def test_the_incidents_of_a_run_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
+def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
     """An incident may join several sequences, so they are compared by sender; what the truth does not know is left."""
     truth = json.loads((folder / "truth.json").read_text())
     unknown = {scope["source_queue_manager"] for scope in truth if not is_known(scope)}
@@ -149,7 +143,6 @@ def test_the_incidents_of_a_run_add_up_to_the_truth(night: dict[str, list[Row]],
     assert {name for _, name in known} >= {"lost", "repaired", "expired"}
 
 
-@pytest.mark.slow
 def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) -> None:
     kept = ("captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
     messages = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["messages"]}
@@ -158,7 +151,6 @@ def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) ->
     assert len(verdicts) == len(night["verdicts"])
 
 
-@pytest.mark.slow
 def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
     copies = {row["stream_id"]: row["copy_of"] for row in night["ends"] if row["copy_of"]}
     seq = {row["stream_id"]: row["initial_seq"] for row in night["streams"]}
@@ -171,7 +163,6 @@ def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> Non
     assert all(a == b for a, b in known)
 
 
-@pytest.mark.slow
 def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
     counted = {row["stream_id"]: row for row in night["ends"] if not row["copy_of"]}
     for session in night["sessions"]:
@@ -184,7 +175,6 @@ def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> No
     assert judged == len(night["verdicts"])
 
 
-@pytest.mark.slow
 def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -> None:
     by_kind: dict[str, list[Row]] = {}
     for row in night["findings"]:
@@ -210,8 +200,10 @@ def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -
 
 @pytest.mark.slow
 def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
-    spark: SparkSession, folder: Path, processed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    processed, tmp_path = tmp_path / "processed", tmp_path / "killed"
+    nightly.run(spark, config(processed, folder / "simulated_*.pcap"))
     given = config(tmp_path, folder / "simulated_*.pcap")
     commits = Commits(monkeypatch)
     commits.last = "MERGE streams"  # ingest of a new warehouse appends
@@ -225,31 +217,28 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
 
 
 @pytest.fixture(scope="module")
-def united(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def united() -> dict[str, Any]:
     """One replay of all scenes that are made of rows."""
     tables = Tables()
     add_all(tables)
-    steps = [("c", None), ("stepped", [(12, -300 * SECOND)])]
-    names = ("capture_id", "clock_steps")
-    captures = spark.createDataFrame(steps, StructType([CAPTURES.spark[name] for name in names]))
-    verdicts, inputs = tables.replay_once(spark, tmp_path_factory.mktemp("united"), captures)
-    derived = Derived(inputs, verdicts)
-    sessions = derived.sessions().collect()
-    judged = verdicts.orderBy("replay_order").collect()
-    found = find_by_facts({CapturedTwice: captured_twice(inputs["every_end"])})
-    twice = {row.session_id: row for row in found.collect()}
-    outcomes = on_spark(derived.outcomes)[0]
-    expected = plain_outcomes.outcomes(rows_of(verdicts))[0]
-    second = second_replay(tables, {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]})
-    findings = materialize(derived.findings_on_messages())
-    frames = {"verdicts": verdicts, "outcomes": derived.outcomes.rows, "findings": findings}
-    return {"verdicts": judged, "sessions": sessions, "twice": twice, "ends": inputs["every_end"].collect()} | {
+    steps: dict[str, list[Row]] = {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]}
+    tables.rows["captures"] = [{"capture_id": name, "clock_steps": steps.get(name)} for name in ("c", "stepped")]
+    replayed = replay_once(tables.sources())
+    outcomes = outcomes_of(replayed)[0]
+    expected = plain_outcomes.outcomes(rows_of(replayed))[0]
+    told = {"findings": replayed.findings_on_messages, "outcomes": replayed.fates.rows, "verdicts": replayed.verdicts}
+    twice = [row for row in attributes_of(replayed.findings) if row.kind == FindingKind.CAPTURED_TWICE]
+    return {
+        "verdicts": sorted(attributes_of(replayed.verdicts), key=lambda row: row.replay_order),
+        "sessions": attributes_of(replayed.sessions),
+        "twice": {row.session_id: row for row in twice},
+        "ends": attributes_of(replayed.inputs.every_end),
         "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
         "second_outcomes": expected,
-        "fates": fates(verdicts),
-        "second": second,
-        "findings": findings.collect(),
-        "rows": {name: plain(frame.toArrow()) for name, frame in frames.items()},
+        "fates": fates(replayed.verdicts),
+        "second": second_replay(tables, steps),
+        "findings": attributes_of(replayed.findings_on_messages),
+        "rows": {name: plain(rows) for name, rows in told.items()},
     }
 
 
@@ -257,6 +246,7 @@ def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.
     """Returns the fates that the second replay finds, by the own key of each message."""
     untimed = {"captured_ns": 0, "capture_id": None}
     timed = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
+    del timed["captures"]
     once, own = plain_copies.once(plain_clock.in_order(timed, defaultdict(list, steps)))
     skew = plain_copies.skews(tables.rows)
     shown_by: dict[str, set[str]] = defaultdict(set)

@@ -26,7 +26,7 @@ def test_counts_of_a_clean_capture(spark: SparkSession, tmp_path: Path) -> None:
     counts = day_peer.run(spark, day_peer.extract("tshark", capture, folder), folder)
 
     assert message_rows(folder, "messages", "frame") == message_rows(tmp_path / "warehouse", "messages", "last_frame")
-    assert counts["messages"] == counts["verdicts"].total() + sum(
+    assert counts["messages"] == sum(counts["verdicts"].values()) + sum(
         not row["transactional"] for row in rows(folder, "messages")
     )
     theirs = {of_message(row, "frame"): row["verdict"] for row in rows(folder, "verdicts")}

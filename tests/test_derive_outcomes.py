@@ -1,4 +1,7 @@
-"""What became of each message: scenes of each outcome, and a random night against the second computation."""
+"""What outcomes are derived from: a random night against the second computation, and verdicts as literals.
+
+Scenes of each outcome are in tests/test_outcomes.py.
+"""
 
 import random
 from collections import Counter
@@ -10,10 +13,9 @@ import polars as pl
 import pytest
 from derived_outcomes import AT, Outcomes, arrival, derive, judge, verdicts_of
 from plain_outcomes import Row
-from replay_tables import Tables
-from scenes_of_outcomes import CUT, SCENES, eventful, staged
+from scenes_of_outcomes import eventful
 
-from schemas.outcomes import LOST, Outcome, count_column
+from schemas.outcomes import Outcome, count_column
 from schemas.replay import Reading
 from udfs.derive.outcomes.arrivals import first_due, unusual_arrivals
 from udfs.derive.outcomes.counts import add_up, count_outcomes, message_fates, with_fate
@@ -25,65 +27,6 @@ NO_TWICE = pl.DataFrame(
     schema={"scope_key": pl.String, "source_queue_manager": pl.String, "message_id": pl.String}
     | {"content_hash": pl.Int64}
 )
-
-
-# --- scenes ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def scenes() -> list[Row]:
-    """The rows of `outcomes` of all scenes."""
-    tables = Tables()
-    staged(tables)
-    verdicts = judge(tables)
-    cut = pl.DataFrame(CUT, schema=KEY, orient="row").join(verdicts, on=KEY).select("scope_key", *KEY)
-    return derive(verdicts, cut).rows.filter(pl.col("outcome") != "delivered").to_dicts()
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_scene(scenes: list[Row], name: str) -> None:
-    found = sorted(
-        (row["tx_sequence_number"] + i, row["outcome"])
-        for row in scenes
-        if row["source_queue_manager"] == f"from {name}"
-        for i in range(row["numbers"])
-    )
-    expected = SCENES[name][1]
-    assert found == sorted((int(str(key).split()[0]), outcome) for key, outcome in expected.items())
-
-
-def of(scenes: list[Row], name: str, number: int) -> Row:
-    """The row of a number in a scene."""
-    return next(
-        row for row in scenes if row["source_queue_manager"] == f"from {name}" and row["tx_sequence_number"] == number
-    )
-
-
-def test_numbers_never_seen_that_lie_next_to_each_other_are_one_row(scenes: list[Row]) -> None:
-    run = of(scenes, "skipped above the state", 3)
-    assert (run["outcome"], run["numbers"]) == ("expired_unseen", 2)
-    assert run["explanation"].endswith(" This holds for 2 numbers, from 3 to 4.")
-    assert of(scenes, "across missing bytes", 2)["numbers"] == 2
-    assert {row["numbers"] for row in scenes if row["message_id"] is not None} == {1}
-
-
-def test_only_a_message_refused_again_is_stuck(scenes: list[Row]) -> None:
-    assert of(scenes, "stuck", 3)["stuck"]
-    assert not of(scenes, "pending", 3)["stuck"]
-    assert [row["stuck"] for row in scenes if row["outcome"] != "pending"].count(True) == 0
-
-
-def test_witness_names_the_first_arrival_and_what_decided(scenes: list[Row]) -> None:
-    assert of(scenes, "given up", 3)["witness"] == ["given up>@20", "given up>@30"]
-    assert of(scenes, "displaced", 2)["witness"] == ["displaced>@30", "displaced>@20"]
-    assert of(scenes, "refused, then accepted", 3)["witness"] == [f"refused, then accepted>@{at}" for at in (20, 40)]
-    assert of(scenes, "expired unseen", 2)["witness"] == ["expired unseen>@20"]
-
-
-def test_lost_is_null_where_the_captures_do_not_tell(scenes: list[Row]) -> None:
-    lost = {row["outcome"]: row["lost"] for row in scenes}
-    assert {outcome for outcome, value in lost.items() if value is None} == {"contradicted", "unknown"}
-    assert {outcome for outcome, value in lost.items() if value} == set(LOST)
 
 
 # --- the two computations -------------------------------------------------------------------------------------------

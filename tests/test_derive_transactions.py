@@ -10,9 +10,10 @@ import plain_transactions
 import polars as pl
 import pytest
 from derived_outcomes import Outcomes, arrival, derive, judge, verdicts_of
-from replay_tables import T0, Tables
+from replay_tables import T0, Tables, replay
 
 from schemas.replay import TRANSACTIONS
+from udfs.derive.frames import to_frame
 from udfs.derive.outcomes.counts import message_fates
 from udfs.derive.transactions.assembled import assemble_transactions
 from udfs.derive.transactions.derived import derive_transactions
@@ -110,13 +111,19 @@ def derived(verdicts: pl.DataFrame) -> Replayed:
 
 
 @pytest.fixture(scope="module")
-def replayed() -> Replayed:
-    """All parts, and random transactions, replayed at once."""
+def tables() -> Tables:
+    """All parts, and random transactions."""
     tables = Tables()
     for play in PARTS:
         play(Part(tables, play.__name__))
     for seed in range(12):
         random_transactions(tables, seed)
+    return tables
+
+
+@pytest.fixture(scope="module")
+def replayed(tables: Tables) -> Replayed:
+    """What follows from the verdicts of the second replayer on all of them."""
     return derived(judge(tables))
 
 
@@ -259,6 +266,12 @@ def test_two_computations_agree(replayed: Replayed) -> None:
 def test_two_computations_agree_where_something_is_unknown(replayed: Replayed, column: str) -> None:
     known = pl.int_range(pl.len()) % 7 != 0
     assert differing(derived(replayed.verdicts.with_columns(pl.when(known).then(column))))[:1] == []
+
+
+def test_a_replay_finds_the_same_transactions(tables: Tables, replayed: Replayed) -> None:
+    found = to_frame(replay(tables.sources()).transactions)
+    assert found.schema == replayed.transactions.schema
+    assert found.sort(ID).equals(replayed.transactions.sort(ID))
 
 
 def test_an_aggregate_finds_the_same_transactions(replayed: Replayed) -> None:

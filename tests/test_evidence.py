@@ -6,19 +6,17 @@
 import random
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from gold_rows import plain
 from plain_evidence import LATEST_ORDER_ACK, MS, Row, Said, evidence
-from pyspark.sql import DataFrame, SparkSession
-from replay_tables import INPUTS, NULL, T0, Tables, compare_nights
+from replay_tables import NULL, T0, Tables, compare_nights, replay
 from replayer import Key, Receiver, chosen, ends, scope_of, verdicts
 from test_agreement import to_queues
-from tiers import merge_needs
 
-from jobs.steps.replay import judge_messages, read_inputs
-from jobs.warehouse.checkpoint import materialize
+from jobs.replaying.sources import Sources
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
 
@@ -148,22 +146,18 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
     return (at, after(said.acknowledged_ns), covered, said.evidence, said.explained_by, *final, said.assumed)
 
 
-def found(inputs: dict[str, DataFrame], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
+def found(sources: Sources[pa.Table], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
     """Returns what the product says of each message, in COLUMNS."""
-    read = read_inputs(*(inputs[name] for name in INPUTS), scope=scope)
-    rows = materialize(judge_messages(read, reading=reading))
-    times = [f"unix_micros({name}) AS {name}" if name.endswith("_at") else name for name in COLUMNS]
-    columns = rows.selectExpr("stream_id", "stream_offset", *times).toArrow().to_pydict().values()
-    return {row[:2]: row[2:] for row in zip(*columns, strict=True)}
+    rows = plain(replay(sources, reading=reading, scope=scope).verdicts)
+    return {(row["stream_id"], row["stream_offset"]): tuple(row[name] for name in COLUMNS) for row in rows}
 
 
 def disagreements(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
     """Yields messages of which the two say different things: key, what the product says, what the second says."""
     second = expected(tables, reading, scope)
-    given = found(inputs, reading, scope)
-    spark.catalog.clearCache()
+    given = found(sources, reading, scope)
     rows = {(row["stream_id"], row["stream_offset"]): row for row in tables.rows["messages"]}
     assert given.keys() == second.keys()
     for key, said in second.items():
@@ -180,15 +174,15 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def inputs(spark: SparkSession, tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, DataFrame]:
-    return tables.on(spark, tmp_path_factory.mktemp("acknowledged"))
+def sources(tables: Tables) -> Sources[pa.Table]:
+    return tables.sources()
 
 
-@pytest.mark.parametrize(("reading", "scope"), merge_needs([(Reading.CONFORMANT, Scope.AUTO)], MODES))
+@pytest.mark.parametrize(("reading", "scope"), MODES)
 def test_two_computations_say_the_same_of_acknowledgments(
-    spark: SparkSession, tables: Tables, inputs: dict[str, DataFrame], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
 ) -> None:
-    assert list(disagreements(spark, tables, inputs, reading, scope))[:3] == []
+    assert list(disagreements(tables, sources, reading, scope))[:3] == []
 
 
 def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tables) -> None:
@@ -224,18 +218,10 @@ OTHERS = [(9, MessageClass.MQMSG_CLASS_ACK_RECEIVE)]
 REFUSED = [(1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED), *OTHERS]
 
 
-@pytest.mark.slow
-def test_a_final_ack_for_another_message_acknowledges_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    tables = final_acks_of_one_number(*OTHERS)
-    inputs = tables.on(spark, tmp_path)
-    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO))
-
-
-@pytest.mark.slow
-def test_a_final_ack_for_another_message_hides_none(spark: SparkSession, tmp_path: Path) -> None:
-    tables = final_acks_of_one_number(*REFUSED)
-    inputs = tables.on(spark, tmp_path)
-    assert not list(disagreements(spark, tables, inputs, Reading.CONFORMANT, Scope.AUTO))
+@pytest.mark.parametrize("named", [OTHERS, REFUSED], ids=["acknowledges_nothing", "hides_none"])
+def test_a_final_ack_for_another_message(named: list[tuple[int, MessageClass]]) -> None:
+    tables = final_acks_of_one_number(*named)
+    assert not list(disagreements(tables, tables.sources(), Reading.CONFORMANT, Scope.AUTO))
 
 
 def test_a_final_ack_speaks_of_the_message_that_it_names_alone() -> None:
@@ -244,12 +230,11 @@ def test_a_final_ack_speaks_of_the_message_that_it_names_alone() -> None:
         assert (one.acknowledged_ns, one.final_ack_class) == said
 
 
-def differences(spark: SparkSession, tables: Tables, folder: Path) -> Iterator[tuple[str, list[Any]]]:
+def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:
     """Yields each mode, and the messages of a night that differ."""
-    inputs = tables.on(spark, folder)
+    sources = tables.sources()
     for reading, scope in MODES:
-        differing = list(disagreements(spark, tables, inputs, reading, scope))
-        yield f"{reading}, {scope}", differing
+        yield f"{reading}, {scope}", list(disagreements(tables, sources, reading, scope))
 
 
 if __name__ == "__main__":

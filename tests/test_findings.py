@@ -6,6 +6,8 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 import plain_arrivals
+import polars as pl
+import pyarrow as pa
 import pytest
 import scenes_of_connections
 import scenes_of_senders
@@ -13,18 +15,17 @@ import scenes_of_sessions
 import scenes_of_verdicts
 from finding_sentences import SENTENCES
 from plain_arrivals import arrivals_of_scope
-from pyspark.sql import DataFrame, Row, SparkSession
-from replay_tables import Derived, Tables, replay
+from replay_tables import Row, Tables, replay, rows_of
 from scene import COVERED, READINGS, SCENES, Scene, guid
-from tiers import merge_needs
 
-from jobs.transforms.facts.arrivals import watched_sessions, with_fates, with_neighbours
-from jobs.transforms.outcomes.rows import message_fates
+from jobs.replaying.sources import Sources
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 from schemas.wire import MessageClass
+from udfs.derive.columns import signed
+from udfs.derive.facts.arrivals import arrivals_to_look_at
+from udfs.derive.frames import to_frame
 from udfs.replay.findings.finding import Arrival
-from udfs.replay.rows import read_rows
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 """Importing them fills SCENES."""
@@ -33,44 +34,41 @@ __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "
 class Night:
     """Derives from one replay of all scenes what a test asks for."""
 
-    def __init__(self, inputs: dict[str, DataFrame], scenes: dict[str, Scene], reading: Reading) -> None:
-        self.result = replay(inputs, reading=reading)
-        self.derived, self._scenes = Derived(inputs, self.result), scenes
-        self._told = reading is Reading.CONFORMANT
+    def __init__(self, sources: Sources[pa.Table], scenes: dict[str, Scene], reading: Reading) -> None:
+        self.replayed, self._scenes = replay(sources, reading=reading), scenes
 
     @cached_property
     def findings(self) -> dict[str, list[Row]]:
         """The findings of each scene."""
         named = {scene.session: name for name, scene in self._scenes.items()}
         found: dict[str, list[Row]] = {name: [] for name in self._scenes}
-        for row in self.derived.findings().collect():
+        for row in rows_of(self.replayed.findings):
             found[named.get(row.session_id) or str(row.witness[0]).partition(".")[0]].append(row)
         return found
 
     @cached_property
     def sessions(self) -> dict[str, Row]:
         """The sessions by their senders."""
-        return {row.sender: row for row in self.derived.sessions(told=self._told).collect()}
+        return {row.sender: row for row in rows_of(self.replayed.sessions)}
 
     @cached_property
     def transactions(self) -> list[Row]:
-        return self.derived.transactions.collect()
+        return rows_of(self.replayed.transactions)
 
     @cached_property
     def verdicts(self) -> dict[tuple[str, int], Row]:
         """The verdicts by the keys of messages."""
-        return {(row.stream_id, row.stream_offset): row for row in self.result.collect()}
+        return {(row.stream_id, row.stream_offset): row for row in rows_of(self.replayed.verdicts)}
 
 
 @pytest.fixture(scope="module")
-def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Reading], Night]:
+def nights() -> Callable[[Reading], Night]:
     """Replays all scenes under a reading, once."""
     tables = Tables()
     scenes = {name: Scene(tables, name) for name in SCENES}
     for name, (play, _) in SCENES.items():
         play(scenes[name])
-    inputs = tables.on(spark, tmp_path_factory.mktemp("scenes"))
-    return cache(partial(Night, inputs, scenes))
+    return cache(partial(Night, tables.sources(), scenes))
 
 
 @pytest.fixture
@@ -85,26 +83,28 @@ def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> 
     assert all(row.witness for row in night.findings[name])
 
 
-def test_neighbours_are_those_of_a_second_computation(night: Night, spark: SparkSession) -> None:
-    watched = spark.createDataFrame(
-        [], "session_id string, source_queue_manager string, watched_ns long, answers_whole boolean"
+def test_neighbours_are_those_of_a_second_computation(night: Night) -> None:
+    verdicts, fates_of = (to_frame(rows) for rows in (night.replayed.verdicts, night.replayed.fates.of_messages))
+    every_slot = verdicts.select(
+        "scope_key", signed(pl.col("tx_sequence_id")).alias("sequence"), number="tx_sequence_number"
     )
-    outcomes = night.derived.outcomes
-    neighbours = with_neighbours(night.result, watched, None)
-    found = read_rows(
-        with_fates(neighbours, night.result, message_fates(outcomes.rows)).toArrow().to_batches(), Arrival
+    nothing = verdicts.clear().select(
+        *("session_id", "source_queue_manager"), watched_ns="captured_ns", answers_whole="assumed"
     )
+    found = map(Arrival._make, arrivals_to_look_at(verdicts, nothing, every_slot, fates_of).iter_rows())
     fates: dict[str, dict[tuple[Any, ...], str]] = defaultdict(dict)
-    for row in outcomes.rows.where("arrivals > 0").toArrow().to_pylist():
-        message = (row[name] for name in ("tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"))
-        fates[row["scope_key"]][tuple(message)] = plain_arrivals.fate(row["outcome"])
+    for row in night.replayed.fates.rows.to_pylist():
+        if row["arrivals"] > 0:
+            message = (row[name] for name in ("tx_sequence_id", "tx_sequence_number", "message_id", "content_hash"))
+            fates[row["scope_key"]][tuple(message)] = plain_arrivals.fate(row["outcome"])
     scopes = defaultdict(list)
-    for row in night.result.toArrow().to_pylist():
+    for row in night.replayed.verdicts.to_pylist():
         scopes[row["scope_key"]].append(row)
     second = [one for name, rows in scopes.items() for one in arrivals_of_scope(rows, fates[name], {})]
     hashed: dict[str, Any] = {"scope_no": 0, "scope_check": 0, "cause": None}
     given, expected = (sorted(repr(one._replace(**hashed)) for one in arrivals) for arrivals in (found, second))
     assert given == expected
+    assert len(given) == len(verdicts)
 
 
 NEARLY = {
@@ -175,7 +175,7 @@ def test_a_contradiction_says_which_way_it_goes(night: Night, name: str, words: 
     assert words in row.explanation
 
 
-@pytest.mark.parametrize("reading", merge_needs([Reading.CONFORMANT], [Reading.CONFORMANT, Reading.LITERAL]))
+@pytest.mark.parametrize("reading", Reading)
 @pytest.mark.parametrize("name", READINGS)
 def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
     nights: Callable[[Reading], Night], name: str, reading: Reading
@@ -227,25 +227,3 @@ def test_transactions_torn_and_interleaved(
 def test_coverage(night: Night, name: str) -> None:
     row = night.sessions[f"ip.{name}.a"]
     assert (row.byte_coverage, row.time_coverage, row.mid_stream) == pytest.approx(COVERED[name])
-
-
-def test_a_hub_of_many_senders_has_one_watched_session_for_each(spark: SparkSession) -> None:
-    senders = [f"a{i}" for i in range(40)]
-    ways = [f"hub->{name}" for name in senders] + [f"{name}->hub" for name in senders]
-    ends = spark.createDataFrame(
-        [(way, way, *way.split("->"), 7, None) for way in ways],
-        "stream_id string, session_id string, sender string, receiver string, last_ns bigint, copy_of string",
-    )
-    acks = spark.createDataFrame(
-        [("order_ack", "hub", name) for name in [*senders[1:], "behind a router"]],
-        "ack_type string, receiver string, source_queue_manager string",
-    )
-    tallies = spark.createDataFrame(
-        [(f"{name}->hub", name) for name in senders] + [("a1->hub", "behind a router")],
-        "session_id string, source_queue_manager string",
-    )
-    watched = watched_sessions(ends, spark.createDataFrame([("hub->a2",)], "stream_id string"), acks, tallies)
-    assert sorted(map(tuple, watched.collect())) == sorted(
-        [(f"{name}->hub", name, 7, name != "a2") for name in senders[1:]]
-        + [("a1->hub", "behind a router", 7, True)]  # and not each session with each sender; a0 was never acknowledged
-    )

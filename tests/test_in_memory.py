@@ -1,8 +1,7 @@
-"""How much is held in the driver's memory, and the folder through which Spark gets many rows."""
+"""How much is held in the driver's memory."""
 
 import gzip
 import os
-import time
 from pathlib import Path
 from unittest import mock
 
@@ -11,14 +10,10 @@ import pytest
 from jobs.app import memory
 from jobs.app.capture_listing import stamps
 from jobs.app.config import Config
-from jobs.app.errors import JobError
-from jobs.app.spark_session import driver_memory
 from jobs.steps import in_memory
 from udfs.capture.files import content_bytes
 
 _MIB = 1 << 20
-_ENOUGH = 1 << 50
-"""Bytes of heap that are never the limit."""
 
 
 @pytest.fixture
@@ -41,61 +36,21 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_the_limit_follows_the_memory(place: str | None, most: int, limit: int) -> None:
-    assert in_memory._limit(Config(in_memory_bytes=most), place, _ENOUGH) == limit
-
-
-@pytest.mark.usefixtures("container")
-@pytest.mark.parametrize(("heap", "limit"), [(600, 100), (1536, 256), (6 * 1024, 256), (60, 16)])
-def test_captures_may_have_a_sixth_of_the_heap(heap: int, limit: int) -> None:
-    """In MiB, where the machine's memory allows 256."""
-    assert in_memory._limit(Config(), "/tables", heap * _MIB) == limit * _MIB
-
-
-@pytest.mark.parametrize(
-    ("arguments", "heap"),
-    [
-        pytest.param("", 3 << 30, id="the default"),
-        pytest.param("--master local[2] --driver-memory 6g pyspark-shell", 6 << 30, id="an option"),
-        pytest.param("--driver-memory=512M pyspark-shell", 512 << 20, id="another spelling"),
-        pytest.param("--conf spark.driver.memory=2048mb pyspark-shell", 2 << 30, id="a setting"),
-        pytest.param("--driver-memory 800 pyspark-shell", 800 << 20, id="without a unit"),
-    ],
-)
-def test_the_heap_is_that_of_the_jvm_that_will_start(
-    arguments: str, heap: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
-    assert driver_memory() == heap
-
-
-def test_a_wrong_heap_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory much pyspark-shell")
-    with pytest.raises(JobError, match=r"spark.driver.memory is 'much': write it as in 3g or 512m"):
-        driver_memory()
-
-
-@pytest.mark.parametrize(("setting", "heap"), [("4g", 4 << 30), (None, 1 << 30)])
-def test_the_heap_of_a_running_session_is_in_its_settings(
-    setting: str | None, heap: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    session = mock.Mock()
-    session.conf.get.return_value = setting
-    assert driver_memory(session) == heap
+    assert in_memory._limit(Config(in_memory_bytes=most), place) == limit
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     config = Config(in_memory_bytes=1 << 60)
     container.write_text("max\n")
-    of_machine = in_memory._limit(config, "/tables", _ENOUGH)
+    of_machine = in_memory._limit(config, "/tables")
     container.unlink()
     assert (
-        in_memory._limit(config, "/tables", _ENOUGH)
+        in_memory._limit(config, "/tables")
         == of_machine
         == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
     )
     container.write_text("1000\n")
-    assert in_memory._limit(config, "/tables", _ENOUGH) == in_memory.FEW_BYTES
+    assert in_memory._limit(config, "/tables") == memory.FEW_BYTES
 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:
@@ -114,19 +69,3 @@ def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: 
     with mock.patch.object(memory, "content_bytes", wraps=content_bytes) as counted:
         assert memory.bytes_of(found, 16 * _MIB) > 16 * _MIB
     assert counted.call_count < len(bombs)
-
-
-def test_the_folder_for_rows_goes_away_and_so_does_what_a_killed_run_left(tmp_path: Path) -> None:
-    killed, running = tmp_path / "_rows-killed", tmp_path / "_rows-running"
-    for folder in (killed, running):
-        folder.mkdir()
-        (folder / "rows.parquet").touch()
-    days_ago = time.time() - 2 * 86_400
-    os.utime(killed, (days_ago, days_ago))
-
-    with in_memory._folder_beside(tmp_path / "captures") as folder:
-        assert folder.is_dir()
-        assert folder.parent == tmp_path
-        assert not killed.exists()
-
-    assert [path.name for path in tmp_path.iterdir()] == ["_rows-running"]

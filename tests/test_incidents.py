@@ -4,32 +4,24 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import made_nights
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+import scenes_of_outcomes
+from replay_tables import Tables, replay
 
-from jobs.transforms.facts.events import events
-from jobs.warehouse.local_tables import LocalTable
-from jobs.warehouse.passes import run_here, run_in_tasks
+from jobs.engine.in_process import InProcess
+from jobs.replaying.explaining import put_together
 from schemas.explained import EXPLAINED
-from schemas.incidents import INCIDENTS
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
-from schemas.replay import FINDINGS, SEQUENCES, FindingKind, Severity
+from schemas.replay import FINDINGS, SEQUENCES, VERDICTS, FindingKind, Severity
 from schemas.table import Table
-from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events, explain_incidents
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 from udfs.replay.rows import write_rows
 
 Row = dict[str, Any]
-SENDERS = (
-    "scope_key string, tx_sequence_id decimal(20,0), address string, first_seen_at timestamp, "
-    "last_seen_at timestamp, messages bigint, accepted bigint, lost bigint"
-)
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 TABLES = {table.name: table for table in (SEQUENCES, OUTCOMES, FINDINGS)}
 FIRST = 1_772_474_400 << 32 | 1  # 2026-03-02T18:00:00Z#1
@@ -139,6 +131,16 @@ def cloned_later(s: Story) -> None:
     s.outcome(1, Outcome.DISPLACED, 3, at=110)
 
 
+def cloned_around(s: Story) -> None:
+    """Numbers used again, another trouble, numbers used again: of the two like stories only the last goes on."""
+    s.sequence(0, 0, 50, 9)
+    s.outcome(0, Outcome.DISPLACED, 3, at=10)
+    s.sequence(1, 100, 150, 9)
+    s.outcome(1, Outcome.DELIVERED_AFTER_REFUSAL, 4, at=110, accepted_at=_at(140))
+    s.sequence(2, 200, 250, 9)
+    s.outcome(2, Outcome.DISPLACED, 3, at=210)
+
+
 def hours_apart(s: Story) -> None:
     """Two sequences in a row, each with a trouble of its own: the first was over before the second began."""
     s.sequence(0, 0, 50, 9)
@@ -200,6 +202,11 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
     cloned_later: [
         ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 10, 40),
         ("number_reused", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 110, 110),
+    ],
+    cloned_around: [
+        ("number_reused", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 10, 10),
+        ("message_missing", "repaired", "info", 1, 0, 0, 0, 0, 0, 1, 0, 110, 140),
+        ("number_reused", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 210, 210),
     ],
     hours_apart: [
         ("message_missing", "lost", "error", 1, 0, 1, 0, 0, 0, 0, 0, 20, 20),
@@ -277,16 +284,16 @@ def derived() -> dict[str, list[Row]]:
     }
 
 
-def test_in_tasks_and_in_this_process_the_same_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    def table(table: Table) -> DataFrame:
-        pq.write_table(pa.Table.from_pylist(filled(table), made_nights.keyed(table).arrow), tmp_path / table.name)
-        return spark.read.parquet(str(tmp_path / table.name))
-
-    rows = events(table(FINDINGS), table(OUTCOMES), table(SEQUENCES), spark.createDataFrame([], SENDERS))
-    of_scopes = rows, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)
+def test_tables_tell_what_their_events_tell() -> None:
+    findings, outcomes, sequences = (
+        pa.Table.from_pylist(filled(table), made_nights.keyed(table).arrow) for table in (FINDINGS, OUTCOMES, SEQUENCES)
+    )
+    found = put_together(InProcess(), VERDICTS.arrow.empty_table(), outcomes, findings, sequences)
     expected = pa.Table.from_batches(write_rows(explain_events(all_events()), EXPLAINED)).to_pylist()
-    for told in (run_here(*of_scopes), LocalTable.collect(run_in_tasks(*of_scopes)).arrow):
-        assert sorted(map(repr, told.to_pylist())) == sorted(map(repr, expected))
+    for name, rows in (("finding", found.findings), ("incident", found.incidents)):
+        told = [row[name] for row in expected if row[name] is not None]
+        assert told
+        assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, told))
 
 
 def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: str = "incidents") -> list[Row]:
@@ -309,7 +316,8 @@ def test_one_cause_is_one_story(derived: dict[str, list[Row]], play: Callable[[S
 
 def test_an_incident_goes_on_until_something_shows_that_it_is_over(derived: dict[str, list[Row]]) -> None:
     ongoing = {play.__name__ for play in EXPECTED if any(row["ongoing"] for row in told_of(derived, play))}
-    assert ongoing == {"stuck", "alternating", "cloned", "cloned_later"}
+    assert ongoing == {"stuck", "alternating", "cloned", "cloned_later", "cloned_around"}
+    assert [row["ongoing"] for row in told_of(derived, cloned_around)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -399,16 +407,17 @@ def test_the_witness_is_that_of_the_worst_message(derived: dict[str, list[Row]])
     assert [row["witness"] for row in told_of(derived, only_slow)] == [["only_slow@slow_acknowledgment"]]
 
 
-def test_the_incidents_of_a_warehouse_add_up_to_its_outcomes(orders: tuple[Path, Any]) -> None:
-    rows = {
-        table.name: DeltaTable(str(orders[0] / table.name)).to_pyarrow_table().to_pylist()
-        for table in (INCIDENTS, OUTCOMES, FINDINGS)
-    }
-    incidents, outcomes = rows["incidents"], rows["outcomes"]
+def test_the_incidents_of_a_replay_add_up_to_its_outcomes() -> None:
+    tables = Tables()
+    scenes_of_outcomes.staged(tables)
+    explained = replay(tables.sources()).explained
+    incidents, outcomes, findings = (
+        rows.to_pylist() for rows in (explained.incidents, explained.outcomes, explained.findings)
+    )
     for name, shown in (("lost", LOST), ("unknown", LOSS_UNKNOWN), ("pending", (Outcome.PENDING, Outcome.AWAITED))):
         count = sum(row["numbers"] for row in outcomes if row["outcome"] in shown)
-        assert sum(row[name] for row in incidents) == count
-    names = [row["incident_id"] for row in rows["findings"] if row["incident_id"] is not None]
+        assert sum(row[name] for row in incidents) == count > 0
+    names = [row["incident_id"] for row in findings if row["incident_id"] is not None]
     assert names
     assert {row["incident_id"]: row["findings"] for row in incidents if row["findings"]} == {
         name: names.count(name) for name in names

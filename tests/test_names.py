@@ -13,7 +13,7 @@ from jobs.app.errors import UsageError
 from jobs.app.names import Names, skeleton
 from jobs.steps import names as names_step
 from jobs.steps import unchanged_run
-from jobs.steps.found import with_names
+from jobs.steps.summary import with_names
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import string_literal
 

@@ -23,9 +23,9 @@ from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
-from jobs.steps import decode, in_memory, ingest, maintain, nightly, repair, replay, status
+from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import local_commits, local_tables, lock_state, log, publish_lock
+from jobs.warehouse import local_commits, lock_state, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -114,13 +114,8 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [0, 1 << 30], ids=["in tasks", "in memory, as files"])
-def test_in_memory_or_not_the_tables_are_the_same(
-    spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    monkeypatch.setattr(in_memory, "FEW_BYTES", 0)
-    monkeypatch.setattr(local_tables, "_MANY", 0)
-    nightly.run(spark, config(tmp_path, BRANCHES[0], in_memory_bytes=most))
+def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
+    nightly.run(spark, config(tmp_path, BRANCHES[0], in_memory_bytes=0))
     assert all_rows(tmp_path) == all_rows(first_night)
 
 

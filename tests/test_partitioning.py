@@ -1,4 +1,4 @@
-"""Ingest and replay rely on Spark to bring all rows of a key to one task, also behind a union."""
+"""Ingest and replay rely on Spark: all rows of a key come to one task, also behind a union; whole numbers are exact."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.transforms.expressions import timestamp
 
 _SIDES_ARE_COALESCED_APART = {
     "spark.sql.shuffle.partitions": "8",
@@ -41,3 +43,11 @@ def test_rows_of_a_key_come_together_above_a_union_of_joined_sides(apart: SparkS
     tasks = rows.mapInArrow(keys_of_a_task, "key long").groupBy("key").count().collect()
 
     assert [row["count"] for row in tasks] == [1] * 47
+
+
+def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
+    """A quotient of type DOUBLE would be one microsecond low for the second and third."""
+    numbers = [1_700_000_000_000_000_999, 1_700_000_000_000_016_000, 1_700_000_000_000_080_001, 0, -1, None]
+    rows = spark.createDataFrame([(ns,) for ns in numbers], "ns long")
+    found = rows.select(F.unix_micros(timestamp(F.col("ns")))).collect()
+    assert [us for (us,) in found] == [ns if ns is None else ns // 1000 for ns in numbers]

@@ -1,25 +1,16 @@
-"""The replay on Spark: the documents' trace, captured sequences, and reviewed sessions.
+"""The replay: the documents' trace, captured sequences, and reviewed sessions.
 
 tests/test_agreement.py compares it with a second replayer.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import reduce
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from replay_tables import NULL, T0, Derived, Tables, fates, replay, states_after
+from replay_tables import NULL, T0, Replayed, Row, Tables, arrow, fates, replay, rows_of
 
-from jobs.steps.replay import derive_outcomes
-from jobs.transforms.expressions import timestamp
-from jobs.transforms.replay.peers import with_peers
-from jobs.transforms.summaries.sequences import summarize_sequences
-from jobs.warehouse.checkpoint import materialize
 from schemas.replay import ENDS, STATES, VERDICTS, Reading, Scope
 
 
@@ -211,23 +202,25 @@ class Night(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Night:
-    inputs = several_senders().on(spark, tmp_path_factory.mktemp("senders"))
-    result = replay(inputs)
-    assert [(f.name, f.dataType) for f in result.schema] == [(f.name, f.dataType) for f in VERDICTS.spark]
-    derived = Derived(inputs, result)
-    sessions = {row.session_id: row for row in derived.sessions().collect()}
-    sequences = summarize_sequences(derived.outcomes.tallies, derived.outcomes).collect()
-    return Night(fates(result), verdict_of(result), sessions, sequences)
+def night() -> Night:
+    replayed = replay(several_senders().sources())
+    assert replayed.verdicts.schema.remove_metadata().equals(nullable(VERDICTS.arrow))
+    sessions = {row.session_id: row for row in rows_of(replayed.sessions)}
+    return Night(fates(replayed.verdicts), verdict_of(replayed), sessions, rows_of(replayed.sequences))
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """Returns the schema without what the tables promise and comment."""
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 def test_the_recommended_reading_of_the_trace(night: Night) -> None:
     assert [night.fates["0-0>", i][3] for i in range(len(TRACE))] == [row[1] for row in TRACE]
 
 
-def test_the_literal_reading_of_the_trace(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_literal_reading_of_the_trace() -> None:
     tables = tables_of([History([Stream([(T0 + i, *message) for i, (message, *_) in enumerate(TRACE)])])])
-    found = fates(replay(tables.on(spark, tmp_path), reading=Reading.LITERAL))
+    found = fates(replay(tables.sources(), reading=Reading.LITERAL).verdicts)
     assert [found["0-0>", i][3] for i in range(len(TRACE))] == [row[2] for row in TRACE]
 
 
@@ -245,20 +238,12 @@ def test_sequences_count_and_bound(night: Night) -> None:
     assert (second.gap_expired, second.expired, second.first_number) == (1, 1, 2)
 
 
-def test_nanoseconds_become_microseconds_exactly(spark: SparkSession) -> None:
-    """A quotient of type DOUBLE would be one microsecond low for the second and third."""
-    numbers = [1_700_000_000_000_000_999, 1_700_000_000_000_016_000, 1_700_000_000_000_080_001, 0, -1, None]
-    rows = spark.createDataFrame([(ns,) for ns in numbers], "ns long")
-    found = rows.select(F.unix_micros(timestamp(F.col("ns")))).collect()
-    assert [us for (us,) in found] == [ns if ns is None else ns // 1000 for ns in numbers]
-
-
 # --- scopes ---------------------------------------------------------------------------------------------------------
 
 
-def verdict_of(result: DataFrame) -> Rows:
+def verdict_of(replayed: Replayed) -> Rows:
     """Returns VERDICTS by their key."""
-    return {(row.stream_id, row.stream_offset): row for row in result.collect()}
+    return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
 
 
 def several_addresses(tables: Tables) -> None:
@@ -331,13 +316,13 @@ A, B_, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
 
 
-def stood(spark: SparkSession, scope_key: str, number: int, **columns: Any) -> DataFrame:
+def stood(scope_key: str, number: int, **columns: Any) -> dict[str, Any]:
     """Returns a row of STATES."""
     row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
-    row |= {"tx_sequence_id": Decimal(S1), "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
+    row |= {"tx_sequence_id": S1, "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
     row |= {"tx_sequence_number": number, "reject_count": 0, "assumed": False}
-    row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0} | columns
-    return spark.createDataFrame([[row.get(name) for name in STATES.names]], STATES.spark)
+    row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0}
+    return row | columns
 
 
 def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE, **columns: Any) -> None:
@@ -352,7 +337,7 @@ def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE, **
         tables.message((f"{way}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=source)
 
 
-def known(spark: SparkSession, **columns: Any) -> DataFrame:
+def known(**columns: Any) -> pa.Table:
     """Returns the row of ENDS of the last stream between these ports, and of one before it."""
     row: dict[str, Any] = {
         "stream_id": f"{WAY}#3",
@@ -364,54 +349,32 @@ def known(spark: SparkSession, **columns: Any) -> DataFrame:
     row |= {"sender_guid": A, "receiver_guid": B_, "address": "10.0.0.1", "mid_stream": False, "last_ns": T0 - 10}
     row |= {"recovered_bytes": 1, "missing_bytes": 0} | columns
     before = row | {"stream_id": f"{row['stream_id'][:-1]}2", "sender_guid": "other", "last_ns": T0 - 20}
-    rows = [[of.get(name) for name in ENDS.names] for of in (row, before)]
-    return spark.createDataFrame(rows, ENDS.spark)
+    return arrow(ENDS, [row, before])
 
 
 @pytest.fixture(scope="module")
-def by_session(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def by_session() -> Rows:
     """Returns what one replay of scopes of sessions says, of which one is resumed by its name."""
     tables = Tables()
     later_night(tables, [5, 6, 8])
     several_addresses(tables)
-    inputs = tables.on(spark, tmp_path_factory.mktemp("sessions"))
-    inputs["ends"] = with_peers(inputs["streams"], inputs["handshakes"], known(spark))
-    assert {
-        (row.stream_id, row.session_id) for row in inputs["ends"].where(f"connection_id = '{SOURCE}'").collect()
-    } == {
+    left = arrow(STATES, [stood(f"session {A}->{B_} {SOURCE}", 5)])
+    replayed = replay(tables.sources(states_before=left, ends_before=known()), scope=Scope.SESSION)
+    ends = rows_of(replayed.inputs.ends)
+    assert {(row.stream_id, row.session_id) for row in ends if row.connection_id == SOURCE} == {
         (f"{WAY}#0", f"{A}->{B_}"),
         (f"{BACK}#0", f"{B_}->{A}"),
     }
-    left = stood(spark, f"session {A}->{B_} {SOURCE}", 5)
-    return verdict_of(replay(inputs, left, scope=Scope.SESSION))
+    return verdict_of(replayed)
 
 
 def test_a_session_resumes_by_its_name_over_a_connection_in_mid_stream(by_session: Rows) -> None:
     names = ("incoming_tx_sequence_id", "incoming_tx_sequence_number", "accepted", "verdict", "reason")
-    assert [tuple(by_session[f"{WAY}#0", i][name] for name in names) for i in range(3)] == [
+    assert [tuple(getattr(by_session[f"{WAY}#0", i], name) for name in names) for i in range(3)] == [
         (S1, 5, False, "duplicate", None),
         (S1, 5, True, "in_order", None),
         (S1, 6, False, "out_of_order", "predecessor_missing"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("columns", "end", "session"),
-    [
-        ({"mid_stream": False}, {}, "10.0.0.1->10.0.0.2"),
-        ({}, {"sender_guid": None, "receiver_guid": None}, "10.0.0.1->10.0.0.2"),
-        ({}, {"stream_id": "10.0.0.1:50001>10.0.0.2:1801#3"}, "10.0.0.1->10.0.0.2"),
-        ({}, {"stream_id": f"{BACK}#3", "sender_guid": B_, "receiver_guid": A}, f"{A}->{B_}"),
-    ],
-)
-def test_only_a_connection_between_the_same_ports_names_one_in_mid_stream(
-    spark: SparkSession, tmp_path: Path, columns: dict[str, Any], end: dict[str, Any], session: str
-) -> None:
-    tables = Tables()
-    later_night(tables, [5], **columns)
-    inputs = tables.on(spark, tmp_path)
-    ends = with_peers(inputs["streams"], inputs["handshakes"], known(spark, **end))
-    assert {row.session_id for row in ends.where(f"stream_id = '{WAY}#0'").collect()} == {session}
 
 
 class Resumed(NamedTuple):
@@ -428,7 +391,7 @@ OLDER = {T0 - 1: "in_order", T0: "unknown", None: "unknown"}
 
 
 @pytest.fixture(scope="module")
-def resumed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+def resumed() -> Resumed:
     tables, states = Tables(), []
     later_night(tables, [5, 6])  # of a router
     for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
@@ -436,20 +399,19 @@ def resumed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Re
     for source, numbers in {"skips": [7, 8], "assumed": [6, 7, 8], "acknowledged": [6, 7, 8]}.items():
         later_night(tables, numbers, source)
         of_source = {"source_queue_manager": source, "assumed": source != "skips"}
-        states.append(stood(spark, f"queue {source} queue", 5, **of_source))
+        states.append(stood(f"queue {source} queue", 5, **of_source))
     for row, later_ns in zip(tables.rows["messages"][-3:], (0, 2_000, 4_000), strict=True):
         row["captured_ns"] = T0 + later_ns
     tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
     for i, ns in enumerate(OLDER):
         later_night(tables, [6], f"older-{i}")
         of_source = {"source_queue_manager": f"older-{i}", "last_captured_ns": ns}
-        states.append(stood(spark, f"queue older-{i} queue", 5, **of_source))
-    inputs = tables.on(spark, tmp_path_factory.mktemp("resumed"))
-    inputs["ends"] = materialize(with_peers(inputs["streams"], inputs["handshakes"], known(spark)))
-    left = reduce(DataFrame.unionByName, states)
-    result = replay(inputs, left)
-    found = {row.source_queue_manager: row for row in states_after(result, left, Reading.CONFORMANT)[1].collect()}
-    return Resumed(fates(result), verdict_of(result), found, derive_outcomes(result).rows.collect())
+        states.append(stood(f"queue older-{i} queue", 5, **of_source))
+    left = arrow(STATES, states)
+    replayed = replay(tables.sources(states_before=left, ends_before=known()))
+    found = {row.source_queue_manager: row for row in rows_of(replayed.states)}
+    outcomes = rows_of(replayed.fates.rows)
+    return Resumed(fates(replayed.verdicts), verdict_of(replayed), found, outcomes)
 
 
 def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Resumed) -> None:

@@ -40,7 +40,7 @@ def judged(tables: Tables) -> list[Row]:
     at, fates = ends(tables.rows), verdicts(tables.rows, reading="conformant", scope="auto")
     messages = [row for row in tables.rows["messages"] if (row["stream_id"], row["stream_offset"]) in fates]
     choice, rows = chosen(messages, at), []
-    for row in complete(messages, TABLES["messages"][0]):
+    for row in complete(messages, TABLES["messages"]):
         fate, end = fates[row["stream_id"], row["stream_offset"]], at[row["stream_id"]]
         scope = scope_of(choice.get((end.session, row["source_queue_manager"]), "queue"), end, row)
         own = {"scope": scope, "scope_key": " ".join(scope), "session_id": end.session, "conforming": fate}
@@ -79,12 +79,12 @@ def told(play: Callable[[Scene], None], name: str) -> list[Finding]:
         stream: {"copy_of": None, "sender": end.sender, "receiver": end.receiver, "session_id": end.session}
         for stream, end in at.items()
     }
-    given = {table: complete(of, TABLES[table][0]) for table, of in tables.rows.items()}
+    given = {table: complete(of, TABLES[table]) for table, of in tables.rows.items()}
     all_ends = [
         own[row["stream_id"]] | row | {"last_ns": (row["last_captured_at"] or 0) * 1_000}
         for row in tables.rows["streams"]
     ]
-    gold: Rows = with_conversations(given | {"verdicts": rows, "ends": all_ends, "captures": []})
+    gold: Rows = with_conversations(given | {"verdicts": rows, "ends": all_ends})
     return list(message_findings(rows, found, watched(gold)))
 
 

@@ -1,17 +1,13 @@
-"""Situations of connections in simulated nights: the truth, a second computation, and the product on Spark."""
+"""Situations of connections in simulated nights: the truth, a second computation, and the product."""
 
 import json
 from collections import defaultdict
 from pathlib import Path
 
 import plain_findings
-import pytest
-from plain_replay import CLOCK_STEP
-from pyspark.sql import SparkSession
-from warehouses import config, rows
+from plain_replay import CLOCK_STEP, Night
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import nightly
 from schemas.replay import FindingKind as K
 
 _KINDS = {
@@ -26,8 +22,7 @@ def test_a_second_computation_agrees_with_the_truth() -> None:
     assert told > 12
 
 
-@pytest.mark.slow
-def test_the_product_agrees_with_the_truth(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_product_agrees_with_the_truth(tmp_path: Path) -> None:
     simulate(str(tmp_path), 0, 500, **CLOCK_STEP, situations=True)
     scopes = json.loads((tmp_path / "truth.json").read_text())
     truth: dict[str, set[K]] = {
@@ -35,10 +30,10 @@ def test_the_product_agrees_with_the_truth(spark: SparkSession, tmp_path: Path) 
     }
     sources = {scope["source_queue_manager"] for scope in scopes}
     unknown = {scope["source_queue_manager"] for scope in scopes if "findings" not in scope}
-    nightly.run(spark, config(tmp_path / "warehouse", tmp_path / f"{CAPTURE_PREFIX}_*.pcap"))
-    at = {row["address"]: row["sender_guid"] for row in rows(tmp_path / "warehouse", "ends")}
+    replayed = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))).replayed()
+    at = {row["address"]: row["sender_guid"] for row in replayed.inputs.every_end.to_pylist()}
     found: dict[str, set[K]] = defaultdict(set)
-    for row in rows(tmp_path / "warehouse", "findings"):
+    for row in replayed.explained.findings.to_pylist():
         kind, sender = K(row["kind"]), str(row["session_id"]).split("->")[0]
         if kind is K.TWO_ADDRESSES and sender in sources:
             found[sender].add(kind)
@@ -50,7 +45,7 @@ def test_the_product_agrees_with_the_truth(spark: SparkSession, tmp_path: Path) 
     assert balanced["source_queue_manager"] in of_addresses
     assert all(K.SEVERAL_RECEIVERS in truth[source] for source in of_addresses)
     delivered = {(id_, number) for id_, number, _ in balanced["delivered"]}
-    for row in rows(tmp_path / "warehouse", "outcomes"):
+    for row in replayed.explained.outcomes.to_pylist():
         if row["lost"] and row["source_queue_manager"] == balanced["source_queue_manager"]:
             assert (str(row["tx_sequence_id"]), row["tx_sequence_number"]) not in delivered
     for kinds in (*found.values(), *truth.values()):

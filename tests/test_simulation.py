@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import dpkt
 import pytest
-from plain_replay import Night, difference, differences, differences_on_spark, expected, simulated
-from pyspark.sql import SparkSession
+from plain_replay import Night, difference, differences, expected
 from tiers import merge_needs
 
 from jobs import cli, simulator
@@ -254,9 +253,8 @@ def test_the_truth_is_met_by_the_plain_loop(block: int) -> None:
     assert differences(range(block * SEEDS, (block + 1) * SEEDS)) == []
 
 
-@pytest.mark.slow
-def test_the_truth_is_met_by_the_replay_on_spark(spark: SparkSession) -> None:
-    assert differences_on_spark(spark, {seed: simulated(seed) for seed in range(SEEDS)}) == []
+def test_the_truth_is_met_by_the_product() -> None:
+    assert differences(range(SEEDS), of_product=True) == []
 
 
 def test_every_verdict_comes_about(traffic: Traffic) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _EVERY_S = 0.25
+_WATCHED = ("python", "tshark")  # programs, beside the JVM, whose memory is reported
 _SHOWN = 20  # lines that a command logged before it failed
 
 
@@ -104,6 +105,8 @@ class Memory:
         """Notes what each process has held most, and what all hold now."""
         together_mb = 0.0
         for java, _, pid in _family(self._root):
+            if not java and not _program(pid).startswith(_WATCHED):
+                continue  # a shell, or what a JVM forks, which shares all its memory for a moment
             peak_mb, now_mb = _memory_mb(pid)
             self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
             together_mb += now_mb
@@ -168,6 +171,14 @@ def watch(command: Sequence[str]) -> Watched:
         raise failure
     cost = last._replace(wall_s=time.monotonic() - began)
     return Watched(cost, steps, memory.jvm_mb, memory.python_mb, memory.together_mb)
+
+
+def _program(pid: int) -> str:
+    """Returns the name of the program that a process runs; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.replaying.flow import Kept
 from jobs.replaying.inputs import Inputs
-from jobs.transforms.replay.changes import SENDER, Traffic, changed_senders
+from jobs.transforms.changes import SENDER, Traffic, changed_senders
 from jobs.warehouse.checkpoint import materialize
 from jobs.warehouse.provenance import as_left, sources_read
 from jobs.warehouse.store import Warehouse, conform, differing_rows

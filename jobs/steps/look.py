@@ -13,15 +13,17 @@ from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.logs import step, warn
 from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
-from jobs.app.muted import Muted, read_muted
+from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.standard_input import STANDARD_INPUT, received
 from jobs.engine.in_process import InProcess
+from jobs.reporting.flow import Collected
 from jobs.steps.at_once import derive_tables
 from jobs.steps.summary import summary, with_muted, with_names
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
+from schemas.table import Table
 from udfs.derive.frames import to_frame
 from udfs.derive.report.findings import worst_incidents
 
@@ -44,10 +46,11 @@ def run(config: Config) -> Summary:
     with _captures(config) as (files, shown):
         engine = derive_tables(files, config, shown, _STEPS)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
-        found = summarize(engine, names, muted)
-        if config.out:
-            _write_report(engine, config, names)
-            found["report"] = config.out
+        reported = _write_report(engine, config, names) if config.out else None
+        found = with_muted(with_names(summary(engine, "", names, reported), names), engine, muted)
+        del found["tables"]
+        _add_proof(found, engine)
+        found |= {"report": config.out} if config.out else {}
         return found | ({"rows": _rows(engine)} if config.json else {})
 
 
@@ -78,19 +81,7 @@ def _of_at_most(limit: int, captures: Sequence[str]) -> Mapping[str, Stamp]:
     return files
 
 
-def summarize(engine: InProcess, names: Names, muted: Sequence[Muted] = ()) -> Summary:
-    """Returns what `nightly` says of the same captures, and the frames that prove each incident."""
-    found = with_muted(with_names(summary(engine, "", names), names), engine, muted)
-    del found["tables"]
-    witnesses = engine.read(INCIDENTS).select(["incident_id", "witness"]).to_pylist()
-    proofs = {row["incident_id"]: row["witness"] for row in witnesses}
-    for incident in found.get("worst_incidents", ()):
-        packets = proofs[incident["incident_id"]]
-        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
-    return found
-
-
-def _write_report(engine: InProcess, config: Config, names: Names) -> None:
+def _write_report(engine: InProcess, config: Config, names: Names) -> Collected:
     """Writes the page to the place that --out names; what makes it is imported only where one is asked for."""
     from jobs.app.text_files import write_text  # noqa: PLC0415
     from jobs.report_page.render import render  # noqa: PLC0415
@@ -98,21 +89,35 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> None:
 
     collected = page.collected_rows(engine, config)
     write_text(config.out, render(page.values(collected, config, "", names), names=names))
+    return collected
+
+
+def _add_proof(found: Summary, engine: InProcess) -> None:
+    """Adds to each incident that the summary tells the packets that prove it."""
+    witnesses = _frame(engine, INCIDENTS).select("incident_id", "witness")
+    proofs = dict(witnesses.iter_rows())
+    for incident in found.get("worst_incidents", ()):
+        packets = proofs[incident["incident_id"]]
+        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
 
 
 def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:
     """Returns the incidents, the worst first, the findings and the outcomes, with their witnesses, for JSON."""
-    incidents, findings, outcomes = (to_frame(engine.read(table)) for table in (INCIDENTS, FINDINGS, OUTCOMES))
+    incidents = _frame(engine, INCIDENTS)
     order = worst_incidents(incidents, incidents.height).select("incident_id")
     found = {
         "incidents": order.join(incidents, on="incident_id", how="left", maintain_order="left"),
-        "findings": findings.sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
-        "outcomes": outcomes.sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
+        "findings": _frame(engine, FINDINGS).sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
+        "outcomes": _frame(engine, OUTCOMES).sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
     }
     # As a number, a TxSequenceID would lose its last digits in many readers of JSON.
     return {
         name: _plain(rows.with_columns(pl.col(pl.UInt64).cast(pl.String)).to_dicts()) for name, rows in found.items()
     }
+
+
+def _frame(engine: InProcess, table: Table) -> pl.DataFrame:
+    return to_frame(engine.read(table))
 
 
 def _plain(value: Any) -> Any:

@@ -11,10 +11,10 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.names import Names, skeleton
 from jobs.app.text_files import exists, write_text
-from jobs.transforms.replay.peers import NULL_GUID
 from jobs.warehouse.store import Warehouse
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS
+from udfs.derive.replay.ends import NULL_GUID
 
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP|HTTPS?|SPX):/*([^\\/:]+)[\\/](?:.*[\\/])?([^\\/]+)$", re.IGNORECASE)
 _SHOWN = 3

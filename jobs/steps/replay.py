@@ -28,7 +28,7 @@ from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.kept import find_kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.local_tables import to_arrow, to_spark
+from jobs.warehouse.local_tables import to_spark, to_table
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
@@ -69,7 +69,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapping[str, Any]) -> None:
     """Replays a warehouse that is held in memory. Judging all is cheaper than finding out who keeps what."""
     engine = InProcess(load=warehouse.read_local)
-    before = [None if rows is None else to_arrow(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
+    before = [None if rows is None else to_table(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
     once = unite(engine, sources)
     replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options)

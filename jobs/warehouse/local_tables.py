@@ -21,7 +21,7 @@ def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return spark.createDataFrame(held, spark_schema(rows.schema)).coalesce(1)
 
 
-def to_arrow(rows: DataFrame) -> pa.Table:
+def to_table(rows: DataFrame) -> pa.Table:
     """Computes the rows, which have to fit in memory."""
     return cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema}).toArrow()
 

@@ -17,7 +17,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, log
-from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_arrow, to_spark
+from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
@@ -73,7 +73,7 @@ class Warehouse(Tables):
         if table.name not in held:
             rows = self._read_here(table)
             if rows is None:
-                rows = to_arrow(with_columns_of(table, Tables.read(self, table)))
+                rows = to_table(with_columns_of(table, Tables.read(self, table)))
             held[table.name] = rows
         return held[table.name]
 
@@ -81,7 +81,7 @@ class Warehouse(Tables):
         """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
         if self.local is None:
             return checkpoint.materialize(rows, most)
-        return to_spark(self.spark, to_arrow(rows))
+        return to_spark(self.spark, to_table(rows))
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
@@ -105,7 +105,7 @@ class Warehouse(Tables):
         self.check_lock()
         rows = conform(rows, table)
         if self.local is not None:
-            new = to_arrow(rows)
+            new = to_table(rows)
             if self._replace_here(table, new, where):
                 return
             rows = to_spark(self.spark, new)
@@ -268,7 +268,7 @@ class Warehouse(Tables):
         there = before.num_rows
         kept = schema.empty_table()
         if where != "true":
-            kept = to_arrow(to_spark(self.spark, before).where(f"NOT ({where})"))
+            kept = to_table(to_spark(self.spark, before).where(f"NOT ({where})"))
         whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
         self._memory.tables[table.name] = whole
         if kept.num_rows == there:

@@ -112,7 +112,11 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
 
 def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
     """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
-    return {name: _of_struct(rows[name]) for name in names}
+    found = {name: rows[name].drop_null().combine_chunks() for name in names}
+    return {
+        name: pa.Table.from_arrays(there.flatten(), names=[of.name for of in there.type])
+        for name, there in found.items()
+    }
 
 
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:

@@ -297,7 +297,9 @@ def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | N
             latest = latest if sequence is None else _latest((latest, sequence.span.first_captured_at))
         if story.sequences:
             yield from story.rows(held)
-        yield from ((None, row | {"ongoing": row["ongoing"] or of.goes_on(latest)}) for of, row in held)
+        for told, row in held:  # only the last of them can go on for that
+            again = told is held[-1][0] and told.goes_on(latest)
+            yield None, row | {"ongoing": row["ongoing"] or again}
 
 
 def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
