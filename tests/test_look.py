@@ -1,0 +1,301 @@
+"""`look`: a night's passes and sentences in one process, without Spark, tables or anything left behind."""
+
+import gzip
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plain_outcomes
+import pytest
+from plain_replay import Night, variant
+from pyspark.sql import SparkSession
+from replayer import Fate
+from warehouses import CAPTURES, config
+from warehouses import rows as rows_of_night
+
+from jobs import cli
+from jobs.app import memory
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.config import Config
+from jobs.engine.in_process import InProcess
+from jobs.simulator import simulate
+from jobs.steps import nightly
+from jobs.steps.at_once import derive_tables
+from schemas import ingest
+from schemas.incidents import INCIDENTS
+from schemas.ingest import BOOKS, PACKETS
+from schemas.messages import MESSAGES
+from schemas.outcomes import OUTCOMES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
+from schemas.table import Table
+
+ORDERS = CAPTURES / "orders.pcapng"
+BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+JUDGED = (VERDICTS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, TRANSACTIONS, ENDS, BOOKS)
+"""The tables that a look and a night must have in common."""
+_NO_SPARK = """
+import sys
+{}
+from jobs.cli import main
+code = main(sys.argv[1:])
+assert not {{name.partition(".")[0] for name, module in sys.modules.items() if module}} & {{"pyspark", "py4j", "delta"}}
+sys.exit(code)
+"""
+_UNIMPORTABLE = "sys.modules['pyspark'] = sys.modules['py4j'] = sys.modules['rich'] = None"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Captures of the demonstration: a branch that is stuck and one that is cloned."""
+    folder = tmp_path_factory.mktemp("demo")
+    simulate(str(folder), 1, 0, is_demo=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def looked_at(options: Config) -> InProcess:
+    """The tables of a look."""
+    return derive_tables(stamps(capture_files(options.captures)), options, {}, 4)
+
+
+def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
+    """What a look prints as JSON."""
+    assert cli.main(["look", *map(str, arguments), "--json"]) == code
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
+
+
+def in_process(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a look in a process of its own, with this code before it."""
+    command = [sys.executable, "-c", _NO_SPARK.format(code), "look", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
+
+
+def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
+    """A table's rows in the order of `rows_of_night`."""
+    rows = engine.read(table).select(table.names).to_pylist()
+    kept = [{name: value for name, value in row.items() if name != "ingested_at"} for row in rows]
+    return sorted(kept, key=repr)
+
+
+@pytest.mark.parametrize("captures", [[ORDERS], BRANCHES, None], ids=["orders", "branches", "demo"])
+def test_verdicts_are_those_of_the_second_replayer(captures: list[Path] | None, demo: Path) -> None:
+    files = captures or sorted(demo.glob("*.pcap*"))
+    engine = looked_at(config(Path(), *files))
+    names = ("stream_id", "stream_offset", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number")
+    names += ("accepted", "verdict", "reason", "gap_size", "reject_count")
+    rows = engine.read(VERDICTS).select(names).to_pylist()
+    found = {(row["stream_id"], row["stream_offset"]): Fate(*(_whole(row[name]) for name in names[2:])) for row in rows}
+    assert found == Night(files).fates()
+    assert all(engine.read(BOOKS)["balanced"].to_pylist())
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if type(value).__name__ == "Decimal" else value
+
+
+def test_outcomes_are_those_of_the_second_computation(demo: Path) -> None:
+    engine = looked_at(config(Path(), demo))
+    verdicts = engine.read(VERDICTS).to_pylist()
+    for row in verdicts:
+        row |= {name: _whole(row[name]) for name in ("tx_sequence_id", "incoming_tx_sequence_id")}
+    expected, runs = plain_outcomes.outcomes(sorted(verdicts, key=lambda row: row["replay_order"]))
+    key = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash")
+    rows = engine.read(OUTCOMES).to_pylist()
+    found = {tuple(_whole(row[name]) for name in key): row["outcome"] for row in rows if row["message_id"]}
+    assert found == {message: outcome for message, outcome in expected.items() if outcome != "delivered"}
+    unseen = {
+        (row["scope_key"], int(row["tx_sequence_id"]), row["outcome"], row["tx_sequence_number"], row["numbers"])
+        for row in rows
+        if row["message_id"] is None
+    }
+    assert unseen == {(scope, of, outcome, first, last - first + 1) for scope, of, outcome, first, last in runs}
+
+
+def test_it_tells_what_happened_and_proves_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["look", str(demo)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("21 messages were lost")
+    assert "What to do: " in said
+    assert "Proof: frame " in said
+    assert "In Wireshark: wireshark -r " in said
+    assert "frame.number in {" in said
+    assert "report" not in said
+
+
+def test_all_of_it_is_one_json_object(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = look(capsys, demo)
+    rows = said["rows"]
+    assert said["incidents"] == {
+        outcome: sum(row["outcome"] == outcome for row in rows["incidents"]) for outcome in said["incidents"]
+    }
+    assert sum(said["findings"].values()) == len(rows["findings"])
+    assert [row["incident_id"] for row in rows["incidents"]][:2] == [
+        row["incident_id"] for row in said["worst_incidents"]
+    ]
+    assert all(isinstance(row["tx_sequence_id"], str) for row in rows["outcomes"])
+    first = rows["incidents"][0]["witness"]
+    assert {Path(packet["uri"]).parent for packet in first} == {demo}
+    assert [packet["frame_number"] for packet in first] == [
+        packet["frame_number"] for packet in said["worst_incidents"][0]["proof"]
+    ]
+
+
+def test_the_report_is_written_only_where_it_is_asked_for(demo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert cli.main(["look", str(demo), "--out", str(out)]) == 0
+    page = out.read_text()
+    assert "21 messages were lost" in page
+    assert "Made of the captures alone, without tables." in page
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_capture_from_standard_input_is_read_to_its_end(
+    demo: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captures = sorted(demo.glob("*.pcap*"))
+    of_files = look(capsys, *captures)
+    with captures[0].open("rb") as first:
+        done = in_process(_UNIMPORTABLE, "-", *captures[1:], "--json", stdin=first)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["headline"] == of_files["headline"]
+    uris = {packet["uri"] for row in said["rows"]["outcomes"] for packet in row["witness"]}
+    assert uris <= {"-", *map(str, captures)}
+    assert list(temporary.iterdir()) == []
+
+
+def test_nobody_sends_anything() -> None:
+    mine, others = pty.openpty()
+    done = in_process("", "-", stdin=others)
+    os.close(mine)
+    os.close(others)
+    assert done.returncode == 2
+    assert "No capture comes from standard input" in done.stderr
+
+
+@pytest.mark.parametrize("code", ["", _UNIMPORTABLE], ids=["not imported", "not there"])
+def test_it_needs_no_spark_and_leaves_nothing(code: str, demo: Path, temporary: Path, tmp_path: Path) -> None:
+    done = in_process(code, demo, "--out", tmp_path / "page.html", "--fail-on", "lost", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("21 messages were lost")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(["--fail-on", "lost"], 3, id="lost"),
+        pytest.param(["--fail-on", "lost,gone"], 2, id="no such value"),
+        pytest.param(["--reading", "literal", "--fail-on", "duplicate"], 3, id="literal"),
+        pytest.param(["--scope", "session", "--ports", "1801,2801", "--overlap", "last"], 0, id="options"),
+        pytest.param(["--ports", "99", "--fail-on", "lost"], 0, id="other ports"),
+        pytest.param(["--names-file", "missing.toml"], 2, id="no names"),
+        pytest.param(["/no/such/capture"], 2, id="no capture"),
+    ],
+)
+def test_exit_codes(arguments: Sequence[str], code: int, demo: Path) -> None:
+    assert cli.main(["look", str(demo), *arguments]) == code
+
+
+def test_captures_stand_before_between_and_behind_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = look(capsys, BRANCHES[0], "--scope", "auto", BRANCHES[1], "--out", tmp_path / "page.html", BRANCHES[2])
+    assert said["captures"] == {"ok": 3}
+    said = look(capsys, str(CAPTURES / "branches_*.pcap.gz"), "--captures", BRANCHES[0])
+    assert said["captures"] == {"ok": 3}
+
+
+def test_nothing_to_look_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["look"]) == 2
+    assert "Name what to look at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_captures_that_memory_cannot_hold_are_for_nightly(
+    packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "share_of_memory", lambda: 0)
+    capture = tmp_path / "a.pcap"
+    capture.write_bytes(gzip.compress(bytes(3_000)) if packed else bytes(3_000))
+    assert cli.main(["look", str(capture), "--in-memory-bytes", "2999"]) == 2
+    said = capsys.readouterr().err
+    assert "msmq-replay nightly --captures FILE --warehouse FOLDER" in said
+    assert "in memory" in said
+
+
+def test_standard_input_is_not_read_beyond_what_memory_holds(temporary: Path) -> None:
+    with Path("/dev/zero").open("rb") as endless:
+        done = in_process("", "-", "--in-memory-bytes", "5000000", stdin=endless, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "nightly" in done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = shutil.copy(min(demo.glob("*.pcap*")), tmp_path / "now.pcap")
+    options = config(Path(), capture)
+    files = stamps([str(capture)])
+    with capture.open("ab") as file:
+        file.write(bytes(7))
+    derive_tables(files, options, {}, 4)
+    assert "grew while it was read" in capsys.readouterr().err
+
+
+def test_names_and_muted_findings(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = look(capsys, demo)
+    source = said["lost_by"][0]["source_queue_manager"]
+    names = tmp_path / "names.csv"
+    names.write_text(f"original,name\n{source},Branch 1\n")
+    muted = tmp_path / "muted.toml"
+    kind = next(iter(said["findings"]))
+    muted.write_text(f'[[muted]]\nkind = "{kind}"\nuntil = 2999-12-31\nwhy = "known"\n')
+    said = look(capsys, demo, "--names-file", names, "--muted-file", muted, "--fail-on", kind)
+    assert said["lost_by"][0]["sender_name"] == "Branch 1"
+    assert said["muted"][kind] == said["findings"][kind]
+
+
+def test_hashed_names(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", "sixteen bytes or more")
+    engine = looked_at(config(Path(), demo, names="hash"))
+    kept = looked_at(config(Path(), demo))
+    assert set(engine.read(MESSAGES)["label"].to_pylist()).isdisjoint(kept.read(MESSAGES)["label"].to_pylist())
+    assert engine.read(PACKETS).num_rows == kept.read(PACKETS).num_rows
+    assert engine.read(ingest.CAPTURES)["status"].to_pylist() == kept.read(ingest.CAPTURES)["status"].to_pylist()
+
+
+def require_equal(spark: SparkSession, captures: Path, warehouse: Path, **options: Any) -> None:
+    """Requires of a look the rows of a night on Spark, and what its summary says."""
+    given = config(warehouse, captures, **options)
+    nightly.run(spark, given)
+    engine = looked_at(given)
+    for table in JUDGED:
+        assert plain(engine, table) == rows_of_night(warehouse, table.name), table.name
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(200))])
+def test_it_says_what_a_night_on_spark_says(spark: SparkSession, seed: int, tmp_path: Path) -> None:
+    options = variant(seed) | {"situations": True}
+    simulate(str(tmp_path / "captures"), seed, **options)
+    require_equal(spark, tmp_path / "captures", tmp_path / "tables")
+
+
+@pytest.mark.spark
+def test_it_says_what_a_night_says_of_the_captures_of_the_tests(spark: SparkSession, tmp_path: Path) -> None:
+    require_equal(spark, CAPTURES, tmp_path / "tables")
