@@ -97,8 +97,10 @@ def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
 def test_verdicts_are_those_of_the_second_replayer(captures: list[Path] | None, demo: Path) -> None:
     files = captures or sorted(demo.glob("*.pcap*"))
     engine = looked_at(config(Path(), *files))
-    names = ("stream_id", "stream_offset", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number")
-    names += ("accepted", "verdict", "reason", "gap_size", "reject_count")
+    names = (
+        *("stream_id", "stream_offset", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+        *("accepted", "verdict", "reason", "gap_size", "reject_count"),
+    )
     rows = engine.read(VERDICTS).select(names).to_pylist()
     found = {(row["stream_id"], row["stream_offset"]): Fate(*(_whole(row[name]) for name in names[2:])) for row in rows}
     assert found == Night(files).fates()
@@ -248,7 +250,8 @@ def test_standard_input_is_not_read_beyond_what_memory_holds(temporary: Path) ->
 
 
 def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capture = shutil.copy(min(demo.glob("*.pcap*")), tmp_path / "now.pcap")
+    capture = tmp_path / "now.pcap"
+    shutil.copy(min(demo.glob("*.pcap*")), capture)
     options = config(Path(), capture)
     files = stamps([str(capture)])
     with capture.open("ab") as file:
