@@ -17,9 +17,10 @@ def script() -> None:
 def _run() -> int:
     try:
         from jobs import cli  # noqa: PLC0415 - it may not be there
+
+        return cli.main()  # which imports the module of the command
     except ImportError as error:
         sys.exit(f"msmq-replay: {_explanation(error)}")
-    return cli.main()
 
 
 def _explanation(error: ImportError) -> str:

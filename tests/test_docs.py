@@ -19,7 +19,7 @@ from schemas.document import pages
 from schemas.replay import Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.capture.files import EXPANSION_LIMIT
-from udfs.derive.conversations import copies
+from udfs.derive.conversations.copies import MOST_ALIKE
 from udfs.derive.replay import acks, marks
 from udfs.replay.acceptance import Message, State, accept, after
 
@@ -159,7 +159,7 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
         "docs/how-the-replay-decides.md": (
             f"more than {acks._MOST_SENDERS} senders",
             f"more than {marks._MOST_PAIRS:,} pairs",
-            f"more than {copies.MOST_ALIKE} connections",
+            f"more than {MOST_ALIKE} connections",
             f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
         ),
         "docs/speed-and-cost.md": (f"{DEFAULTS.in_memory_bytes >> 30} GiB (`in_memory_bytes`)",),

@@ -12,13 +12,17 @@ ROOT = Path(reader.__file__).parents[2]
 WITHOUT_SPARK = "sys.modules['pyspark'] = None; "
 
 
-def start(first: Path, setup: str = "") -> subprocess.CompletedProcess[str]:
-    """What `msmq-replay --version` answers when modules are searched in the folder `first` before anything else."""
+def start(first: Path, setup: str = "", *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `msmq-replay` answers when modules are searched in the folder `first` before anything else."""
     code = (
         f"import sys; sys.path[:0] = [{str(first)!r}, {str(ROOT)!r}]; {setup}import msmq_replay; msmq_replay.script()"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, "--version"], cwd=first, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *(arguments or ["--version"])],
+        cwd=first,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -35,7 +39,9 @@ def test_a_hidden_package_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_spark_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    started = start(tmp_path, WITHOUT_SPARK)
+    """What needs no Spark does without."""
+    assert start(tmp_path, WITHOUT_SPARK).returncode == 0
+    started = start(tmp_path, WITHOUT_SPARK, "nightly", "--help")
     assert started.returncode == 1
     assert started.stderr == (
         "msmq-replay: Spark is not installed here: pip install 'msmq-replay[local]'. Clusters bring their own.\n"

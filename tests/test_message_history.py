@@ -19,7 +19,9 @@ Row = dict[str, Any]
 def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
     """The rows that Spark finds."""
     asked = spark.sql(spark_sql(lambda table: f"delta.`{warehouse / table.name}`"))
-    assert [(field.name, field.dataType) for field in asked.schema] == [(c.name, c.type) for c in MESSAGE_HISTORY]
+    assert [(field.name, field.dataType) for field in asked.schema] == [
+        (f.name, f.dataType) for f in MESSAGE_HISTORY.spark
+    ]
     return list(asked.toArrow().to_pylist())
 
 

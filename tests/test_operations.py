@@ -33,7 +33,7 @@ from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.replay import SEQUENCES
-from schemas.table import LONG, Column, Table
+from schemas.table import LONG, Column, Table, sql_type
 from schemas.tables import REPLAYED, TABLES
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -513,7 +513,7 @@ def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
     tables = Warehouse(spark, str(tmp_path))
     for table, check in ((BOOKS, "law_values"), (PACKETS, "packet_type_values")):
         name = tables.name(table)
-        columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in table)
+        columns = ", ".join(f"{column.name} {sql_type(column.type)}" for column in table)
         spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")
         tables.create(table)
         properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
@@ -625,7 +625,9 @@ def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str)
     assert {table.name for table in TABLES} <= registered
     assert nightly.run(spark, night) == summary
     history = spark.table(f"{schema}.message_history")
-    assert [(field.name, field.dataType) for field in history.schema] == [(c.name, c.type) for c in MESSAGE_HISTORY]
+    assert [(field.name, field.dataType) for field in history.schema] == [
+        (f.name, f.dataType) for f in MESSAGE_HISTORY.spark
+    ]
     assert history.schema["outcome"].metadata["comment"].startswith("What became of it")
     outcomes = {row["outcome"]: row["count"] for row in history.groupBy("outcome").count().collect()}
     assert outcomes["delivered"] == summary["outcomes"]["delivered"]

@@ -11,13 +11,13 @@ from zipimport import zipimporter
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
 
+from schemas.table import LONG, row
 from udfs.on_spark import map_arrow
 from udfs.passes.options import Batches
 from udfs.spark_worker import reduce_overhead
 
-COUNTS = StructType([StructField("finders", LongType()), StructField("frozen", LongType())])
+COUNTS = row(finders=LONG, frozen=LONG)
 
 
 def of_zips() -> list[str]:

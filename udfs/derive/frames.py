@@ -123,6 +123,12 @@ def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
     return rows if columns == ALL else rows.select(columns)
 
 
+def _of_struct(column: pa.ChunkedArray) -> pa.Table:
+    """Returns the structs that are not null as a table."""
+    there = column.drop_null().combine_chunks()
+    return pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
+
+
 def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a made table as rows of `made`."""
     for rows in frame.iter_slices(_BATCH_ROWS):
@@ -137,8 +143,7 @@ def _compact(column: pa.ChunkedArray) -> pl.DataFrame:
 
     Texts that repeat are held once for all rows of the batch: a group may have millions of rows, and long names.
     """
-    there = column.take(pa.array(np.flatnonzero(column.is_valid()))).combine_chunks()
-    rows = pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
+    rows = _of_struct(column.take(pa.array(np.flatnonzero(column.is_valid()))))
     texts = (name for name in rows.column_names if pa.types.is_string(rows.schema.field(name).type))
     return to_frame(rows).with_columns(_held_once(rows[name]).alias(name) for name in texts)
 
