@@ -204,7 +204,7 @@ def test_it_needs_no_spark_and_leaves_nothing(code: str, demo: Path, temporary: 
     ("arguments", "code"),
     [
         pytest.param(["--fail-on", "lost"], 3, id="lost"),
-        pytest.param(["--fail-on", "lost,no_such_value"], 2, id="no such value"),
+        pytest.param(["--fail-on", "lost,gone"], 2, id="no such value"),
         pytest.param(["--reading", "literal", "--fail-on", "duplicate"], 3, id="literal"),
         pytest.param(["--scope", "session", "--ports", "1801,2801", "--overlap", "last"], 0, id="options"),
         pytest.param(["--ports", "99", "--fail-on", "lost"], 0, id="other ports"),
