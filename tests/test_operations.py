@@ -125,7 +125,7 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
     assert commits.pop("captures") == 4
     assert commits.pop("quarantine") <= 3, "written by ingest and by decode"
     assert max(commits.values()) <= 2
-    assert counted_night.queries <= 100
+    assert counted_night.queries <= 10
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,8 @@ class Config:
     in_memory_bytes: int = _ingest(
         1 << 30,
         "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
-        reason="Passes then run in the driver, and queries read no tables, for half to four fifths of the CPU time, "
-        "and less for small nights. At most a sixth of the JVM's memory counts, 512 MiB by default, and a 32nd of the "
-        "machine's; and 16 MiB where the tables are not in a folder of this machine.",
+        reason="Then all but the acceptance windows runs in this process, which costs less. At most a 32nd of the "
+        "machine's memory counts; and 16 MiB where the tables are not in a folder of this machine.",
     )
 
     names: str = _decode(
