@@ -10,8 +10,9 @@ from frames_of import frame_of
 from schemas.ingest import STREAMS
 from schemas.messages import HANDSHAKES
 from schemas.replay import ENDS
+from udfs.derive.facts.directions import with_other_direction
 from udfs.derive.frames import to_arrow
-from udfs.derive.replay.ends import NULL_GUID, find_ends, passes_through, receiver_is_unknown, with_other_direction
+from udfs.derive.replay.ends import NULL_GUID, find_ends, passes_through, receiver_is_unknown
 
 A, B, C, D = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abcd")
 PORTS = "10.0.0.1:50000>10.0.0.2:1801"

@@ -15,7 +15,6 @@ from schemas.table import Table
 from udfs.derive import books
 from udfs.derive.decode import quarantine_undecodable
 from udfs.derive.quotients import quotient
-from udfs.derive.replay.unarrived import unarrived
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.tables import schema_of
 
@@ -249,29 +248,6 @@ def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
     assert rows.row(0) == ("decode", "bad", "It is bad.", "c", "a", 9, 7, 5, b"123")
     assert rows["raw"].to_list() == [b"123", b"12", None]
     assert quarantine_undecodable(explained.clear(), 3).schema == rows.schema
-
-
-def test_bytes_that_were_never_acknowledged() -> None:
-    streams = pl.DataFrame(
-        [
-            ("closed", True, 150, 200, 0),  # stream, closed, acknowledged, recovered and missing bytes
-            ("closed, the rest missing", True, 150, 150, 50),
-            ("open", False, 150, 200, 0),
-            ("no acknowledgment captured", True, None, 200, 0),
-            ("all acknowledged", True, 200, 200, 0),
-        ],
-        {
-            "stream_id": pl.String,
-            "closed": pl.Boolean,
-            **dict.fromkeys(("acked_bytes", "recovered_bytes", "missing_bytes"), pl.Int64),
-        },
-        orient="row",
-    )
-    places = pl.DataFrame({"stream_offset": [0, 100, 150], "size": [100, 60, 60]})
-    packets = streams.select("stream_id").join(places, how="cross")
-    expected = {(name, at) for name in ("closed", "closed, the rest missing") for at in (100, 150)}
-    assert set(unarrived(streams, packets).rows()) == expected
-    assert unarrived(streams.clear(), packets).height == 0
 
 
 def test_quotients_are_the_nearest_doubles() -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.ingest import PacketType
+from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import RowType, Table
-from udfs.passes.decode import EXPLAINED, decode_packets, explain_undecodable, packet_types
+from udfs.derive.decode import quarantine_packets
+from udfs.passes.decode import decode_packets, packet_types
 from udfs.passes.options import Pass
 
 
@@ -16,9 +17,9 @@ def decode_table(packets: pa.Table, table: Table, key: bytes | None) -> pa.Table
     return _run(packets, packet_types(table), decode_packets(table, key), table.arrow)
 
 
-def explain_packets(packets: pa.Table) -> pa.Table:
-    """Returns the packets that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
-    return _run(packets, [PacketType.UNKNOWN.value], explain_undecodable(), EXPLAINED)
+def quarantine_of(packets: pa.Table, raw_kept: int) -> pa.Table:
+    """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
+    return _run(packets, [PacketType.UNKNOWN.value], quarantine_packets(raw_kept), QUARANTINE.arrow)
 
 
 def _run(packets: pa.Table, types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:

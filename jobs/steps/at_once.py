@@ -10,7 +10,7 @@ from jobs.app.logs import progress, step, warn
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
-from jobs.replaying.decoding import decode_table, explain_packets
+from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import read_sources
@@ -18,8 +18,6 @@ from jobs.reporting import balancing
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.replay import Reading, Scope
-from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.frames import to_arrow, to_frame
 
 
 def derive_tables(files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str], of: int) -> InProcess:
@@ -69,8 +67,8 @@ def _decode(engine: InProcess, config: Config) -> None:
     packets = engine.read(PACKETS)
     for table in DECODED_TABLES:
         engine.replace(table, decode_table(packets, table, config.hiding_key))
-    undecodable = quarantine_undecodable(to_frame(explain_packets(packets)), config.quarantine_raw_bytes)
-    engine.replace(QUARANTINE, engine.union(engine.read(QUARANTINE), to_arrow(undecodable)))
+    undecodable = quarantine_of(packets, config.quarantine_raw_bytes)
+    engine.replace(QUARANTINE, engine.union(engine.read(QUARANTINE), undecodable))
 
 
 def _replay(engine: InProcess, config: Config) -> None:

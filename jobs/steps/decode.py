@@ -17,19 +17,15 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.of_warehouse import engine_of
-from jobs.replaying.decoding import decode_table, explain_packets
+from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
-from jobs.transforms.decode import decode_rows, explain_rows
-from jobs.transforms.decode import quarantine_undecodable as quarantine_on_spark
+from jobs.transforms.decode import decode_rows, quarantine_rows
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
-from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.frames import to_arrow, to_frame
-from udfs.derive.tables import with_columns_of
 from udfs.msmq.pseudonyms import pseudonymize
 
 SOURCES = (PACKETS,)
@@ -56,7 +52,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
             packets = changed.came if changed else warehouse.read(PACKETS)
             rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
-            undecodable = quarantine_on_spark(explain_rows(packets), config.quarantine_raw_bytes)
+            undecodable = quarantine_rows(packets, config.quarantine_raw_bytes)
             if changed:
                 _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
             else:
@@ -91,9 +87,7 @@ def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> 
 
 def _quarantine_in_memory(warehouse: Warehouse, raw_kept: int) -> None:
     """Replaces the packets in quarantine that cannot be decoded, if there are or were any."""
-    explained = explain_packets(warehouse.read_local(PACKETS))
-    before = warehouse.read_local(QUARANTINE)
+    undecodable, before = quarantine_of(warehouse.read_local(PACKETS), raw_kept), warehouse.read_local(QUARANTINE)
     kept = before.filter(pc.not_equal(before["stage"], Stage.DECODE.value))
-    if explained.num_rows or kept.num_rows != before.num_rows:
-        made = to_arrow(with_columns_of(QUARANTINE, quarantine_undecodable(to_frame(explained), raw_kept)))
-        warehouse.replace_local(QUARANTINE, pa.concat_tables([kept, made.cast(kept.schema)]))
+    if undecodable.num_rows or kept.num_rows != before.num_rows:
+        warehouse.replace_local(QUARANTINE, pa.concat_tables([kept, undecodable.cast(kept.schema)]))

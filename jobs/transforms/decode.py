@@ -3,10 +3,11 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from schemas.ingest import PacketType, Stage
+from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import Table
+from udfs.derive.decode import quarantine_packets
 from udfs.on_spark import map_arrow
-from udfs.passes.decode import EXPLAINED, decode_packets, explain_undecodable, packet_types
+from udfs.passes.decode import decode_packets, packet_types
 
 
 def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
@@ -15,22 +16,7 @@ def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> D
     return map_arrow(chosen, decode_packets(table, key), table.arrow)
 
 
-def explain_rows(packets: DataFrame) -> DataFrame:
-    """Returns the rows of `packets` that cannot be decoded, with `reason` (a code) and `detail` (a sentence)."""
+def quarantine_rows(packets: DataFrame, raw_kept: int) -> DataFrame:
+    """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
     chosen = packets.where(F.col("packet_type") == PacketType.UNKNOWN.value)
-    return map_arrow(chosen, explain_undecodable(), EXPLAINED)
-
-
-def quarantine_undecodable(explained: DataFrame, raw_kept: int) -> DataFrame:
-    """Returns rows of QUARANTINE; `explained` are rows of PACKETS with the reason why each cannot be decoded."""
-    return explained.select(
-        F.lit(Stage.DECODE.value).alias("stage"),
-        "reason",
-        "detail",
-        "capture_id",
-        "stream_id",
-        F.col("last_frame").alias("frame_number"),
-        "stream_offset",
-        F.col("size").alias("length"),
-        F.substring("raw", 1, raw_kept).alias("raw"),
-    )
+    return map_arrow(chosen, quarantine_packets(raw_kept), QUARANTINE.arrow)

@@ -1,7 +1,6 @@
 """Checkpoints DataFrames on the executors' disks, so that later queries are planned without what computed the rows."""
 
 import re
-from typing import Protocol
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -13,13 +12,6 @@ from jobs.warehouse.local_tables import to_spark, to_table
 _REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
 MOST_ROWS = 100_000
 """Rows of some hundred bytes that a broadcast join may send to each task."""
-
-
-class Materialize(Protocol):
-    """Computes rows that several queries read; as one plan, each query would compute them again."""
-
-    def __call__(self, rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:
-        """Returns the rows. If they are at most `most`, a join broadcasts them and does not shuffle its other side."""
 
 
 def checkpoint(rows: DataFrame) -> DataFrame:

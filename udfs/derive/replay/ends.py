@@ -26,15 +26,6 @@ def _receiver() -> pl.Expr:
     return pl.coalesce("receiver_guid", "receiver_by_address")
 
 
-def with_other_direction(ends: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:
-    """Returns the streams of which the other direction was captured, with its stream, `back`, and columns of it.
-
-    `ends` are rows of ENDS without copies.
-    """
-    other = ends.select("connection_id", pl.col("stream_id").alias("back"), **columns)
-    return ends.join(other, on="connection_id").filter(pl.col("stream_id") != pl.col("back"))
-
-
 def find_ends(streams: pl.DataFrame, handshakes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
     """Returns one row of ENDS per stream that counts. `sender` and `receiver` are GUIDs, or addresses without one.
 
