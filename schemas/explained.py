@@ -3,7 +3,7 @@
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
-from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, U64, RowType, Table, array, row
+from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, RowType, Table, array, row
 
 CHOSEN = row(
     scope_no=LONG,
@@ -69,8 +69,5 @@ ARRIVAL = row(
 )
 """An arrival in an unusual slot with what is known of its scope, or a run of plain ones (`udfs.replay.arrivals`)."""
 
-OF_SLOT = row(
-    outcome=keyed(OUTCOMES),
-    slot_below=row(scope_key=STRING, tx_sequence_id=U64, tx_sequence_number=LONG),
-)
-"""A row of `outcomes`, delivered messages among them; or the slot right below a hole of numbers that were not seen."""
+OF_SLOT = row(outcome=keyed(OUTCOMES))
+"""A row of `outcomes`, delivered messages among them."""

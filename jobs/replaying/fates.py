@@ -16,7 +16,7 @@ from schemas.replay import Reading, Scope
 from udfs.derive.frames import ALL, Derivation, Frames, making
 from udfs.derive.outcomes.arrivals import FALLING, unusual_arrivals, with_falling_order
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
-from udfs.derive.outcomes.slots import accepted_twice, unarrived
+from udfs.derive.outcomes.slots import MESSAGE, PLACE, SLOT, accepted_twice, unarrived
 from udfs.derive.outcomes.tallies import scope_states, tally
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.summaries.sessions import summarize_sessions
@@ -24,18 +24,15 @@ from udfs.derive.transactions.derived import derive_transactions
 from udfs.replay.arrivals import find_plain_runs
 from udfs.replay.slots import explain_slots
 
-_MESSAGE = ("source_queue_manager", "message_id", "content_hash")
-_SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
-_PLACE = ("stream_id", "stream_offset")
 JUDGED_AS = (
-    *(*_SLOT, *_MESSAGE, *_PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
+    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
     *("evidence", "explained_by", "covered_at", "final_ack_class"),
 )
 """What the outcomes need of VERDICTS."""
 OF_TRANSACTION = (
-    *(*_SLOT, *_MESSAGE, *_PLACE, "session_id", "destination_queue", "captured_at", "replay_order", "accepted"),
+    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "captured_at", "replay_order", "accepted"),
     *("tx_transaction_id", "tx_first", "tx_last"),
 )
 
@@ -76,14 +73,14 @@ UNARRIVED = Derivation(
     making(unarrived),
     {
         "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
-        "packets": (*_PLACE, "size"),
-        "verdicts": ("scope_key", *_PLACE),
+        "packets": (*PLACE, "size"),
+        "verdicts": ("scope_key", *PLACE),
     },
     ("stream_id",),
 )
 TWICE = Derivation(
     making(accepted_twice),
-    {"verdicts": ("scope_key", *_MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
+    {"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
     ("source_queue_manager", "message_id"),
 )
 UNUSUAL = Derivation(unusual_arrivals, {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL}, ("scope_key",))

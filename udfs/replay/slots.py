@@ -19,25 +19,25 @@ from udfs.replay.unseen import Hole, Run, Skip, unseen_runs
 from udfs.replay.words import tx_sequence
 
 Row = Mapping[str, object]
-Explained = tuple[Row | None, Row | None]
-"""An outcome, or the slot right below a hole."""
+Explained = tuple[Row]
+"""A row of OF_SLOT: an outcome."""
 _SIGN = 1 << 63
 """What a TxSequenceID has more than its `sequence`."""
 
 
 def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yields the outcomes of messages and of numbers never seen, and the slots right below holes (OF_SLOT).
+    """Yields the outcomes of messages and of numbers never seen (OF_SLOT).
 
     Rows are `Arrival`s and runs of plain ones, by scope, falling sequence, falling number and replay order. Outcomes of
     delivered messages are among the rows.
     """
-    explained = (row for scope_key, arrivals in Arrival.read(batches) for row in _explain_scope(scope_key, arrivals))
+    explained = (row for _, arrivals in Arrival.read(batches) for row in _explain_scope(arrivals))
     yield from write_rows(explained, OF_SLOT)
 
 
-def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Explained]:
+def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Explained]:
     passed_by: Passing | None = None
-    for sequence, of_sequence in groupby(arrivals, attrgetter("sequence")):
+    for _, of_sequence in groupby(arrivals, attrgetter("sequence")):
         skip: Skip | None = None
         gap_begins: int | None = None
         sent_to = 0
@@ -47,7 +47,6 @@ def _explain_scope(scope_key: str, arrivals: Iterator[Arrival]) -> Iterator[Expl
             first, is_run = slot[0], slot[0].plain_to is not None
             seen_to = number if first.plain_to is None else first.plain_to
             if above is not None and above.number > seen_to + 1:
-                yield None, _slot(scope_key, sequence, seen_to)
                 yield from _of_hole(Hole(seen_to, above, skip, sent_to, passed_by))
             above = None if is_run else first
             if is_run:
@@ -80,7 +79,7 @@ def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Explained]:
     occupants = Occupants([Message(arrivals, known) for arrivals in by_message.values()])
     for message in occupants.messages:
         case = Case(message, occupants)
-        yield _message_row(case, outcome_of(case)), None
+        yield (_message_row(case, outcome_of(case)),)
 
 
 def _message_row(case: Case, outcome: Outcome) -> Row:
@@ -115,7 +114,7 @@ def _message_row(case: Case, outcome: Outcome) -> Row:
 
 def _of_hole(hole: Hole) -> Iterator[Explained]:
     for run in unseen_runs(hole):
-        yield _run_row(hole, run), None
+        yield (_run_row(hole, run),)
 
 
 def _run_row(hole: Hole, run: Run) -> Row:

@@ -5,7 +5,7 @@ All but `skews_of` is right for any streams that count together with all their c
 
 import polars as pl
 
-from schemas.ingest import Stage
+from udfs.derive.replay.coverage import select_unreadable
 
 KEY = ("stream_id", "stream_offset")
 _RANGE = (*KEY, "length")
@@ -121,7 +121,7 @@ def _lacking(
         streams.select("stream_id", low=-_FAR, high=_NONE),
         streams.select("stream_id", low=size, high=_FAR),
         stream_gaps.select("stream_id", low=low, high=low + pl.col("length")),
-        unreadable(quarantine).select("stream_id", low=low, high=low + pl.col("length")),
+        select_unreadable(quarantine).select("stream_id", low=low, high=low + pl.col("length")),
     ]
     return (
         pl.concat(parts)
@@ -132,11 +132,6 @@ def _lacking(
     )
 
 
-def unreadable(quarantine: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of QUARANTINE that are runs of stream bytes."""
-    return quarantine.filter(pl.col("stage").is_in([Stage.FRAMING.value, Stage.DECODE.value]))
-
-
 def unread_by_all(
     copies: pl.DataFrame, streams: pl.DataFrame, stream_gaps: pl.DataFrame, quarantine: pl.DataFrame
 ) -> pl.DataFrame:
@@ -145,7 +140,7 @@ def unread_by_all(
     `missing`: no capture has the bytes of the stream that counts; else they are in quarantine.
     """
     gaps = stream_gaps.select(*_RANGE, missing=_ONE)
-    ranges = pl.concat([gaps, unreadable(quarantine).select(*_RANGE, missing=_NONE)])
+    ranges = pl.concat([gaps, select_unreadable(quarantine).select(*_RANGE, missing=_NONE)])
     own = ranges.join(counting(copies), on="stream_id", how="semi").with_columns(unread=_ONE, held=_NONE)
     size = pl.col("recovered_bytes") + pl.col("missing_bytes")
     extents = streams.select("stream_id", stream_offset=_NONE, length=size, held=_ONE)

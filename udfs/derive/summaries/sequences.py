@@ -2,13 +2,12 @@
 
 import polars as pl
 
-from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import SEQUENCES, STATES, Verdict
 from udfs.derive.columns import tx_sequence, unsigned
+from udfs.derive.outcomes.counts import add_up
 from udfs.derive.tables import with_columns_of
 
 _SEQUENCE = ("scope_key", "tx_sequence_id")
-_COUNTED = tuple(count_column(outcome) for outcome in Outcome)
 
 
 def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
@@ -27,16 +26,10 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
         .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
-        rows = rows.join(_of_sequences(counts), on=_SEQUENCE)
+        rows = rows.join(add_up(counts, *_SEQUENCE), on=_SEQUENCE)
     if slots is not None:
         rows = rows.join(slots, on=_SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)
-
-
-def _of_sequences(counts: pl.DataFrame) -> pl.DataFrame:
-    """Returns the counts of all sessions of a sequence, and `lost`, their sum over LOST."""
-    sums = counts.group_by(_SEQUENCE).agg(pl.col(*_COUNTED, "delivered_arrivals").sum())
-    return sums.with_columns(lost=pl.sum_horizontal(map(count_column, LOST)))
 
 
 def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) -> pl.DataFrame:

@@ -5,11 +5,11 @@ import polars as pl
 from schemas.outcomes import OUTCOME_COUNTS
 from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
 from udfs.derive.columns import null
+from udfs.derive.outcomes.tallies import ANSWERS
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
-_ANSWERS = ("answers", "answers_conformant", "answers_literal")
-_JUDGED = (*(verdict.value for verdict in Verdict), *_ANSWERS)
+_JUDGED = (*(verdict.value for verdict in Verdict), *ANSWERS)
 _OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
 
 
