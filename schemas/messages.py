@@ -120,7 +120,6 @@ MESSAGES = Table(
         DECODED_ALONE,
     ),
     clustered_by=("source_queue_manager", "captured_at"),
-    keeps_changes=True,
     statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
 )
 

@@ -5,21 +5,19 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from replay_tables import NULL, T0, Tables, compare_nights, fates, replay, states_after
 from replayer import State, judged, verdicts
 
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
-from jobs.transforms.changes import SENDER, Traffic, changed_senders
 from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
@@ -27,8 +25,6 @@ from udfs.replay.acceptance import STATE
 from udfs.replay.verdicts import LITERAL
 
 MODES = tuple(product(Reading, Scope))
-READ = ("messages", "acks", "stream_gaps", "quarantine")
-"""Tables that verdicts depend on, beside ENDS."""
 LAST_NUMBER = 0xFFFFFFFF
 Sent = tuple[int, int, int]  # TxSequenceID, TxSequenceNumber, PreviousTxSequenceNumber
 
@@ -221,53 +217,6 @@ def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(tables: Ta
         stood = found.states
         assert states_after(found) == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
     assert expected != verdicts(halves[1].rows, reading=reading, scope="auto")
-
-
-def thinned(rng: random.Random, tables: Tables) -> Tables:
-    """Returns the night without some rows of each table, as if its last captures had not come."""
-    before = Tables()
-    for name, rows in tables.rows.items():
-        gone = set(rng.sample(range(len(rows)), len(rows) // 200))
-        before.rows[name] = [row for i, row in enumerate(rows) if i not in gone]
-    return before
-
-
-def streams_that_differ(one: pa.Table, other: pa.Table) -> set[str]:
-    """Returns the streams of the rows that only one of the tables has."""
-    first, second = ({repr(row): row["stream_id"] for row in of.to_pylist()} for of in (one, other))
-    return {(first | second)[row] for row in first.keys() ^ second.keys()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_senders_whom_no_changed_stream_concerns_keep_their_verdicts(
-    spark: SparkSession, tables: Tables, sources: Sources[pa.Table], seed: int
-) -> None:
-    """Their verdicts before and new ones of all others equal a replay of everything."""
-    before, now = replay(thinned(random.Random(seed), tables).sources()), replay(sources)
-    ends = before.inputs.every_end, now.inputs.every_end
-    read = [(getattr(before.sources, name), getattr(now.sources, name)) for name in READ]
-    streams = set.union(*(streams_that_differ(*of) for of in (*read, ends)))
-
-    def on_spark(*parts: pa.Table, **columns: str) -> DataFrame:
-        chosen = (pa.table({new: rows[old] for new, old in columns.items()}) for rows in parts)
-        return to_spark(spark, pa.concat_tables(chosen))
-
-    sender, session = {SENDER: SENDER}, {"session_id": "session_id"}
-    traffic = Traffic(
-        on_spark(*ends, stream_id="stream_id", sender="sender", receiver="receiver", **session),
-        on_spark(*read[0], stream_id="stream_id", **sender),
-        on_spark(*read[1], stream_id="stream_id", source_guid=SENDER, queue_manager_address="queue_manager_address"),
-        on_spark(now.inputs.flows, now.inputs.legs, before.verdicts, **session, **sender),
-    )
-    changed = changed_senders(to_spark(spark, pa.table({"stream_id": list(streams)})), traffic).toArrow()
-    engine = now.engine
-    same = engine.join(engine.distinct(before.verdicts.select([SENDER])), changed, [SENDER], "anti")
-    assert min(same.num_rows, changed.num_rows) > 5
-    new = now.judge(replace(now.inputs, flows=engine.join(now.inputs.flows, same, [SENDER], "anti")))
-    kept = engine.join(before.verdicts, same, [SENDER], "semi")
-    found, expected = (sorted(map(repr, rows.to_pylist())) for rows in (engine.union(new, kept), now.verdicts))
-    assert found == expected
 
 
 @pytest.mark.parametrize("reading", Reading)

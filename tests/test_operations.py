@@ -214,10 +214,10 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
 ) -> None:
     write = local_commits._write_file
 
-    def full(place: str, rows: pa.Table) -> Any:
+    def full(place: str, table: Table, rows: pa.Table) -> Any:
         if place.endswith(f"/{PACKETS.name}"):
             raise OSError(28, "No space left on 'device' \\ \"/\"")
-        return write(place, rows)
+        return write(place, table, rows)
 
     with monkeypatch.context() as patch:
         patch.setattr(local_commits, "_write_file", full)

@@ -146,7 +146,7 @@ class InProcess:
 
     def write(self, table: Table, rows: pa.Table, *, update: bool = False) -> None:
         there = self.read(table)
-        new = _conform(rows, table).cast(there.schema)
+        new = conform(rows, table).cast(there.schema)
         if update:
             self._reduce(table, self.join(there, new, table.key, "anti"))
         else:
@@ -156,7 +156,7 @@ class InProcess:
     def replace(self, table: Table, rows: pa.Table) -> None:
         self.read(table)
         self.rewritten.add(table.name)
-        self.tables[table.name] = _conform(rows, table)
+        self.tables[table.name] = conform(rows, table)
 
     def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
         rows = self.read(table)
@@ -200,7 +200,7 @@ def _codes(rows: pa.Table, other: pa.Table, on: Sequence[str]) -> tuple[Ints, In
     return codes[: rows.num_rows], codes[rows.num_rows :]
 
 
-def _conform(rows: pa.Table, table: Table) -> pa.Table:
+def conform(rows: pa.Table, table: Table) -> pa.Table:
     """Returns the table's columns, timestamps from nanoseconds where the rows have these; others that lack are null."""
     columns = []
     for one in table.arrow:

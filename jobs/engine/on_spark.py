@@ -1,8 +1,9 @@
-"""Runs steps on Spark, over the tables of a warehouse."""
+"""Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field
+from functools import reduce, wraps
+from typing import Any, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,56 +12,101 @@ from pyspark.sql.types import StructType
 
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.engine import How, Row
+from jobs.engine.in_process import InProcess, conform
 from jobs.transforms.expressions import timestamp, with_columns_of
-from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
+from jobs.warehouse.checkpoint import MOST_ROWS, checkpoint
 from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
+from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.messages import HANDSHAKES
 from schemas.pings import PINGS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from udfs.derive.frames import ONE, Derivation, untagged
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
+Rows: TypeAlias = DataFrame | pa.Table
+"""Many rows on Spark, or few in this process."""
+Work = TypeVar("Work", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
+_FEW = {CAPTURES, STREAMS, STREAM_GAPS, HANDSHAKES, ENDS, SEQUENCES, SESSIONS, STATES, FINDINGS, INCIDENTS}
+"""Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
+_FEW_BYTES = 32 * 2**20
+_FEW_ROWS = 500_000
+
+
+def _here_if_few(work: Work) -> Work:
+    """Makes an operation happen in this process where all its rows are here; else all of them go to Spark."""
+    operation = getattr(InProcess(), work.__name__)
+
+    @wraps(work)
+    def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
+        if not any(isinstance(one, DataFrame) for one in (*given, *named.values())):
+            return operation(*given, **named)
+        return work(self, *map(self.there, given), **{name: self.there(one) for name, one in named.items()})
+
+    return cast(Work, choose)
 
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """An engine whose rows are DataFrames and whose tables are Delta tables."""
+    """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, Arrow tables.
+
+    What a derivation makes without groups are few rows, and so are the rows of some tables.
+    """
 
     warehouse: Warehouse
+    handed: dict[int, tuple[pa.Table, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
+    """The rows of this process that Spark has, by the identity of the table."""
+
+    def there(self, rows: Any) -> Any:
+        """Returns rows of this process as a DataFrame, and everything else as it is."""
+        if not isinstance(rows, pa.Table):
+            return rows
+        if id(rows) not in self.handed:
+            found = to_spark(self.warehouse.spark, rows)
+            self.handed[id(rows)] = rows, F.broadcast(found) if rows.num_rows <= MOST_ROWS else checkpoint(found)
+        return self.handed[id(rows)][1]
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
-        wanted = self.warehouse.spark.createDataFrame([(one,) for one in ids], "capture_id string")
-        known = self.read(CAPTURES).select("capture_id", "uri")
-        return self.collect(known.join(F.broadcast(wanted), "capture_id", "left_semi"))
+        known = self.select(self.read(CAPTURES), capture_id="capture_id", uri="uri")
+        wanted = self.table(
+            [{"capture_id": one} for one in ids], row(capture_id=CAPTURES.arrow.field("capture_id").type)
+        )
+        return self.collect(self.join(known, wanted, ["capture_id"], "semi"))
 
-    def read(self, table: Table) -> DataFrame:
+    def read(self, table: Table) -> Rows:
+        few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
+        if few is not None:
+            return few
         rows = self.warehouse.read(table)
         return rows if set(table.names) <= set(rows.columns) else with_columns_of(table, rows)
 
-    def streams_between(self, connections: DataFrame) -> DataFrame:
+    def streams_between(self, connections: Rows) -> Rows:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
-        streams = self.read(STREAMS).select("stream_id", "instance", endpoints)
-        return streams.join(connections, "endpoints").select("packed", "stream_id", "instance")
+        streams = self.there(self.read(STREAMS)).select("stream_id", "instance", endpoints)
+        return streams.join(self.there(connections), "endpoints").select("packed", "stream_id", "instance")
 
-    def table(self, rows: Sequence[Row], schema: RowType) -> DataFrame:
-        values = [tuple(row.get(name) for name in schema.names) for row in rows]
-        return F.broadcast(self.warehouse.spark.createDataFrame(values, spark_schema(schema)))
+    def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
+        return InProcess().table(rows, schema)
 
     def run(
         self,
-        rows: DataFrame,
+        rows: Rows,
         work: Pass,
         schema: RowType,
         by: Sequence[str] = (),
         order: Sequence[str] = (),
         *,
         parts: int = 0,
-    ) -> DataFrame:
+    ) -> Rows:
+        if isinstance(rows, pa.Table) and not parts:
+            return InProcess().run(rows, work, schema, by, order)
+        rows = self.there(rows)
         if by:
             # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them,
             # and then may coalesce the partitions of the two sides differently, so that rows of one group part.
@@ -69,19 +115,43 @@ class OnSpark:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
 
-    def derive(self, derivation: Derivation, **tables: DataFrame) -> dict[str, DataFrame]:
+    def derive(self, derivation: Derivation, **tables: Rows) -> dict[str, Rows]:
+        if all(isinstance(rows, pa.Table) for rows in tables.values()):
+            return derivation.run(**tables)
+        if not derivation.by:
+            few = self._few({name: tables[name] for name in derivation.inputs}, derivation)
+            if few is not None:
+                return derivation.run(**few, **{name: self._here(tables[name]) for name in derivation.shared})
         found, made = self._derived(derivation, tables)
         found = checkpoint(found)
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, DataFrame]) -> tuple[DataFrame, RowType]:
+    def _few(self, tables: Mapping[str, Rows], derivation: Derivation) -> dict[str, pa.Table] | None:
+        """Brings the columns of tables that a derivation without groups needs; None if they have many rows."""
+        many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
+        needed = {
+            name: rows if "*" in derivation.inputs[name] else rows.select(*derivation.inputs[name])
+            for name, rows in many.items()
+        }
+        tagged = row(**{name: row_type(rows.schema) for name, rows in needed.items()})
+        found = self._tagged(needed, tagged).limit(_FEW_ROWS + 1).toArrow()
+        if found.num_rows > _FEW_ROWS:
+            return None
+        return {**tables, **untagged(found.cast(tagged), needed)}
+
+    def _here(self, rows: Rows) -> pa.Table:
+        return rows if isinstance(rows, pa.Table) else rows.toArrow()
+
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[DataFrame, RowType]:
         """Returns the made rows below each other, and their schema: a struct for each table."""
-        schemas = {name: row_type(rows.schema) for name, rows in tables.items()}
+        there = {name: self.there(tables[name]) for name in derivation.inputs}
+        here = {name: self._here(tables[name]) for name in derivation.shared}
+        schemas = {name: row_type(rows.schema) for name, rows in there.items()}
+        schemas |= {name: rows.schema for name, rows in here.items()}
         tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
-        shared = {name: tables[name].toArrow() for name in derivation.shared}
-        rows = self._tagged({name: tables[name] for name in derivation.inputs}, tagged, derivation.by)
+        rows = self._tagged(there, tagged, derivation.by)
         rows = rows if derivation.by else rows.coalesce(1)
-        return self.run(rows, derivation.on_batches(made, **shared), made, derivation.by), made
+        return self.run(rows, derivation.on_batches(made, **here), made, derivation.by), made
 
     def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
         """Returns the rows of tables below each other: the columns `by`, and a struct for each table."""
@@ -92,74 +162,106 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         return cast_columns(self.union(*parts), types)
 
-    def one(self, derivation: Derivation, **tables: DataFrame) -> DataFrame:
+    def one(self, derivation: Derivation, **tables: Rows) -> Rows:
         return self.derive(derivation, **tables)[ONE]
 
-    def gather(self, derivation: Derivation, **tables: DataFrame) -> dict[str, pa.Table]:
+    def gather(self, derivation: Derivation, **tables: Rows) -> dict[str, pa.Table]:
+        if not derivation.by or all(isinstance(rows, pa.Table) for rows in tables.values()):
+            return self.bring(**self.derive(derivation, **tables))
         found, made = self._derived(derivation, tables)
-        return untagged(_here(found, made), made.names)
+        return untagged(found.toArrow().cast(made), made.names)
 
-    def bring(self, **tables: DataFrame) -> dict[str, pa.Table]:
-        tagged = row(**{name: row_type(rows.schema) for name, rows in tables.items()})
-        return untagged(_here(self._tagged(tables, tagged), tagged), tables)
+    def bring(self, **tables: Rows) -> dict[str, pa.Table]:
+        many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
+        if not many:
+            return tables
+        tagged = row(**{name: row_type(rows.schema) for name, rows in many.items()})
+        return {**tables, **untagged(self._tagged(many, tagged).toArrow().cast(tagged), many)}
 
-    def hand_in(self, rows: pa.Table) -> DataFrame:
-        return F.broadcast(to_spark(self.warehouse.spark, rows))
+    def hand_in(self, rows: pa.Table) -> pa.Table:
+        return rows
 
-    def keep(self, rows: DataFrame) -> DataFrame:
-        return checkpoint(rows)
+    def keep(self, rows: Rows) -> Rows:
+        return rows if isinstance(rows, pa.Table) else checkpoint(rows)
 
-    def expect_few(self, rows: DataFrame) -> DataFrame:
-        return broadcast_if_small(rows)
+    def expect_few(self, rows: Rows) -> Rows:
+        if isinstance(rows, pa.Table):
+            return rows
+        found = rows.limit(MOST_ROWS + 1).toArrow()
+        return rows if found.num_rows > MOST_ROWS else found.cast(row_type(rows.schema))
 
-    def union(self, *parts: DataFrame) -> DataFrame:
+    @_here_if_few
+    def union(self, *parts: Rows) -> Rows:
         return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), parts)
 
-    def pick(self, rows: DataFrame, column: str, *others: str) -> DataFrame:
+    @_here_if_few
+    def pick(self, rows: Rows, column: str, *others: str) -> Rows:
         fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
         return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
 
-    def select(self, rows: DataFrame, **columns: str) -> DataFrame:
+    @_here_if_few
+    def select(self, rows: Rows, **columns: str) -> Rows:
         return rows.select(*(F.col(old).alias(new) for new, old in columns.items()))
 
-    def distinct(self, rows: DataFrame) -> DataFrame:
+    @_here_if_few
+    def distinct(self, rows: Rows) -> Rows:
         return rows.distinct()
 
-    def where(self, rows: DataFrame, column: str) -> DataFrame:
+    @_here_if_few
+    def where(self, rows: Rows, column: str) -> Rows:
         return rows.where(column)
 
-    def join(self, rows: DataFrame, other: DataFrame, on: Sequence[str], how: How = "inner") -> DataFrame:
+    @_here_if_few
+    def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         return rows.join(other, list(on), how)
 
-    def sum_up(self, rows: DataFrame, by: Sequence[str], *columns: str) -> DataFrame:
+    @_here_if_few
+    def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
         return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count"), *(F.sum(name).alias(name) for name in columns))
 
-    def collect_lists(self, rows: DataFrame, by: str, column: str) -> DataFrame:
+    @_here_if_few
+    def collect_lists(self, rows: Rows, by: str, column: str) -> Rows:
         return rows.groupBy(by).agg(F.collect_list(column).alias(column))
 
-    def count(self, rows: DataFrame) -> int:
+    @_here_if_few
+    def count(self, rows: Rows) -> int:
         return rows.count()
 
-    def collect(self, rows: DataFrame) -> list[Row]:
+    @_here_if_few
+    def collect(self, rows: Rows) -> list[Row]:
         return [row.asDict() for row in rows.collect()]
 
-    def write(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
+    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+        if isinstance(rows, pa.Table) and not rows.num_rows:
+            return
+        if update and self._update_few(table, rows):
+            return
+        rows = self.there(rows)
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times), update=update)
 
-    def replace(self, table: Table, rows: DataFrame) -> None:
-        self.warehouse.replace(table, with_columns_of(table, rows))
+    def _update_few(self, table: Table, rows: Rows) -> bool:
+        """Does what `write` does with `update`, if the table and the rows are small; returns whether it did."""
+        there = self.warehouse.read_if_small(table, _FEW_BYTES)
+        few = self.expect_few(rows) if there is not None and there.num_rows else None
+        if there is None or not isinstance(few, pa.Table):
+            return False
+        here = InProcess(tables={table.name: there})
+        here.write(table, few, update=True)
+        self.warehouse.replace_few(table, here.read(table))
+        return True
 
-    def delete_from_offset(self, table: Table, stale: DataFrame) -> None:
+    def replace(self, table: Table, rows: Rows) -> None:
+        if isinstance(rows, pa.Table):
+            self.warehouse.replace_few(table, conform(rows, table))
+        else:
+            self.warehouse.replace(table, with_columns_of(table, rows))
+
+    def delete_from_offset(self, table: Table, stale: Rows) -> None:
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self.warehouse.delete(table, stale, f"t.stream_id = s.stream_id AND {offset}")
+        self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
 
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         run_in_parallel(works)
-
-
-def _here(rows: DataFrame, schema: RowType) -> pa.Table:
-    """Computes the rows, which have to fit in memory."""
-    return rows.toArrow().cast(schema)

@@ -1,12 +1,9 @@
 """Replays `messages` into `verdicts`, and derives the other tables of the replay from them.
 
-The work is in `jobs.replaying.flow`. Senders keep their verdicts and transactions if nothing that these depend on has
-changed (`jobs.steps.kept`).
+The work is in `jobs.replaying.flow`.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,7 +22,6 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
-from jobs.steps.kept import find_kept
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.local_tables import to_spark, to_table
@@ -57,7 +53,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     recorded = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
     recorded["code"] = code_version.results_hash()
     options = Options(Reading(config.reading), Scope(config.scope))
-    write = partial(_replay_here if warehouse.local else _replay_on_spark, warehouse, config, options, recorded)
+    write = partial(_replay_here if warehouse.local else _replay_on_spark, warehouse, config, options)
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
     if not derived:
         progress("replay: nothing new")
@@ -66,8 +62,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return derived
 
 
-def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapping[str, Any]) -> None:
-    """Replays a warehouse that is held in memory. Judging all is cheaper than finding out who keeps what."""
+def _replay_here(warehouse: Warehouse, config: Config, options: Options) -> None:
+    """Replays a warehouse that is held in memory."""
     engine = InProcess(load=warehouse.read_local)
     before = [None if rows is None else to_table(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
@@ -79,17 +75,15 @@ def _replay_here(warehouse: Warehouse, config: Config, options: Options, _: Mapp
         _name_copies(warehouse, to_spark(warehouse.spark, renamed))
 
 
-def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options, recorded: Mapping[str, Any]) -> None:
+def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
     sources = read_sources(engine, *previous_warehouse.tables(warehouse.spark, config))
     once = unite(engine, sources)
-    # Where conversations are united or clocks corrected, a message may move although its row has not changed.
-    keep = {} if once.had_copies or once.found or once.steps else {"find_kept": partial(find_kept, warehouse, recorded)}
-    replay(engine, sources, once, accept_on_spark(engine, options.reading), options, **keep)
+    replay(engine, sources, once, accept_on_spark(engine, options.reading), options)
     renamed = once.renamed_copies(sources.streams)
-    if renamed is not None and not (renamed := warehouse.materialize(renamed)).isEmpty():
-        _name_copies(warehouse, renamed)
+    if renamed is not None and engine.count(renamed := engine.keep(renamed)):
+        _name_copies(warehouse, engine.there(renamed))
 
 
 def _name_copies(warehouse: Warehouse, renamed: DataFrame) -> None:

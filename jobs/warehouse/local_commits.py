@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,13 +23,17 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.local_tables import nullable
-from schemas.table import Table
+from schemas.table import LONG, STRING, Table, row
+from udfs.on_spark import map_arrow
+from udfs.passes.options import Batches, Pass
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -40,6 +44,12 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 """Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
+_FILE_BYTES = 128 * 2**20
+"""Bytes of rows, as Arrow holds them, of which a task makes a file."""
+_INVALID = re.compile("JobError: (.*)")
+"""How Spark tells of a JobError in a task."""
+FILE = row(name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
+"""Rows about files that were written: name in the table's folder, bytes, time in ms since 1970, statistics as JSON."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
@@ -83,18 +93,34 @@ def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], Non
         ConflictError: another run took this one for dead, or writes to the table all the time.
         JobError: a value is missing where none may be, or is not one of those that its column can have.
     """
-    from deltalake.transaction import AddAction  # noqa: PLC0415
-
     if _open(place) is None:
         return False
-    _require_valid(table, rows)
-    files = [_write_file(place, rows)] if rows.num_rows else []
-    added = [
-        AddAction(
-            file.name, file.stat().st_size, {}, file.stat().st_mtime_ns // 1_000_000, True, _statistics(table, rows)
-        )
-        for file in files
-    ]
+    files = [_write_file(place, table, rows)] if rows.num_rows else []
+    return _add(place, files, check_lock, overwrite=overwrite)
+
+
+def write_in_tasks(
+    place: str, table: Table, rows: DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
+) -> bool:
+    """Does what `write` does with rows on Spark, whose tasks write the files; returns whether it could.
+
+    Raises:
+        ConflictError, JobError: as `write` does.
+    """
+    if _open(place) is None:
+        return False
+    try:
+        files = map_arrow(rows, _writing_files(place, table), FILE).collect()
+    except PythonException as error:
+        raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
+    return _add(place, [row.asDict() for row in files], check_lock, overwrite=overwrite)
+
+
+def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> bool:
+    """Commits rows of FILE, in addition to the table's files or in their place."""
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    added = [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
     def commit(delta: "DeltaTable") -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_once())
@@ -253,12 +279,40 @@ def _settle(place: str, version: int) -> None:
     sync(log.entry(place, version), log.entry(place, version).parent)
 
 
-def _write_file(place: str, rows: pa.Table) -> Path:
-    """Writes the rows to a new file in the folder, and waits until it is on the disk."""
+def _write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
+    """Writes the rows to a new file in the folder, and waits until it is on the disk; returns a row of FILE.
+
+    Raises:
+        JobError: a value is missing where none may be, or is not one of those that its column can have.
+    """
+    _require_valid(table, rows)
     file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
     pq.write_table(rows, file, compression="zstd", coerce_timestamps="us", store_schema=False)
     sync(file, file.parent)
-    return file
+    status = file.stat()
+    times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
+    return {"name": file.name, **times, "statistics": _statistics(table, rows)}
+
+
+def _writing_files(place: str, table: Table) -> Pass:
+    """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
+
+    def run(batches: Batches) -> Batches:
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            waiting, size = [*waiting, batch], size + batch.nbytes
+            if size >= _FILE_BYTES:
+                yield write_those(waiting)
+                waiting, size = [], 0
+        if any(map(len, waiting)):
+            yield write_those(waiting)
+
+    def write_those(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        file = _write_file(place, table, pa.Table.from_batches(batches).cast(table.arrow))
+        return pa.RecordBatch.from_pylist([file], FILE)
+
+    return run
 
 
 def _schema(table: Table) -> str:

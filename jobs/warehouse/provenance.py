@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
-
 from jobs.app.errors import ConflictError, JobError
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse.lock_state import Derived
@@ -80,17 +78,6 @@ def is_current(warehouse: Warehouse, versions: Mapping[str, int]) -> bool:
     """Returns whether these versions of the tables are what this run's steps have read and left."""
     derived = _held(warehouse).derived.values()
     return all((step["sources"] | step["tables"]).items() <= versions.items() for step in derived)
-
-
-def as_left(warehouse: Warehouse, step: str, tables: Sequence[Table]) -> list[DataFrame]:
-    """Returns the tables' rows as the step left them; an empty list if one has changed since.
-
-    The rows are of a version, so that they can be read after the tables were written again.
-    """
-    left = _held(warehouse).derived.get(step, {}).get("tables", {})
-    if any(left.get(name) != version for name, version in warehouse.versions(tables).items()):
-        return []
-    return [warehouse.read(table, next(iter(warehouse.commits(table))).version) for table in tables]
 
 
 def _digest(options: Any) -> str:

@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import and_
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -77,12 +79,6 @@ class Warehouse(Tables):
             held[table.name] = rows
         return held[table.name]
 
-    def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
-        """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
-        if self.local is None:
-            return checkpoint.materialize(rows, most)
-        return to_spark(self.spark, to_table(rows))
-
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
         self._memory.tables[table.name] = whole
@@ -109,6 +105,8 @@ class Warehouse(Tables):
             if self._replace_here(table, new, where):
                 return
             rows = to_spark(self.spark, new)
+        elif where == "true" and self._write_in_tasks(table, rows, overwrite=True):
+            return
         writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(writer, table)
@@ -123,10 +121,27 @@ class Warehouse(Tables):
                 raise ConflictError(f"Something else wrote {table.name} at the same time.") from error
             raise
 
+    def read_if_small(self, table: Table, most: int) -> pa.Table | None:
+        """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
+        place = self.log_place(table)
+        files = local_commits.files(place) if place is not None else None
+        if place is None or files is None or sum(Path(file).stat().st_size for file in files) > most:
+            return None
+        return local_commits.read(place, table.arrow)
+
+    def replace_few(self, table: Table, rows: pa.Table) -> None:
+        """Replaces all rows of a table by few rows of this process, in one commit; none by none in no commit."""
+        place = self.log_place(table)
+        if place is not None and not rows.num_rows and local_commits.files(place) == []:
+            return
+        if not self._write_here(table, rows, overwrite=True):
+            self.replace(table, to_spark(self.spark, rows))
+
     def append(self, table: Table, rows: DataFrame, step: str) -> None:
         """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
         rows = conform(rows, table)
-        self.commit(lambda: self._write(table, self._append_once(rows.write, table, step)))
+        if not self._write_in_tasks(table, rows):
+            self.commit(lambda: self._write(table, self._append_once(rows.write, table, step)))
 
     def changes(self, table: Table, version: int) -> Changes | None:
         """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
@@ -152,19 +167,6 @@ class Warehouse(Tables):
         came = came.join(deleted, list(table.key), "left").where(stays)
         return Changes(came.select(*table.names), deleted.select(*table.key))
 
-    def compare(self, table: Table, version: int, columns: Sequence[str]) -> DataFrame | None:
-        """Returns the rows, reduced to these columns, that the table has now or had in the version, but not in both.
-
-        None where that cannot be told: VACUUM has deleted a file of the version, or the log begins later.
-        """
-        try:
-            now, before = (rows.select(*columns) for rows in (self.read(table), self.read(table, version)))
-            return checkpoint.materialize(differing_rows(now, before))
-        except Exception as error:
-            if not _is_lost_version(table, error):
-                raise
-            return None
-
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
 
@@ -174,7 +176,9 @@ class Warehouse(Tables):
         if self.local is not None:
             self.local.tables.pop(table.name, None)
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
-            self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
+            self.append(table, rows, "first")
+            return
+        if not update and self._write_in_tasks(table, _without_known(rows, self.read(table), table)):
             return
         rows.createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
@@ -287,6 +291,13 @@ class Warehouse(Tables):
         place = self.log_place(table)
         return place is not None and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)
 
+    def _write_in_tasks(self, table: Table, rows: DataFrame, *, overwrite: bool = False) -> bool:
+        """Writes without Spark's part of Delta, if the table lies in a local folder; returns whether it did."""
+        place = self.log_place(table)
+        return place is not None and local_commits.write_in_tasks(
+            place, table, rows, self.check_lock, overwrite=overwrite
+        )
+
     def _append_once(self, writer: DataFrameWriter, table: Table, step: str = "first") -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
 
@@ -333,14 +344,16 @@ def _is_lost_version(table: Table, error: Exception) -> bool:
     return is_lost
 
 
+def _without_known(rows: DataFrame, known: DataFrame, table: Table) -> DataFrame:
+    """Returns the rows whose key the table lacks."""
+    keys = known.select(*table.key).toDF(*(f"known_{name}" for name in table.key))
+    is_same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"known_{name}")) for name in table.key))
+    return rows.join(keys, is_same, "left_anti")
+
+
 def _same_key(table: Table) -> str:
     """Returns the condition that rows t and s have the same key."""
     return " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
-
-
-def differing_rows(some: DataFrame, others: DataFrame) -> DataFrame:
-    """Returns the rows that are in one of the two only, or more often in one of them."""
-    return some.exceptAll(others).unionByName(others.exceptAll(some))
 
 
 def conform(rows: DataFrame, table: Table) -> DataFrame:
