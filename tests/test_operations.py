@@ -49,11 +49,14 @@ class Killed(BaseException):
 
 
 class Commits:
-    """Ends the program right after a commit, which is known by its operation and table: "MERGE packets"."""
+    """Ends the program right after a commit, which is known by its operation and table: "MERGE packets".
+
+    "WRITE packets" is an append or an overwrite; "OVERWRITE packets" an overwrite without Spark's part of Delta.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last = ""
-        write, sql, restore = Warehouse._write, Warehouse._sql, Warehouse.restore
+        write, sql, restore, add = Warehouse._write, Warehouse._sql, Warehouse.restore, local_commits._add
 
         def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
             write(self_, table, *arguments)
@@ -69,6 +72,13 @@ class Commits:
             restore(self_, table, version)
             self._done(f"RESTORE {table.name}")
 
+        def adding(place: str, *arguments: Any, **options: Any) -> bool:
+            is_added = add(place, *arguments, **options)
+            for verb in ["WRITE", "OVERWRITE"][: is_added * (1 + options["overwrite"])]:
+                self._done(f"{verb} {Path(place).name}")
+            return is_added
+
+        monkeypatch.setattr(local_commits, "_add", adding)
         monkeypatch.setattr(Warehouse, "_write", writing)
         monkeypatch.setattr(Warehouse, "restore", restoring)
         monkeypatch.setattr(Warehouse, "_sql", executing)
@@ -117,6 +127,13 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
 def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
     nightly.run(spark, config(tmp_path, BRANCHES[0], in_memory_bytes=0))
     assert all_rows(tmp_path) == all_rows(first_night)
+
+
+def test_small_nights_in_tasks_make_few_queries(spark: SparkSession, tmp_path: Path) -> None:
+    for night in BRANCHES[:2]:
+        before = executions(spark)
+        nightly.run(spark, config(tmp_path, night))
+        assert executions(spark) - before - 1 <= 130
 
 
 def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) -> None:
@@ -180,7 +197,7 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = Commits(monkeypatch)
-    commits.last = "MERGE internal_connections"
+    commits.last = "WRITE internal_connections"
     with pytest.raises(Killed):
         ingest.run(spark, config(warehouse, BRANCHES[1]))
     commits.last = ""
