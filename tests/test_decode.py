@@ -22,7 +22,6 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import ACKS, DECODED_TABLES, header_columns
 from schemas.pings import PINGS
-from schemas.table import Table
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs.msmq import identifiers
@@ -33,7 +32,7 @@ from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.layout import FAULTS, find_offsets
 from udfs.msmq.packet_rows import packet_columns
 from udfs.msmq.reference_rows import decode_packet
-from udfs.msmq.texts import guid_texts, utf16_texts
+from udfs.msmq.texts import utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
@@ -65,10 +64,6 @@ def resized(packet: bytes) -> bytes:
     return patched(packet, 8, "I", len(packet))
 
 
-def rows_of(table: Table, decoded: DecodedBatch) -> pa.RecordBatch:
-    return decoded.rows(table)
-
-
 def agree(packets: Sequence[Stored]) -> list[dict[str, Any] | DecodeError]:
     """Returns the results of the one-packet decoder, and asserts that the batch decoder has the same."""
     expected = [decode_packet(*packet) for packet in packets]
@@ -87,7 +82,7 @@ def agree_without_bodies(packets: Sequence[bytes]) -> list[dict[str, Any] | Deco
     whole, cut = [kept(packet) for packet in packets], [stored(packet) for packet in packets]
     with_bodies, without = DecodedBatch(batch(whole)), DecodedBatch(batch(cut))
     for table in DECODED_TABLES:
-        assert rows_of(table, without).equals(rows_of(table, with_bodies))
+        assert without.rows(table).equals(with_bodies.rows(table))
     rows = agree(whole)
     assert [decode_packet(*packet) for packet in cut] == rows
     return rows
@@ -104,7 +99,7 @@ def test_a_tx_sequence_id_is_exact_up_to_its_last_bit() -> None:
         acknowledged_message_id=1,
     )
     assert decoded(packet)["tx_sequence_id"] == (1 << 64) - 1
-    assert rows_of(ACKS, DecodedBatch(batch([kept(packet)])))["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
+    assert DecodedBatch(batch([kept(packet)])).rows(ACKS)["tx_sequence_id"].to_pylist() == [(1 << 64) - 1]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -205,18 +200,6 @@ def test_every_length_field_at_its_extremes_is_bounded(example: str) -> None:
             changed.append(changed[-1][: len(packet) - 16])
     agree_without_bodies(changed)
     assert all(render_tree(annotate(each)) for each in changed)
-
-
-def test_the_worked_packets_hold_every_length_field() -> None:
-    names = {name.split(" at ")[0] for packet in EXAMPLES.values() for name in lengths(packet)}
-    declared = {
-        f"{header.name}.{field.name}"
-        for header in wire.HEADERS
-        if header is not wire.MULTI_QUEUE_FORMAT_HEADER  # its parts are declared for themselves
-        for field in header.fixed
-        if field in LENGTHS
-    }
-    assert names == declared | {"DestinationQueue.Count"}
 
 
 def test_nothing_outside_a_packet_is_read() -> None:
@@ -500,46 +483,6 @@ def test_acknowledgments_are_told_by_queue_label_class_and_size(
     assert row["packet_type"] is packet_type
 
 
-@pytest.mark.parametrize(
-    ("admin", "response", "expected"),
-    [
-        (build.NO_QUEUE, build.NO_QUEUE, None),
-        (build.NO_QUEUE, build.SAME_AS_ADMIN, None),
-        (build.direct("OS:a\\b"), build.SAME_AS_ADMIN, "DIRECT=OS:a\\b"),
-        (build.NO_QUEUE, build.private(1, on=QueueType.PRIVATE_ON_SOURCE), f"PRIVATE={SENDER}\\00000001"),
-        (build.NO_QUEUE, build.private(0xABCDEF01), f"PRIVATE={RECEIVER}\\abcdef01"),
-        (build.NO_QUEUE, build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST), None),
-        (
-            build.private(9, on=QueueType.PRIVATE_ON_SOURCE),
-            build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST),
-            f"PRIVATE={SENDER}\\00000001",
-        ),
-        (build.private(9), build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST), f"PRIVATE={RECEIVER}\\00000001"),
-        (
-            build.private_on(GUIDS[3], 9),
-            build.private(1, on=QueueType.PRIVATE_ON_ADMIN_HOST),
-            f"PRIVATE={GUIDS[3]}\\00000001",
-        ),
-        (build.NO_QUEUE, build.public(GUIDS[2]), f"PUBLIC={GUIDS[2]}"),
-        (build.NO_QUEUE, build.private_on(GUIDS[4], 2), f"PRIVATE={GUIDS[4]}\\00000002"),
-    ],
-)
-def test_a_response_queue_is_named_by_its_type(
-    admin: build.QueueName, response: build.QueueName, expected: str | None
-) -> None:
-    packet = build.user_message(
-        SENDER,
-        message_id=1,
-        destination=build.private(7),
-        queue_manager_address=RECEIVER,
-        admin_queue=admin,
-        response_queue=response,
-    )
-    (row,) = agree([kept(packet)])
-    assert isinstance(row, dict)
-    assert row["response_queue"] == expected
-
-
 def test_every_field_of_every_header_is_a_column() -> None:
     columns = {column.name: column for table in (*DECODED_TABLES, PINGS) for column in table}
     parts = {wire.MQF_ADDRESS_HEADER, wire.MQF_ELEMENT, wire.MQF_SIGNATURE_HEADER, wire.ORDER_ACK_BODY}
@@ -553,7 +496,7 @@ def test_every_field_of_every_header_is_a_column() -> None:
 def test_batches_have_the_schema_of_their_table(count: int) -> None:
     both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()] * count))
     for table in DECODED_TABLES:
-        rows = rows_of(table, both)
+        rows = both.rows(table)
         assert rows.schema == table.arrow
         assert rows.num_rows == count * {"messages": 2, "acks": 2, "handshakes": 2, "session_acks": 1}[table.name]
         rows.validate(full=True)
@@ -563,19 +506,7 @@ def test_batches_have_the_schema_of_their_table(count: int) -> None:
 def test_a_worker_with_a_copy_of_the_table_finds_the_rows() -> None:
     both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()]))
     for table in DECODED_TABLES:
-        assert rows_of(pickle.loads(pickle.dumps(table)), both).equals(rows_of(table, both))  # noqa: S301 - our own
-
-
-def test_identifiers_read_as_the_standard_library_and_windows_write_them() -> None:
-    assert guid_texts(
-        np.frombuffer(b"".join(guid.bytes_le for guid in GUIDS), np.uint8).reshape(-1, 16)
-    ).to_pylist() == [str(guid) for guid in GUIDS]
-    assert identifiers.sender_id_text(1, SID) == "S-1-5-21-1-2-3-1000"
-    assert identifiers.sender_id_text(1, SID[:-1]) is None
-    assert identifiers.sender_id_text(1, b"\x02" + SID[1:]) is None
-    assert identifiers.sender_id_text(2, GUIDS[0].bytes_le) == str(GUIDS[0])
-    assert identifiers.sender_id_text(1, b"\x01\x00\x01\x00\x00\x00\x00\x00") == "S-1-0x010000000000"
-    assert identifiers.provider(b"\x01") == (None, None)
+        assert both.rows(pickle.loads(pickle.dumps(table))).equals(both.rows(table))  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize(
