@@ -275,7 +275,7 @@ SEQUENCES = Table(
             "First number that its scope had to see; null unless the scope's state is in this sequence, and under the "
             "literal reading.",
         ),
-        Column("slots", LONG, "Slots from first_due up to the state; null as first_due."),
+        Column("slots", LONG, "Numbers from first_due up to the state; null as first_due."),
         Column("slots_seen", LONG, "Those of them that a message was seen with; null as first_due."),
         Column(
             "expired",
@@ -371,14 +371,13 @@ SESSIONS = Table(
         Column(
             "reading_explained",
             STRING,
-            "The reading of 3.1.5.8.6 that foretells every OrderAck that tells (verdicts.explained_by); unknown "
-            "without one.",
+            "The reading of 3.1.5.8.6 that predicts every OrderAck counted in answers; unknown without one.",
             nullable=False,
             values=(*Explains, UNKNOWN_READING),
         ),
-        Column("answers", LONG, "OrderAcks that tell which reading the receiver follows.", nullable=False),
-        Column("answers_conformant", LONG, "Those that the conformant reading foretells.", nullable=False),
-        Column("answers_literal", LONG, "Those that the literal reading foretells.", nullable=False),
+        Column("answers", LONG, "OrderAcks of which verdicts.explained_by says what predicts them.", nullable=False),
+        Column("answers_conformant", LONG, "Those that the conformant reading predicts.", nullable=False),
+        Column("answers_literal", LONG, "Those that the literal reading predicts.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),

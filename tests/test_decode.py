@@ -21,13 +21,12 @@ from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import ACKS, DECODED_TABLES, header_columns
 from schemas.pings import PINGS
-from schemas.violations import Fault, Violation
+from schemas.violations import DecodeError, Fault, Violation
 from schemas.wire import QueueType
 from udfs.msmq import identifiers
 from udfs.msmq.annotate import annotate, render_tree
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
-from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.layout import FAULTS, find_offsets
 from udfs.msmq.packet_rows import packet_columns
 from udfs.msmq.reference_rows import decode_packet

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from schemas import wire
-from schemas.violations import Violation
+from schemas.violations import DecodeError, Violation
 from schemas.wire import Bits, Field, Header, Kind
-from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.frame_size import announced_size
 from udfs.msmq.identifiers import guid_text, message_id_text
 from udfs.msmq.reference import ParsedPacket, Part

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, Self
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import HEADERS_OF
-from schemas.violations import Fault, Violation
+from schemas.violations import DecodeError, Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
-from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.frame_size import announced_size, is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
