@@ -247,6 +247,11 @@ UNDECODABLE: dict[str, tuple[bytes, Fault, int]] = {
     ),
     "SoapHeader without its identifier": (patched(EXAMPLES["B"], 0x138, "H", 0), Fault.BAD_SECTION, 0x138),
     "multi-queue list of an unknown type": (patched(EXAMPLES["B"], 0x15C, "H", 5), Fault.UNKNOWN_FORMAT_TYPE, 0x15C),
+    "multi-queue signature beyond the packet": (
+        patched(EXAMPLES["B"], 0x1B4, "I", 1),
+        Fault.SECTION_BEYOND_PACKET,
+        0x1B0,
+    ),
     "multi-queue list beyond its header": (
         patched(EXAMPLES["B"], 0x158, "I", 3),
         Fault.SECTION_BEYOND_PACKET,
