@@ -360,7 +360,8 @@ class ParsedPacket:
                 break
         else:
             raise _Undecodable(Fault.BAD_SECTION, offset, f"{identifier.name} is {found:#06x}")
-        start, size = offset + header.size, 2 * getattr(half, length.attribute)
+        start = offset + header.size
+        size: int = 2 * getattr(half, length.attribute)
         data = self._take(start, size, Fault.SECTION_BEYOND_PACKET, f"SoapHeader.{content.name}")
         text = self.columns[content.attribute] = identifiers.text(data) if data else None
         self._note(header, content.attribute, start, size, text)
