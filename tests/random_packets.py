@@ -167,12 +167,11 @@ def damaged(rng: random.Random, packet: bytes) -> bytes:
     return bytes(data)
 
 
-def stored(packet: bytes, size: int | None = None) -> Stored:
+def stored(packet: bytes) -> Stored:
     """Returns the packet as stored when bodies are dropped."""
-    size = len(packet) if size is None else size
-    parsed = ParsedPacket.parse(packet, None, size)
+    parsed = ParsedPacket.parse(packet, None, len(packet))
     trailer = None if parsed.trailer_offset < 0 else packet[parsed.trailer_offset :]
-    return packet[: parsed.raw_size], trailer, size
+    return packet[: parsed.raw_size], trailer, len(packet)
 
 
 def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
