@@ -95,20 +95,9 @@ display(with_names(found, chosen))
 messages = verdicts.where(of_session)
 display(
     messages.orderBy("scope_key", "replay_order").select(
-        "scope_key",
-        "replay_order",
-        "captured_at",
-        "tx_sequence_id",
-        "tx_sequence_number",
-        "previous_tx_sequence_number",
-        "incoming_tx_sequence_number",
-        "verdict",
-        "reason",
-        "reject_count",
-        "ack_latency_ms",
-        "evidence",
-        "capture_id",
-        "last_frame",
+        *("scope_key", "replay_order", "captured_at", "tx_sequence_id", "tx_sequence_number"),
+        *("previous_tx_sequence_number", "incoming_tx_sequence_number", "verdict", "reason", "reject_count"),
+        *("ack_latency_ms", "evidence", "capture_id", "last_frame"),
     )
 )
 

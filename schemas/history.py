@@ -44,7 +44,6 @@ def _frame(which: str, arrival: str) -> tuple[Column, ...]:
     return (
         Column(f"{which}_src_ip", STRING, f"IP address that {arrival} came from."),
         Column(f"{which}_uri", STRING, f"Capture file that holds {arrival}."),
-        Column(f"{which}_capture_id", STRING, "Its capture_id."),
         Column(f"{which}_frame_number", LONG, "Its first frame, as in witness: 1 is the first of the file."),
         Column(f"{which}_stream_id", STRING, f"Stream of {arrival}, with the offset its key in messages."),
         Column(f"{which}_stream_offset", LONG, "Where it begins on that stream."),

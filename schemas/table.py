@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 BINARY = pa.binary()
 BOOL = pa.bool_()
@@ -67,46 +67,16 @@ def sql_type(of: pa.DataType) -> str:
 
 def spark_schema(schema: RowType) -> "StructType":
     """Returns the schema for Spark, without comments: metadata in a UDF's return type breaks it."""
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - what runs without Spark need not have it
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what runs without Spark need not have it
 
-    return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in schema])
+    return from_arrow_schema(schema)
 
 
 def row_type(spark: "StructType") -> RowType:
-    """Returns the schema of rows that Spark has."""
-    return row(**{field.name: _arrow_type(field.dataType) for field in spark})
+    """Returns the schema of rows that Spark has, all columns nullable."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-
-def _arrow_type(of: "DataType") -> pa.DataType:
-    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415
-
-    if isinstance(of, StructType):
-        return struct(*row_type(of))
-    if isinstance(of, ArrayType):
-        return array(_arrow_type(of.elementType))
-    return next(arrow for arrow, name in _SQL.items() if name == of.simpleString())
-
-
-def _spark_type(of: pa.DataType) -> "DataType":
-    from pyspark.sql import types  # noqa: PLC0415
-
-    if pa.types.is_struct(of):
-        return spark_schema(of)
-    if pa.types.is_list(of):
-        return types.ArrayType(_spark_type(of.value_type), of.value_field.nullable)
-    if of == U64:
-        return types.DecimalType(20, 0)
-    simple: dict[pa.DataType, type[DataType]] = {
-        BINARY: types.BinaryType,
-        BOOL: types.BooleanType,
-        DOUBLE: types.DoubleType,
-        LONG: types.LongType,
-        STRING: types.StringType,
-        TIMESTAMP: types.TimestampType,
-        U8: types.ShortType,
-        U16: types.IntegerType,
-    }
-    return simple[of]()
+    return row(**{field.name: field.type for field in to_arrow_schema(spark)})
 
 
 @dataclass(frozen=True, slots=True)

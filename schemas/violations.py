@@ -1,7 +1,7 @@
 """Declares faults, which prevent decoding a packet, and violations, which are rules that a decodable packet breaks."""
 
 from enum import StrEnum, auto
-from typing import Self
+from typing import NamedTuple, Self
 
 
 class _Code(StrEnum):
@@ -38,6 +38,19 @@ class Fault(_Code):
     BAD_SECTION = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not begin with its identifier"
     SECTION_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not fit in its packet"
     UNKNOWN_FORMAT_TYPE = auto(), "[MS-MQMQ] 2.2.18.1.4", "A format name has a FormatType that is none of 1, 2, 3 and 6"
+
+
+class DecodeError(NamedTuple):
+    """The reason why a packet cannot be decoded: code, offset in the packet, and what is there."""
+
+    fault: Fault
+    offset: int
+    found: str
+
+    @property
+    def detail(self) -> str:
+        """Sentence for the quarantine row."""
+        return f"{self.fault.sentence}: {self.found}, at byte {self.offset} of the packet."
 
 
 class Violation(_Code):

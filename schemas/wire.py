@@ -60,9 +60,21 @@ class Bits:
         return self.mask.bit_count()
 
 
+class Condition(NamedTuple):
+    """Holds the value that some bits must have: the column of the bits, and the value."""
+
+    column: str
+    value: int = 1
+
+    def __str__(self) -> str:
+        """Returns the condition in the words of the documents: CQ, or QT = 1."""
+        _, _, bits = BITS[self.column]
+        return bits.name if bits.width == self.value == 1 else f"{bits.name} = {self.value}"
+
+
 @dataclass(frozen=True)
 class Field:
-    """A field: an empty struct code means variable length; an optional field is present only if flag `when` is set."""
+    """A field: an empty struct code means variable length; an optional field is present only `when` bits say so."""
 
     name: str
     code: str
@@ -71,7 +83,7 @@ class Field:
     kind: Kind = Kind.NUMBER
     default: int | bytes = 0
     bits: tuple[Bits, ...] = ()
-    when: str | None = None
+    when: Condition | None = None
     names: type[IntEnum] | None = None
 
     @cached_property
@@ -91,7 +103,7 @@ class Header:
 
     name: str
     section: str
-    presence: str
+    presence: Condition | str
     fields: tuple[Field, ...]
 
     @cached_property
@@ -297,7 +309,7 @@ def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, i
     return Field("Flags", code, column, comment, bits=bits)
 
 
-def _guid(name: str, column: str, comment: str, when: str | None = None) -> Field:
+def _guid(name: str, column: str, comment: str, when: Condition | None = None) -> Field:
     return Field(name, f"{GUID_SIZE}s", column, comment, Kind.GUID, bytes(GUID_SIZE), when=when)
 
 
@@ -332,7 +344,7 @@ BASE_HEADER = Header(
 INTERNAL_HEADER = Header(
     "InternalHeader",
     "[MS-MQQB] 2.2.1",
-    "BaseHeader.Flags.IN",
+    Condition("internal"),
     (
         Field("Reserved", "H", None, "Ignored."),
         _flags(
@@ -353,7 +365,7 @@ INTERNAL_HEADER = Header(
 ESTABLISH_CONNECTION_HEADER = Header(
     "EstablishConnectionHeader",
     "[MS-MQQB] 2.2.3.1",
-    "InternalHeader.Flags.PT = 2",
+    Condition("internal_type", InternalType.ESTABLISH_CONNECTION),
     (
         _guid("ClientGuid", "client_guid", "Queue manager of the initiator."),
         _guid(
@@ -381,7 +393,7 @@ ESTABLISH_CONNECTION_HEADER = Header(
 CONNECTION_PARAMETERS_HEADER = Header(
     "ConnectionParametersHeader",
     "[MS-MQQB] 2.2.2.1",
-    "InternalHeader.Flags.PT = 3",
+    Condition("internal_type", InternalType.CONNECTION_PARAMETERS),
     (
         Field(
             "RecoverableAckTimeout",
@@ -405,7 +417,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
 USER_HEADER = Header(
     "UserHeader",
     "[MS-MQMQ] 2.2.19.2",
-    "BaseHeader.Flags.IN = 0",
+    Condition("internal", 0),
     (
         _guid("SourceQueueManager", "source_queue_manager", "Queue manager that first sent the message."),
         _guid(
@@ -443,14 +455,14 @@ USER_HEADER = Header(
         Field("DestinationQueue", "", "destination_queue", "Format name of the destination.", Kind.TEXT),
         Field("AdminQueue", "", "admin_queue", "Format name of the administration queue.", Kind.TEXT),
         Field("ResponseQueue", "", "response_queue", "Format name of the response queue.", Kind.TEXT),
-        _guid("ConnectorType", "connector_type", "Application-defined.", when="CQ"),
+        _guid("ConnectorType", "connector_type", "Application-defined.", when=Condition("has_connector_type")),
     ),
 )
 
 TRANSACTION_HEADER = Header(
     "TransactionHeader",
     "[MS-MQMQ] 2.2.20.5",
-    "UserHeader.Flags.TH",
+    Condition("transactional"),
     (
         _flags(
             "I",
@@ -470,14 +482,14 @@ TRANSACTION_HEADER = Header(
             "previous_tx_sequence_number",
             "Number of the previous message in the sequence, 0 when there is none.",
         ),
-        _guid("ConnectorQMGuid", "connector_qm_guid", "Application-defined.", when="CG"),
+        _guid("ConnectorQMGuid", "connector_qm_guid", "Application-defined.", when=Condition("has_connector_qm_guid")),
     ),
 )
 
 SECURITY_HEADER = Header(
     "SecurityHeader",
     "[MS-MQMQ] 2.2.20.6",
-    "UserHeader.Flags.SH",
+    Condition("has_security_header"),
     (
         _flags(
             "H",
@@ -505,7 +517,7 @@ SECURITY_HEADER = Header(
 MESSAGE_PROPERTIES_HEADER = Header(
     "MessagePropertiesHeader",
     "[MS-MQMQ] 2.2.19.3",
-    "UserHeader.Flags.MP",
+    Condition("has_message_properties"),
     (
         _flags(
             "B",
@@ -568,18 +580,20 @@ MESSAGE_PROPERTIES_HEADER = Header(
 DEBUG_HEADER = Header(
     "DebugHeader",
     "[MS-MQMQ] 2.2.20.8",
-    "BaseHeader.Flags.DH",
+    Condition("has_debug_header"),
     (
         _flags("H", "debug_flags", Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue.")),
         Field("Reserved", "H", None, "Ignored."),
-        _guid("QueueIdentifier", "debug_queue", "Public queue for trace reports.", when="QT = 1"),
+        _guid(
+            "QueueIdentifier", "debug_queue", "Public queue for trace reports.", when=Condition("debug_queue_type", 1)
+        ),
     ),
 )
 
 SOAP_HEADER = Header(
     "SoapHeader",
     "[MS-MQMQ] 2.2.20.7",
-    "UserHeader.Flags.HH",
+    Condition("has_soap_header"),
     (
         Field("HeaderSectionID", "H", None, "0x0320.", default=SectionId.SOAP_HEADER),
         Field("Reserved", "H", None, "Ignored."),
@@ -626,7 +640,7 @@ MQF_ELEMENT = Header(
 MQF_SIGNATURE_HEADER = Header(
     "MQFSignatureHeader",
     "[MS-MQMQ] 2.2.20.3",
-    "UserHeader.Flags.MQ",
+    Condition("has_multi_queue_format"),
     (
         Field("ID", "H", None, "0x015E.", default=SectionId.SIGNATURE),
         Field("Reserved", "H", None, "Ignored."),
@@ -639,7 +653,7 @@ MQF_SIGNATURE_HEADER = Header(
 MULTI_QUEUE_FORMAT_HEADER = Header(
     "MultiQueueFormatHeader",
     "[MS-MQMQ] 2.2.20.1",
-    "UserHeader.Flags.MQ",
+    Condition("has_multi_queue_format"),
     (
         Field("Destination", "", "multi_destination_queues", "Format names of the destinations.", Kind.TEXTS),
         Field("Administration", "", "multi_admin_queues", "Format names of administration queues.", Kind.TEXTS),
@@ -651,7 +665,7 @@ MULTI_QUEUE_FORMAT_HEADER = Header(
 SESSION_HEADER = Header(
     "SessionHeader",
     "[MS-MQMQ] 2.2.20.4",
-    "BaseHeader.Flags.SH",
+    Condition("has_session_header"),
     (
         Field("AckSequenceNumber", "H", "ack_sequence_number", "Number of packets received on this session so far."),
         Field(
@@ -760,27 +774,3 @@ SECURITY_SIZES: tuple[str, ...] = tuple(
     field.attribute for field in SECURITY_HEADER.fixed if field.attribute.endswith("_size")
 )
 """The attributes of the sizes in a SecurityHeader, in the order of the fields that they measure."""
-
-
-class Condition(NamedTuple):
-    """Holds the value that some bits must have: the column of the bits, and the value."""
-
-    column: str
-    value: int
-
-
-_CONDITION = re.compile(r"(?:(\w+)\.(\w+)\.)?(\w+)(?: = (\d+))?")
-
-
-def condition(text: str, header: Header | None = None) -> Condition | None:
-    """Parses a `Header.presence`, or a `Field.when` of `header`: [Header.Field.]Bits[ = value].
-
-    Returns None if the text says something else.
-    """
-    if not (match := _CONDITION.fullmatch(text)):
-        return None
-    header_name, field_name, bits_name, value = match.groups()
-    for column, (owner, field, bits) in BITS.items():
-        if bits.name == bits_name and (owner is header or (owner.name, field.name) == (header_name, field_name)):
-            return Condition(column, int(value or 1))
-    return None

@@ -23,8 +23,8 @@ with atheris.instrument_imports(
     from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
+    from schemas.violations import DecodeError
     from udfs.msmq.annotate import annotate, render_tree
-    from udfs.msmq.decode_error import DecodeError
     from udfs.msmq.reference_rows import decode_packet
 
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))

@@ -36,34 +36,8 @@ CLASSES = {
     0xC003: "NACK_RECEIVE_TIMEOUT_AT_SENDER",
     0xC004: "NACK_RECEIVE_REJECTED",
 }
-TYPES = dict(
-    zip(
-        (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 16, 17, 18, 19, 20, 21, 31, 65, 72),
-        [
-            "EMPTY",
-            "NULL",
-            "I2",
-            "I4",
-            "R4",
-            "R8",
-            "CY",
-            "DATE",
-            "BSTR",
-            "BOOL",
-            "VARIANT",
-            "I1",
-            "UI1",
-            "UI2",
-            "UI4",
-            "I8",
-            "UI8",
-            "LPWSTR",
-            "BLOB",
-            "CLSID",
-        ],
-        strict=True,
-    )
-)
+_NAMES = "EMPTY NULL I2 I4 R4 R8 CY DATE BSTR BOOL VARIANT I1 UI1 UI2 UI4 I8 UI8 LPWSTR BLOB CLSID"
+TYPES = dict(zip((*range(9), 11, 12, *range(16, 22), 31, 65, 72), _NAMES.split(), strict=True))
 FLAGS = {0x1000: "VT_VECTOR | ", 0x2000: "VT_ARRAY | ", 0: ""}
 
 

@@ -104,7 +104,6 @@ def described(use: list[Row]) -> Row:
         "torn_by_sender": True if no_first or no_last else False if has_first and has_last else None,
         "interleaved": amid is not None,
         "first_message_id": f"{source}\\{first['ordinal']}",
-        "last_message_id": f"{source}\\{last['ordinal']}",
         "witness": [f"{stream}@{offset}" for stream, offset in filter(None, shown)],
         "first_captured_at": min(times, default=None),
         "last_captured_at": max(times, default=None),

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
 from jobs.simulator import build
+from schemas.ingest import PACKETS
 from schemas.messages import DECODED_ALONE, DECODED_TABLES, NOT_IN_RAW
 from schemas.wire import QueueType
 from udfs.msmq.decode import DecodedBatch
@@ -165,35 +167,22 @@ def damaged(rng: random.Random, packet: bytes) -> bytes:
     return bytes(data)
 
 
-def stored(packet: bytes, size: int | None = None) -> Stored:
+def stored(packet: bytes) -> Stored:
     """Returns the packet as stored when bodies are dropped."""
-    size = len(packet) if size is None else size
-    parsed = ParsedPacket.parse(packet, None, size)
+    parsed = ParsedPacket.parse(packet, None, len(packet))
     trailer = None if parsed.trailer_offset < 0 else packet[parsed.trailer_offset :]
-    return packet[: parsed.raw_size], trailer, size
+    return packet[: parsed.raw_size], trailer, len(packet)
 
 
 def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
     """Returns the packets as a batch of the table `packets`, one after the other on one stream."""
-    count = len(packets)
-    sizes = [size for _, _, size in packets]
-    offsets = [sum(sizes[:0])]
-    for size in sizes[:-1]:
-        offsets.append(offsets[-1] + size)
-    columns = {
-        "stream_id": pa.array(["s"] * count),
-        "stream_offset": pa.array(offsets[:count], pa.int64()),
-        "size": pa.array(sizes, pa.int64()),
-        "captured_at": pa.array([None] * count, pa.timestamp("us", "UTC")),
-        "captured_ns": pa.array([None] * count, pa.int64()),
-        "capture_id": pa.array(["c"] * count),
-        "first_frame": pa.array(range(count), pa.int64()),
-        "last_frame": pa.array(range(count), pa.int64()),
-        "raw": pa.array([raw for raw, _, _ in packets], pa.binary()),
-        "trailer": pa.array([trailer for _, trailer, _ in packets], pa.binary()),
-        "body_crc32": pa.nulls(count, pa.int64()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
+    offsets = accumulate((size for *_, size in packets), initial=0)
+    rows = [
+        {"stream_id": "s", "stream_offset": offset, "size": size, "capture_id": "c", "raw": raw, "trailer": trailer}
+        | {"first_frame": frame, "last_frame": frame}
+        for frame, (offset, (raw, trailer, size)) in enumerate(zip(offsets, packets, strict=False))
+    ]
+    return pa.RecordBatch.from_pylist(rows, PACKETS.arrow)
 
 
 _BESIDE = {*NOT_IN_RAW, DECODED_ALONE.name}

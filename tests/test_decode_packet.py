@@ -94,7 +94,7 @@ def test_text_cannot_act_on_a_terminal() -> None:
 
 
 def test_a_packet_comes_as_digits_in_any_dress(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    packet = EXAMPLES["D"]
+    packet = EXAMPLES["B"]  # too long for the name of a file
     expected = render_tree(annotate(packet)) + "\n"
     (tmp_path / "raw").write_bytes(packet)
     (tmp_path / "hex").write_text(packet.hex("\n") + "\n")
@@ -118,10 +118,6 @@ def test_a_packet_comes_on_standard_input(
     assert printed(capsys, "-").startswith("session_ack, 36 bytes\n")
 
 
-def test_a_large_packet_may_stand_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, EXAMPLES["E"].hex()).startswith("establish_connection, 572 bytes\n")
-
-
 def test_json_holds_fields_violations_and_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     good = json.loads(printed(capsys, "--json", EXAMPLES["A"].hex()))
     assert good["packet_type"] == "user_message"
@@ -140,15 +136,12 @@ def test_json_holds_fields_violations_and_the_error(capsys: pytest.CaptureFixtur
     assert (cut["error"]["code"], cut["error"]["offset"]) == ("bytes_missing", 150)
 
 
-@pytest.mark.parametrize("arguments", [["no such file"], ["10 0"], [""], ["-"]])
+@pytest.mark.parametrize("arguments", [["no such file"], ["10 0"], [""], ["-"], ["\udcff\x1b"]])
 def test_what_is_no_packet_is_wrong_use(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" \n")))
     assert cli.main(["decode-packet", *arguments]) == 2
-    assert capsys.readouterr().err.startswith("msmq-replay decode-packet: ")
-
-
-def test_an_argument_that_is_no_text_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["decode-packet", "\udcff\x1b"]) == 2
-    assert capsys.readouterr().err.strip().isprintable()
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("msmq-replay decode-packet: ")
+    assert said.isprintable()

@@ -148,9 +148,7 @@ def test_a_transaction_id_is_used_again_and_a_torn_one_flagged(rows: Rows) -> No
         (2, 2, 2, True),  # its LM was not seen
         (3, 1, 1, False),
     ]
-    assert [(row.first_message_id, row.last_message_id) for row in found] == [
-        (f"used_again\\{first}", f"used_again\\{last}") for first, last in ((1, 2), (3, 4), (5, 5))
-    ]
+    assert [row.first_message_id for row in found] == [f"used_again\\{first}" for first in (1, 3, 5)]
     # the message behind the second is another transaction's
     assert witnesses(found) == [["0>@0", "0>@2"], ["0>@4", "0>@6", "0>@8"], ["0>@8"]]
     assert {row.scope_key for row in found} == {"queue used_again queue"}
@@ -172,7 +170,7 @@ def test_an_interleaved_transaction_of_two_queues_names_what_is_between(rows: Ro
 def test_parts_of_a_transaction_in_several_queues_follow_one_another_by_message_id(rows: Rows) -> None:
     (row,) = rows["parts_in_several_queues"]
     assert (row.messages, row.torn) == (4, False)
-    assert [row.first_message_id, row.last_message_id] == [f"parts_in_several_queues\\{no}" for no in (11, 14)]
+    assert row.first_message_id == "parts_in_several_queues\\11"
 
 
 def test_what_became_of_the_messages_of_a_transaction(rows: Rows) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from schemas import wire
 from schemas.document import pages
-from schemas.messages import HEADERS_OF, TABLE_OF
 from schemas.tables import TABLES
 from schemas.violations import Fault, Violation
 
@@ -33,10 +32,6 @@ def test_a_header_has_its_section_and_every_field_a_comment(header: wire.Header)
 def test_a_rule_has_its_section_and_sentence(rule: Fault | Violation) -> None:
     assert SECTION.fullmatch(rule.section)
     assert rule.sentence
-
-
-def test_every_packet_with_a_table_is_described() -> None:
-    assert set(HEADERS_OF) == set(TABLE_OF)
 
 
 def test_every_table_and_column_has_a_comment() -> None:

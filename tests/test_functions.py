@@ -9,11 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from random_packets import any_packet, damaged, stored, tables
 from test_connect import run_over_connect
-from warehouses import rows
 
 from jobs.app.command import Summary
 from schemas.ingest import PACKETS
-from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
+from schemas.messages import ACKS, MESSAGES
 from udfs import functions
 
 HEADERS = ("msmq_user_header", "msmq_transaction_header", "msmq_message_properties")
@@ -42,10 +41,9 @@ def agrees(raw: bytes, size: int, expected: Row | tuple[str, str]) -> None:
     assert (decoded("msmq_transaction_header", raw) is not None) == bool(expected.get("transactional"))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_whole_packets_say_what_the_tables_say(seed: int) -> None:
-    rng = random.Random(seed)
-    packets = [any_packet(rng) for _ in range(300)]
+def test_whole_packets_say_what_the_tables_say() -> None:
+    rng = random.Random(1)
+    packets = [any_packet(rng) for _ in range(500)]
     packets += [damaged(rng, packet) for packet in packets]
     rows = tables([(packet, None, len(packet)) for packet in packets])
     assert sum(isinstance(row, tuple) for row in rows) > 20
@@ -65,23 +63,6 @@ def test_what_is_stored_of_a_packet_without_its_body_is_enough() -> None:
         for name in HEADERS:
             header = decoded(name, raw)
             assert header is None or all(row[column] == value for column, value in header.items() if column in row)
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("night", ["orders", "branches", "demo"])
-def test_every_packet_of_every_capture_says_what_the_tables_say(night: str, request: pytest.FixtureRequest) -> None:
-    found = request.getfixturevalue(night)
-    warehouse = found[0] if night == "orders" else found
-    decoded_rows = {_key(row): row for table in DECODED_TABLES for row in rows(warehouse, table.name)}
-    packets = rows(warehouse, PACKETS.name)
-    assert len(packets) == len(decoded_rows)
-    for packet in packets:
-        row = decoded_rows[_key(packet)]
-        agrees(packet["raw"], packet["size"], row | {"packet_type": packet["packet_type"]})
-
-
-def _key(row: Row) -> tuple[str, int]:
-    return row["stream_id"], row["stream_offset"]
 
 
 def test_no_bytes_are_an_error() -> None:

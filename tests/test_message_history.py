@@ -79,8 +79,8 @@ def test_each_message_is_one_row_with_its_arrivals_in_order(branches: Path) -> N
         assert (row["verdicts"] or []) == [arrival["verdict"] for arrival in came]
         accepted = [arrival for arrival in came if arrival["accepted"]]
         for which, where in (("first", came), ("accepted", accepted)):
-            found = [row[f"{which}_{name}"] for name in ("capture_id", "frame_number", "stream_id", "stream_offset")]
-            named = ("capture_id", "first_frame", "stream_id", "stream_offset")
+            found = [row[f"{which}_{name}"] for name in ("frame_number", "stream_id", "stream_offset")]
+            named = ("first_frame", "stream_id", "stream_offset")
             assert found == [where[0][name] if where else None for name in named]
             assert row[f"{which}_uri"] == (uris[where[0]["capture_id"]] if where else None)
             assert row[f"{which}_src_ip"] == (where[0]["stream_id"].partition(":")[0] if where else None)

@@ -489,7 +489,7 @@ def test_a_derived_table_of_an_older_declaration_is_made_anew(
     spark: SparkSession, warehouse: Path, first_night: Path
 ) -> None:
     name = Warehouse(spark, str(warehouse)).name(SEQUENCES)
-    spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT 'old' AS scope_key, 1 AS tx_sequence_id")
+    spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT 'old' AS scope_key, 1 AS tx_sequence_id, 2 AS x")
     decode.run(spark, any_config(warehouse))
     replay.run(spark, any_config(warehouse))
     assert rows(warehouse, "sequences") == rows(first_night, "sequences")

@@ -1,4 +1,7 @@
-"""Worked packets of every kind, assembled by hand, one field to a line. Padding bytes are arbitrary, here CD."""
+"""Worked packets of every kind, assembled by hand, one field to a line. Padding bytes are arbitrary, here CD.
+
+D, E and F have the values of the frames in [MS-MQQB] 4.1.8, 4.1.3 and 4.1.5; PUBLISHED is the frame in 4.1.7.
+"""
 
 from uuid import UUID
 
@@ -214,7 +217,7 @@ EXAMPLE_E = (
     b"\x00\x00" + b"\x5a" * 512  # Reserved  # Padding
 )
 
-# A ConnectionParameters, with the values of [MS-MQQB] 4.1.5.
+# A ConnectionParameters.
 EXAMPLE_F = (
     b"\x10"  # BaseHeader.VersionNumber
     b"\x00"  # BaseHeader.Reserved
@@ -269,87 +272,52 @@ EXAMPLE_G = (
     b"\x44\x33\x22\x11\x66\x55\x88\x77\x99\xaa\xbb\xcc\xdd\xee\xff\x00"  # FinalAckBody.SourceGUID
     b"\x01\x10\x00\x00"  # FinalAckBody.MessageID
 )
-# A negative administration acknowledgment, which carries the body back.
-EXAMPLE_H = (
-    b"\x10"  # BaseHeader.VersionNumber
-    b"\x00"  # BaseHeader.Reserved
-    b"\x03\x00"  # BaseHeader.Flags
-    b"\x4c\x49\x4f\x52"  # BaseHeader.Signature
-    b"\xb4\x00\x00\x00"  # BaseHeader.PacketSize
+
+# [MS-MQQB] 4.1.7. Its annotations are wrong in places, and the bytes count. CD: bytes that the document omits.
+PUBLISHED = (
+    b"\x10\xcd\x03\x00"  # BaseHeader.Flags
+    b"LIOR"  # BaseHeader.Signature
+    b"\xb0\x08\x00\x00"  # BaseHeader.PacketSize
     b"\xff\xff\xff\xff"  # BaseHeader.TimeToReachQueue
-    b"\xa3\xa2\xa1\xa0\xb1\xb0\xc1\xc0\xd0\xd1\xd2\xd3\xd4\xd5\xd6\xd7"  # UserHeader.SourceQueueManager
-    b"\x44\x33\x22\x11\x66\x55\x88\x77\x99\xaa\xbb\xcc\xdd\xee\xff\x00"  # UserHeader.QueueManagerAddress
-    b"\xff\xff\xff\xff"  # UserHeader.TimeToBeReceived
-    b"\x81\x00\x92\x65"  # UserHeader.SentTime
-    b"\x79\x07\x00\x00"  # UserHeader.MessageID
-    b"\x20\x0c\x27\x00"  # UserHeader.Flags
-    b"\x0b\x00\x00\x00"  # UserHeader.DestinationQueue
-    b"\x28\x00"  # ResponseQueue.Count
-    b"\x4f\x00\x53\x00\x3a\x00\x73\x00\x72\x00\x76\x00\x31\x00\x5c\x00\x70\x00\x72\x00"  # DirectFormatName
-    b"\x69\x00\x76\x00\x61\x00\x74\x00\x65\x00\x24\x00\x5c\x00\x74\x00\x78\x00\x00\x00"
-    b"\xcd\xcd"  # padding
-    b"\x00"  # MessagePropertiesHeader.Flags
-    b"\x03"  # MessagePropertiesHeader.LabelLength
-    b"\x02\x80"  # MessagePropertiesHeader.MessageClass
-    b"\x44\x33\x22\x11\x66\x55\x88\x77\x99\xaa\xbb\xcc\xdd\xee\xff\x00\x01\x10\x00\x00"  # CorrelationID
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.BodyType
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.ApplicationTag
-    b"\x05\x00\x00\x00"  # MessagePropertiesHeader.MessageSize
-    b"\x05\x00\x00\x00"  # MessagePropertiesHeader.AllocationBodySize
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.PrivacyLevel
-    b"\x0e\x80\x00\x00"  # MessagePropertiesHeader.HashAlgorithm
-    b"\x10\x66\x00\x00"  # MessagePropertiesHeader.EncryptionAlgorithm
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.ExtensionSize
-    b"\x48\x00\x69\x00\x00\x00"  # Label
-    b"\x68\x65\x6c\x6c\x6f"  # MessageBody
-    b"\xcd"  # padding
-)
-# A report of a traced message to a public queue.
-EXAMPLE_I = (
-    b"\x10"  # BaseHeader.VersionNumber
-    b"\x00"  # BaseHeader.Reserved
-    b"\x03\x00"  # BaseHeader.Flags
-    b"\x4c\x49\x4f\x52"  # BaseHeader.Signature
-    b"\xd4\x00\x00\x00"  # BaseHeader.PacketSize
-    b"\x00\x46\x05\x00"  # BaseHeader.TimeToReachQueue
-    b"\xa3\xa2\xa1\xa0\xb1\xb0\xc1\xc0\xd0\xd1\xd2\xd3\xd4\xd5\xd6\xd7"  # UserHeader.SourceQueueManager
-    b"\x44\x33\x22\x11\x66\x55\x88\x77\x99\xaa\xbb\xcc\xdd\xee\xff\x00"  # UserHeader.QueueManagerAddress
-    b"\xff\xff\xff\xff"  # UserHeader.TimeToBeReceived
-    b"\x80\x00\x92\x65"  # UserHeader.SentTime
-    b"\x7a\x07\x00\x00"  # UserHeader.MessageID
-    b"\x00\x14\x20\x00"  # UserHeader.Flags
-    b"\x33\x22\x11\x00\x55\x44\x77\x66\x88\x99\xaa\xbb\xcc\xdd\xee\xff"  # UserHeader.DestinationQueue
-    b"\x00"  # MessagePropertiesHeader.Flags
-    b"\x1a"  # MessagePropertiesHeader.LabelLength
-    b"\x01\x00"  # MessagePropertiesHeader.MessageClass
-    b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"  # CorrelationID
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.BodyType
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.ApplicationTag
-    b"\x18\x00\x00\x00"  # MessagePropertiesHeader.MessageSize
-    b"\x18\x00\x00\x00"  # MessagePropertiesHeader.AllocationBodySize
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.PrivacyLevel
-    b"\x0e\x80\x00\x00"  # MessagePropertiesHeader.HashAlgorithm
-    b"\x10\x66\x00\x00"  # MessagePropertiesHeader.EncryptionAlgorithm
-    b"\x00\x00\x00\x00"  # MessagePropertiesHeader.ExtensionSize
-    b"\x31\x00\x31\x00\x32\x00\x32\x00\x3a\x00\x30\x00\x30\x00\x30\x00\x30\x00\x31\x00"  # Label
-    b"\x30\x00\x30\x00\x31\x00\x3a\x00\x30\x00\x31\x00\x20\x00\x72\x00\x65\x00\x63\x00"
-    b"\x65\x00\x69\x00\x76\x00\x65\x00\x64\x00\x00\x00"
-    b"\x3c\x00\x4d\x00\x45\x00\x53\x00\x53\x00\x41\x00\x47\x00\x45\x00\x20\x00\x49\x00"  # MessageBody
-    b"\x44\x00\x3e\x00"
+    + 16 * b"\xcd"  # SourceQueueManager
+    + 16 * b"\x00"  # QueueManagerAddress: a direct format name
+    + b"\xff\xff\xff\xff"  # TimeToBeReceived
+    b"\x4c\x49\x4f\x52"  # SentTime
+    + 4
+    * b"\xcd"  # MessageID
+    + b"\x00\x1c\x28\x00"  # UserHeader.Flags
+    b"\x1a\x00"  # DestinationQueue.Count
+    + "OS:a04bm02\\q\0".encode("utf-16-le")  # DestinationQueue.DirectFormatName
+    + b"\x01\x00"  # SecurityHeader.Flags
+    b"\x1c\x00"  # SenderIdSize
+    b"\x00\x00"  # EncryptionKeySize
+    b"\x00\x00"  # SignatureSize
+    b"\x00\x00\x00\x00"  # SenderCertSize
+    b"\x00\x00\x00\x00"  # ProviderInfoSize
+    b"\x01\x05\x00\x00\x00\x00\x00\x05"  # SecurityID: revision, count, authority
+    + 20
+    * b"\xcd"  # SecurityID: sub-authorities
+    + b"\x0f"  # MessagePropertiesHeader.Flags, annotated as none
+    b"\x0f"  # LabelLength
+    b"\x00\x00"  # MessageClass
+    + 20 * b"\xcd"  # CorrelationID
+    + b"\x08\x00\x00\x00"  # BodyType
+    + 4 * b"\xcd"  # ApplicationTag
+    + b"\xd0\x07\x00\x00"  # MessageSize
+    b"\xd0\x07\x00\x00"  # AllocationBodySize, annotated as 20
+    b"\x00\x00\x00\x00"  # PrivacyLevel
+    b"\x04\x80\x00\x00"  # HashAlgorithm
+    b"\x01\x68\x00\x00"  # EncryptionAlgorithm, annotated as 0x6601
+    b"\x00\x00\x00\x00"  # ExtensionSize
+    + 30 * b"\xcd"  # Label
+    + 1000 * b"\x61\x00"  # MessageBody
+    + 2 * b"\xcd"  # padding, annotated as one byte
 )
 
 
-EXAMPLES = {
-    "A": EXAMPLE_A,
-    "B": EXAMPLE_B,
-    "C": EXAMPLE_C,
-    "D": EXAMPLE_D,
-    "E": EXAMPLE_E,
-    "F": EXAMPLE_F,
-    "G": EXAMPLE_G,
-    "H": EXAMPLE_H,
-    "I": EXAMPLE_I,
-}
+EXAMPLES = dict(
+    zip("ABCDEFG", (EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, EXAMPLE_E, EXAMPLE_F, EXAMPLE_G), strict=True)
+)
 
 BUILT = {
     "A": build.user_message(
@@ -433,28 +401,5 @@ BUILT = {
         message_class=0xC001,
         direct_name="TCP:10.0.0.5\\PRIVATE$\\order_queue$",
         sent_time=build.NEW_YEAR_2024 + 1,
-    ),
-    "H": build.user_message(
-        RECEIVER,
-        message_id=0x779,
-        destination=build.private(0xB),
-        queue_manager_address=SENDER,
-        response_queue=build.direct("OS:srv1\\private$\\tx"),
-        time_to_reach_queue=0xFFFFFFFF,
-        sent_time=build.NEW_YEAR_2024 + 1,
-        message_class=0x8002,
-        correlation_id=build.message_identifier(SENDER, 0x1001),
-        label="Hi",
-        body=b"hello",
-    ),
-    "I": build.user_message(
-        RECEIVER,
-        message_id=0x77A,
-        destination=build.public(UUID("00112233-4455-6677-8899-aabbccddeeff")),
-        queue_manager_address=SENDER,
-        delivery_mode=0,
-        message_class=1,
-        label="1122:00001001:01 received",
-        body="<MESSAGE ID>".encode("utf-16-le"),
     ),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -28,31 +29,16 @@ class Expression:
             return Expression(f"({self.text} {truth} {_lua(other)})", is_truth=True)
         return Expression(f"{bits}({self.text}, {_lua(other)})")
 
-    def __eq__(self, other: object) -> Any:
-        return self._compare("==", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare("~=", other)
-
-    def __lt__(self, other: Any) -> "Expression":
-        return self._compare("<", other)
-
-    def __gt__(self, other: Any) -> "Expression":
-        return self._compare(">", other)
-
-    def __ge__(self, other: Any) -> "Expression":
-        return self._compare(">=", other)
+    __eq__ = partialmethod(_compare, "==")
+    __ne__ = partialmethod(_compare, "~=")
+    __lt__ = partialmethod(_compare, "<")
+    __gt__ = partialmethod(_compare, ">")
+    __ge__ = partialmethod(_compare, ">=")
+    __and__ = partialmethod(_combine, "and", "band")
+    __or__ = __ror__ = partialmethod(_combine, "or", "bor")
 
     def __add__(self, other: Any) -> "Expression":
         return Expression(f"({self.text} + {_lua(other)})")
-
-    def __and__(self, other: Any) -> "Expression":
-        return self._combine("and", "band", other)
-
-    def __or__(self, other: Any) -> "Expression":
-        return self._combine("or", "bor", other)
-
-    __ror__ = __or__
 
     def __array_function__(
         self, function: Callable[..., Any], _: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]

@@ -18,7 +18,7 @@ from schemas.messages import ACKS, HEADERS_OF, MESSAGES, TABLE_OF
 from schemas.pings import PINGS
 from schemas.table import BOOL, LONG, U64
 from schemas.violations import Fault, Violation
-from schemas.wire import Bits, Field, Header, Kind
+from schemas.wire import Bits, Condition, Field, Header, Kind
 from udfs.msmq.violations import RULES_BY_TABLE
 
 _CORE = [Path(__file__).with_name("core") / f"{name}.lua" for name in ("begin", "texts", "parse", "show", "frame")]
@@ -162,8 +162,8 @@ def _headers() -> Iterator[str]:
     for header in wire.HEADERS:
         codes = "".join(_STRUCT_CODES.get(field.code) or f"c{field.size}" for field in header.fixed)
         columns = ", ".join(_quote(_key(header, field)) for field in header.fixed)
-        present = wire.condition(header.presence)
-        when = f", when = {_quote(present.column)}, value = {present.value}" if present else ""
+        present = header.presence
+        when = f", when = {_quote(present.column)}, value = {present.value}" if isinstance(present, Condition) else ""
         title = _quote(f"{header.name}, {header.section}")
         yield f"H.{header.name} = {{ name = {_quote(header.name)}, title = {title}, size = {header.size}{when},"
         yield f'  format = "<{codes}", columns = {{ {columns} }},'
@@ -179,10 +179,9 @@ def _headers() -> Iterator[str]:
         yield "  },"
         yield "  guids = {"
         for field in header.variable:
-            announced = wire.condition(field.when, header) if field.when else None
-            if announced:
+            if field.when:
                 key = _quote(_key(header, field))
-                yield f"    {{ column = {key}, when = {_quote(announced.column)}, value = {announced.value} }},"
+                yield f"    {{ column = {key}, when = {_quote(field.when.column)}, value = {field.when.value} }},"
         yield "  } }"
     yield "-- Bits by column: the flag word, the value of the lowest bit, and the number of values."
     yield "local BITS = {"
@@ -193,7 +192,7 @@ def _headers() -> Iterator[str]:
 
 def _orders() -> Iterator[str]:
     """Yields which headers, queue names, items and lists follow one another."""
-    follow = [header.name for header in HEADERS_OF[PacketType.USER_MESSAGE] if wire.condition(header.presence)]
+    follow = [header.name for header in HEADERS_OF[PacketType.USER_MESSAGE] if isinstance(header.presence, Condition)]
     yield f"local USER_HEADERS = {_list(follow)}"
     yield "local INTERNAL = {"
     for internal in wire.InternalType:

@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from schemas import wire
-from schemas.violations import Violation
+from schemas.violations import DecodeError, Violation
 from schemas.wire import Bits, Field, Header, Kind
-from udfs.msmq.decode_error import DecodeError
-from udfs.msmq.frame_size import frame_size, is_frame_size
-from udfs.msmq.header_types import CLASSES
+from udfs.msmq.frame_size import announced_size
 from udfs.msmq.identifiers import guid_text, message_id_text
 from udfs.msmq.reference import ParsedPacket, Part
 from udfs.msmq.reference_rows import table_row
@@ -42,23 +40,12 @@ def annotate(data: bytes) -> AnnotatedPacket:
     """Annotates the bytes of one packet or UDP ping; they may be truncated, and more bytes may follow."""
     if len(data) == wire.PING.size and data[2:4] == wire.PING_SIGNATURE.to_bytes(2, "little"):
         return AnnotatedPacket("ping", len(data), list(_lines(data, [Part(0, len(data), wire.PING)])), [], None, 0)
-    size = _frame_size(data)
+    size = announced_size(data)
     parsed = ParsedPacket.parse(data[:size], None, size)
     broken: list[str] = [] if parsed.error else table_row(parsed).get("violations", [])
     lines = list(_lines(data[:size], sorted(parsed.parts, key=lambda part: part.offset)))
     violations = [violation for violation in Violation if violation in broken]
     return AnnotatedPacket(parsed.packet_type, size, lines, violations, parsed.error, max(len(data) - size, 0))
-
-
-def _frame_size(data: bytes) -> int:
-    """Returns the bytes that the packet occupies on its stream, A-1, or len(data) if there is no valid packet."""
-    if len(data) < wire.BASE_HEADER.size:
-        return len(data)
-    base = CLASSES["BaseHeader"](data)
-    if base.packet_size > wire.MAX_PACKET_SIZE or is_frame_size(len(data), base.base_flags, base.packet_size):
-        return len(data)
-    size: int = frame_size(base.base_flags, base.packet_size)
-    return size
 
 
 def _lines(data: bytes, parts: list[Part]) -> Iterator[Line]:

@@ -265,16 +265,13 @@ class _Columns:
             start = offset[rows]
             part = self.packets.take(rows)
             every = np.ones(len(rows), np.bool_)
-            convert: Callable[[bytes], str] = identifiers.private_name
             match queue_type:
                 case QueueType.NONE | QueueType.SAME_AS_ADMIN:
                     continue
                 case QueueType.DIRECT:
                     count = part.read(_COUNT, start, every)["value"].astype(np.int64)
-                    contents, convert = part.slices(start + 2, count), identifiers.direct_name
-                case QueueType.PUBLIC:
-                    contents, convert = part.slices(start, np.full(len(rows), wire.GUID_SIZE)), identifiers.public_name
-                case QueueType.PRIVATE:
+                    contents = part.slices(start + 2, count)
+                case QueueType.PUBLIC | QueueType.PRIVATE:
                     contents = part.slices(start, np.full(len(rows), wire.QUEUE_NAME_SIZES[number]))
                 case _:
                     identifier = part.read(_IDENTIFIER, start, every)["value"]
@@ -282,6 +279,7 @@ class _Columns:
             if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
                 contents = contents.filter(pa.array(known[rows]))
                 rows = rows[known[rows]]
+            convert = identifiers.QUEUE_NAMES.get(queue_type, identifiers.private_name)
             parts.append(self._texts_of(rows, contents, convert))
         self.arrays[column] = _merged(parts, len(kind))
 

@@ -26,12 +26,12 @@ def is_frame_size(size: Any, flags: Any, packet_size: Any) -> Any:
     return (extra == 0) | (((flags & HAS_SESSION_HEADER) != 0) & (extra == wire.SESSION_HEADER.size))
 
 
-def announced_size(packet: bytes) -> int:
-    """Returns the bytes that a packet occupies as it announces itself, or those that are there if they are more."""
-    size = len(packet)
-    if size < wire.BASE_HEADER.size:
-        return size
-    base = CLASSES[wire.BASE_HEADER.name](packet[: wire.BASE_HEADER.size])
-    if is_frame_size(size, base.base_flags, base.packet_size):
-        return size
-    return max(size, int(frame_size(base.base_flags, base.packet_size)))
+def announced_size(data: bytes) -> int:
+    """Returns the bytes that the packet at the start of the data occupies by its header; all, if that is not valid."""
+    if len(data) < wire.BASE_HEADER.size:
+        return len(data)
+    base = CLASSES[wire.BASE_HEADER.name](data[: wire.BASE_HEADER.size])
+    if base.packet_size > wire.MAX_PACKET_SIZE or is_frame_size(len(data), base.base_flags, base.packet_size):
+        return len(data)
+    size: int = frame_size(base.base_flags, base.packet_size)
+    return size

@@ -1,6 +1,7 @@
 """Prints identifiers as MSMQ does: GUIDs, message identifiers, format names, SIDs."""
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -63,36 +64,26 @@ def public_name(queue: bytes) -> str:
     return f"PUBLIC={guid_text(queue)}"
 
 
-def element_name(format_type: FormatType, content: bytes) -> str:
-    """Returns the format name of an MQFFormatNameElement; raises UnicodeDecodeError."""
-    match format_type:
-        case FormatType.DIRECT:
-            return direct_name(content)
-        case FormatType.PRIVATE:
-            return private_name(content)
-        case FormatType.PUBLIC:
-            return public_name(content)
-        case FormatType.DISTRIBUTION_LIST:
-            return f"DL={guid_text(content)}"
+ELEMENT_NAMES: dict[FormatType, Callable[[bytes], str]] = {
+    FormatType.DIRECT: direct_name,
+    FormatType.PRIVATE: private_name,
+    FormatType.PUBLIC: public_name,
+    FormatType.DISTRIBUTION_LIST: lambda content: f"DL={guid_text(content)}",
+}
+"""What makes the format name of an MQFFormatNameElement from its content; `direct_name` raises UnicodeDecodeError."""
+QUEUE_NAMES: dict[int, Callable[[bytes], str]] = {
+    QueueType.DIRECT: direct_name,
+    QueueType.PUBLIC: public_name,
+    QueueType.PRIVATE: private_name,
+}
+"""The same for a queue in a UserHeader. The other types leave out the GUID of a private queue's host."""
 
 
 def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | None:
-    """Returns the format name of a queue in a UserHeader; None if there is no queue or its host is unknown.
-
-    `host` is the GUID that the type implies, `content` the bytes in the header: an identifier, GUID or direct name.
-
-    Raises:
-        UnicodeDecodeError: a direct name is not UTF-16.
-    """
-    match queue_type:
-        case QueueType.DIRECT:
-            return direct_name(content)
-        case QueueType.PUBLIC:
-            return public_name(content)
-        case QueueType.PRIVATE:
-            return private_name(content)
-        case _:
-            return None if host is None or not content else private_name(host + content)
+    """Returns the format name of a queue in a UserHeader; None without a queue, or if its host is not known."""
+    if queue_type in QUEUE_NAMES:
+        return QUEUE_NAMES[queue_type](content)
+    return None if host is None or not content else private_name(host + content)
 
 
 def is_order_queue(queue_type: int, content: bytes) -> bool:

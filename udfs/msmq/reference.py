@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, Self
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.messages import HEADERS_OF
-from schemas.violations import Fault, Violation
+from schemas.violations import DecodeError, Fault, Violation
 from schemas.wire import FormatType, Header, InternalType, MessageClass, QueueType, SectionId
 from udfs.msmq import identifiers
-from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.frame_size import announced_size, is_frame_size
 from udfs.msmq.header_types import CLASSES, r4
 
@@ -72,7 +71,7 @@ class ParsedPacket:
 
         What lies behind a body that is not there is not looked at, and the size is the announced one.
         """
-        size = announced_size(raw)
+        size = max(len(raw), announced_size(raw))
         return cls._parse(cls(raw, None, size, limit=size, ends_at_body=size > len(raw)))
 
     @classmethod
@@ -348,24 +347,25 @@ class ParsedPacket:
 
     def _soap(self, offset: int) -> int:
         """Reads both halves, each padded to a multiple of 4; the second may also follow without padding, A-33."""
-        half = self._header(wire.SOAP_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
-        if half.header_section_id != SectionId.SOAP_HEADER:
-            raise _Undecodable(Fault.BAD_SECTION, offset, f"HeaderSectionID is {half.header_section_id:#06x}")
-        start = offset + wire.SOAP_HEADER.size
-        data = self._take(start, 2 * half.soap_header_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Header")
-        self.columns["soap_header"] = identifiers.text(data) if data else None
-        self._note(wire.SOAP_HEADER, "soap_header", start, len(data), self.columns["soap_header"])
-        for second in dict.fromkeys((r4(start + len(data)), start + len(data))):
-            half = self._header(wire.SOAP_BODY, second, Fault.SECTION_BEYOND_PACKET)
-            if half.body_section_id == SectionId.SOAP_BODY:
+        end = self._soap_half(wire.SOAP_HEADER, SectionId.SOAP_HEADER, (offset,))
+        end = self._soap_half(wire.SOAP_BODY, SectionId.SOAP_BODY, (r4(end), end))
+        return min(r4(end), self.limit)
+
+    def _soap_half(self, header: Header, section: SectionId, offsets: tuple[int, ...]) -> int:
+        """Reads a section, which begins at the first of the offsets that has its identifier; returns where it ends."""
+        identifier, _, length, content = header.fields
+        for offset in dict.fromkeys(offsets):
+            half = self._header(header, offset, Fault.SECTION_BEYOND_PACKET)
+            if (found := getattr(half, identifier.attribute)) == section:
                 break
         else:
-            raise _Undecodable(Fault.BAD_SECTION, second, f"BodySectionID is {half.body_section_id:#06x}")
-        start = second + wire.SOAP_BODY.size
-        data = self._take(start, 2 * half.soap_body_length, Fault.SECTION_BEYOND_PACKET, "SoapHeader.Body")
-        self.columns["soap_body"] = identifiers.text(data) if data else None
-        self._note(wire.SOAP_BODY, "soap_body", start, len(data), self.columns["soap_body"])
-        return min(r4(start + len(data)), self.limit)
+            raise _Undecodable(Fault.BAD_SECTION, offset, f"{identifier.name} is {found:#06x}")
+        start = offset + header.size
+        size: int = 2 * getattr(half, length.attribute)
+        data = self._take(start, size, Fault.SECTION_BEYOND_PACKET, f"SoapHeader.{content.name}")
+        text = self.columns[content.attribute] = identifiers.text(data) if data else None
+        self._note(header, content.attribute, start, size, text)
+        return start + size
 
     def _multi_queue_format(self, offset: int) -> int:
         """Reads the address headers, in order and each optional, A-32, and the signature."""
@@ -421,7 +421,7 @@ class ParsedPacket:
             if place + size > len(data):
                 raise _Undecodable(Fault.SECTION_BEYOND_PACKET, start, f"element {number} does not fit its list")
             try:
-                elements.append(identifiers.element_name(kind, data[place : place + size]))
+                elements.append(identifiers.ELEMENT_NAMES[kind](data[place : place + size]))
             except UnicodeDecodeError as error:
                 raise _Undecodable(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
             self.parts.append(Part(start, wire.MQF_ELEMENT.size, wire.MQF_ELEMENT))

@@ -16,9 +16,8 @@ from schemas.messages import (
     AckType,
     HandshakeType,
 )
-from schemas.violations import Violation
+from schemas.violations import DecodeError, Violation
 from udfs.msmq import identifiers, violations
-from udfs.msmq.decode_error import DecodeError
 from udfs.msmq.header_types import columns
 from udfs.msmq.reference import ParsedPacket
 

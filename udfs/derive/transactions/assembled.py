@@ -71,7 +71,6 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("between").drop_nulls().last(),
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
-            pl.col("ordinal").last().alias("last_ordinal"),
             pl.len().cast(pl.Int64).alias("messages"),
             pl.col("accepted").sum().cast(pl.Int64),
             pl.col("tx_first").any().alias("has_first"),
@@ -106,7 +105,6 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
             partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
             tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
             first_message_id=message_id("first_ordinal"),
-            last_message_id=message_id("last_ordinal"),
             witness=pl.concat_list(witness).list.drop_nulls(),
         )
         .select(TRANSACTIONS.names)

@@ -20,7 +20,7 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
 
     `messages` are those of `read_messages`, `unusual` the slots of `unusual_arrivals`. `all_whole`: each use of the ID
     is a whole transaction, and the message IDs tell their order. Otherwise a row need not be a transaction.
-    `first_ordinal` and `last_ordinal` are those of messages with FM and LM, of which a whole one has one each.
+    `first_ordinal` is that of the message with FM, of which a whole one has one.
     """
     number = pl.col("number")
     slots = unusual.select(pl.col("scope_key").cast(messages.schema["scope_key"], strict=False), *NUMBER[1:])
@@ -31,7 +31,7 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
             (number // _NUMBERS_OF_ONE_USE).alias("bucket"),
             pl.col("row").is_in(in_unusual.implode()).alias("unusual"),
             *(pl.when("tx_first").then(of).alias(f"first_{of}") for of in ("number", "ordinal")),
-            *(pl.when("tx_last").then(of).alias(f"last_{of}") for of in ("number", "ordinal")),
+            pl.when("tx_last").then("number").alias("last_number"),
         )
         .group_by(*_PLACE, "bucket")
         .agg(
@@ -42,7 +42,7 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
             pl.col("first_number").max().alias("last_fm"),
             pl.col("last_number").min().alias("first_lm"),
             pl.col("ordinal").min().alias("anchor"),
-            pl.col("first_ordinal", "last_ordinal").max(),
+            pl.col("first_ordinal").max(),
             pl.col("stream_offset").min().alias("first_offset"),
             pl.col("stream_offset").max().alias("last_offset"),
             pl.col("captured_at").min().alias("first_captured_at"),
@@ -78,7 +78,7 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
                 pl.lit(value=False).alias(name)
                 for name in ("partly_delivered", "torn", "torn_by_sender", "interleaved")
             ),
-            *(message_id(f"{end}_ordinal").alias(f"{end}_message_id") for end in ("first", "last")),
+            message_id("first_ordinal").alias("first_message_id"),
             accepted="messages",
             tx_sequence_id=tx_sequence_id,
             tx_sequence=tx_sequence(tx_sequence_id),
