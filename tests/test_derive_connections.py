@@ -11,11 +11,15 @@ from schemas.ingest import CAPTURES, QUARANTINE, STREAMS, FramingReason
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
 from schemas.replay import ENDS
-from udfs.derive.facts.balancers import acknowledged_elsewhere, count_acks, several_receivers
-from udfs.derive.facts.captures import captured_twice, clock_steps
-from udfs.derive.facts.connections import cannot_connect
-from udfs.derive.facts.kinds import collect_facts
-from udfs.derive.facts.stalls import find_stalls, find_ways, window_stalled
+from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
+from udfs.derive.facts.receivers import (
+    acknowledged_elsewhere,
+    count_acks,
+    find_stalls,
+    find_ways,
+    several_receivers,
+    window_stalled,
+)
 from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
 from udfs.replay.findings.receivers import AcknowledgedElsewhere, SeveralReceivers, WindowStalled
 
@@ -408,11 +412,3 @@ def test_acknowledgments_go_where_messages_come_from() -> None:
     assert not elsewhere([flow("a", "r1", 1)], ("r1", "a<@5"))
     assert not elsewhere([flow("b", "r2", 1, address="ip.x")], ("r1", "a<@5"))
     assert not elsewhere([])
-
-
-def test_facts_of_several_kinds_are_rows_below_each_other() -> None:
-    twice = captured_twice(frame(ENDS, {"stream_id": "b", "connection_id": "b", "copy_of": "a", "session_id": "s->r"}))
-    rows = collect_facts({CapturedTwice: twice, ClockStepped: clock_steps(frame(CAPTURES), frame(MESSAGES))})
-    assert rows.columns == ["CapturedTwice", "ClockStepped"]
-    assert rows["ClockStepped"].to_list() == [None]
-    assert rows["CapturedTwice"][0]["copy_of"] == "a"

@@ -12,7 +12,7 @@ from schemas.ingest import CAPTURES, PACKETS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
 from schemas.table import RowType
-from udfs.derive.facts.events import addresses_seen, events, messages_sent, outcome_counts, sender_spans
+from udfs.derive.facts.events import addresses_seen, events, messages_sent, outcome_counts
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames, with_keys
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan
@@ -84,11 +84,10 @@ def verdict(number: int, stream: str, at: int | None, *, accepted: bool | None =
 
 
 def spans(verdicts: Sequence[Row], outcomes: Sequence[Row], findings: Sequence[Row]) -> list[tuple[str, SenderSpan]]:
-    rows = frame(VERDICTS.arrow, verdicts)
-    sent = messages_sent(rows, frame(KEYED_OUTCOMES, outcomes), frame(FOUND, findings))
-    found = sender_spans(sent, addresses_seen(rows)).sort("scope_key", "address")
-    fields = zip(found["scope_key"], found.select(SenderSpan._fields).rows(), strict=True)
-    return [(scope, SenderSpan(*row)) for scope, row in fields]
+    judged, unusual, found = frame(VERDICTS.arrow, verdicts), frame(KEYED_OUTCOMES, outcomes), frame(FOUND, findings)
+    sent = messages_sent(judged, unusual, found)
+    rows = events(found, unusual, frame(SEQUENCES.arrow), sent, addresses_seen(judged)).drop_nulls("sender")
+    return sorted((scope, SenderSpan(**one)) for scope, one in rows.select("scope_key", "sender").rows())
 
 
 def test_messages_of_a_troubled_sequence_by_the_address_that_sent_them() -> None:
@@ -127,15 +126,9 @@ def test_events_hold_each_row_once() -> None:
     found: list[Row] = [key | {"kind": "duplicates", "witness": ["k"]}, {"kind": "captured_twice"}]
     sequences = frame(SEQUENCES.arrow, [key | {"source_queue_manager": "guid", "last_accepted_number": 4}])
     outcomes = frame(KEYED_OUTCOMES, [message(5, 3, "k5"), message(6, 4, "k6")])
-    senders = sequences.select("scope_key", "tx_sequence_id", "source_queue_manager").with_columns(
-        address=pl.lit("10.0.0.1"),
-        first_seen_at=after(1),
-        last_seen_at=after(2),
-        messages=pl.lit(3, pl.Int64),
-        accepted=pl.lit(2, pl.Int64),
-        lost=pl.lit(1, pl.Int64),
-    )
-    rows = events(frame(FOUND, found), outcomes, sequences, senders)
+    verdicts = frame(VERDICTS.arrow, [verdict(5, A, 1)])
+    sent, seen = messages_sent(verdicts, outcomes, frame(FOUND)), addresses_seen(verdicts)
+    rows = events(frame(FOUND, found), outcomes, sequences, sent, seen)
     assert rows.columns == list(Event._fields)
     told = [Event(*row) for row in rows.rows()]
     assert sorted((one.scope_key or "", one.tx_sequence_id or 0) for one in told) == [("", 0)] + [("a", SEQUENCE)] * 4
@@ -144,9 +137,7 @@ def test_events_hold_each_row_once() -> None:
     assert sorted(one.finding["kind"] for one in told if one.finding) == ["captured_twice", "duplicates"]
     (counts,) = (one.outcome for one in told if one.outcome)
     assert (counts["numbers"], counts["witness"], list(counts)) == (2, ["k5"], list(OutcomeCount._fields))
-    (sender,) = (one.sender for one in told if one.sender)
-    assert sender == SenderSpan("10.0.0.1", after(1), after(2), 3, 2, 1)._asdict()
-    nothing = events(frame(FOUND), outcomes.clear(), sequences.clear(), senders.clear())
+    nothing = events(frame(FOUND), outcomes.clear(), sequences.clear(), sent.clear(), seen.clear())
     assert (nothing.height, nothing.schema) == (0, rows.schema)
 
 

@@ -9,15 +9,18 @@ from fact_rows import START_NS, Row, after, after_ns, frame, told
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, SEQUENCES, VERDICTS, Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.facts.addresses import find_conflicts, sent_by_several, streams_of_several, two_addresses
 from udfs.derive.facts.senders import (
     expired_by_stream,
     expired_on_arrival,
     facts_of_senders,
     fallen_ordinals,
+    find_conflicts,
     ordinal_regressed,
     outlived_messages,
     sending_seconds,
+    sent_by_several,
+    streams_of_several,
+    two_addresses,
 )
 from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
 

@@ -14,14 +14,17 @@ _BEFORE_ALL = -(1 << 63)
 
 
 def events(
-    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, senders: pl.DataFrame
+    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
 ) -> pl.DataFrame:
-    """Returns rows of Event of these rows of FOUND, OUTCOMES with keys of witnesses, SEQUENCES and `sender_spans`."""
+    """Returns rows of Event of these rows of FOUND, OUTCOMES with keys of witnesses, and SEQUENCES.
+
+    `sent` are rows of `messages_sent`, and `seen` those of `addresses_seen`.
+    """
     parts = (
         sequences.select(*_SEQUENCE, span=pl.struct(SequenceSpan._fields)),
         outcome_counts(outcomes).select(*_SEQUENCE, outcome=pl.struct(OutcomeCount._fields)),
         findings.select(*_SEQUENCE, finding=pl.struct(pl.all())),
-        senders.select(*_SEQUENCE, sender=pl.struct(SenderSpan._fields)),
+        sent.join(seen, on=_SENDER).select(*_SEQUENCE, sender=pl.struct(SenderSpan._fields)),
     )
     return pl.concat(parts, how="diagonal").select(Event._fields)
 
@@ -56,11 +59,6 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
         .sort(then_by)
         .unique(_OUTCOME, keep="first")
     )
-
-
-def sender_spans(sent: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of SenderSpan, with their sequence; `sent` are `messages_sent`, and `seen` are `addresses_seen`."""
-    return sent.join(seen, on=_SENDER)
 
 
 def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
