@@ -7,7 +7,6 @@ from jobs.app.config import Config
 from jobs.app.names import Names
 from jobs.report_page import arrange
 from jobs.report_page.render import render
-from jobs.report_page.saved import take_turns
 from jobs.steps.headline import NOT_TOLD, headline_figures, located
 from schemas.outcomes import Outcome, count_column
 
@@ -103,7 +102,7 @@ def collected() -> dict[str, list[Row]]:
         "incidents": incidents,
         "incident_counts": [{"outcome": row["outcome"], "incidents": 1} for row in incidents],
         "saved_messages": saved,
-        "listed_messages": take_turns(saved, LISTED),
+        "listed_messages": [row for row in saved if row["place"] <= LISTED],
         "witnesses": [
             witness(text, minute, row["message_id"], verdict)
             for row in saved[:2]

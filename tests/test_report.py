@@ -389,7 +389,7 @@ def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
     first |= {"tx_sequence_id": 1, "tx_sequence_number": 4, "previous_tx_sequence_number": 3}
     second = first | {"stream_offset": 20, "verdict": "duplicate", "message_id": "a\\9"}
     second |= {"incoming_tx_sequence_id": 1, "incoming_tx_sequence_number": 8, "label": "order 9"}
-    rows = {"witnesses": [first, second], "others": []}
+    rows = {"witnesses": [first, second]}
     accepted, refused = (one["shows"] for one in witnesses(rows)(["s@10", "s@20"]))
     assert accepted == "Accepted: number 4 after 3. Message a\\7 has this number."
     assert refused == (
