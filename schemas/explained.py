@@ -7,7 +7,6 @@ from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, RowType, Table, array
 
 CHOSEN = row(
     scope_no=LONG,
-    scope_check=LONG,
     sequence=LONG,
     kind=STRING,
     cause=LONG,

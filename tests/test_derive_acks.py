@@ -20,7 +20,7 @@ from udfs.derive.facts.receivers import (
 from udfs.derive.facts.senders import broken_transactions
 from udfs.derive.tables import schema_of
 from udfs.replay.findings.receivers import RepeatedOrderAck, Returned
-from udfs.replay.findings.transactions import PartlyDelivered
+from udfs.replay.findings.senders import PartlyDelivered
 
 Row = Mapping[str, Any]
 S = 1_000_000_000

@@ -31,7 +31,6 @@ SEQUENCE = 7_319_000_863_706_447_873
 NAME = "sequence 2024-01-01T05:41:22Z#1"
 PLAIN: dict[str, Any] = dict.fromkeys(Arrival._fields) | {
     "scope_no": 1,
-    "scope_check": 1,
     "sequence": SEQUENCE - (1 << 63),
     "accepted": True,
     "verdict": "in_order",

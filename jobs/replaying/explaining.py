@@ -49,8 +49,14 @@ from udfs.replay.findings.receivers import (
     SeveralReceivers,
     WindowStalled,
 )
-from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
-from udfs.replay.findings.transactions import InterleavedTransactions, PartlyDelivered, TornTransactions
+from udfs.replay.findings.senders import (
+    ExpiredOnArrival,
+    InterleavedTransactions,
+    OrdinalRegressed,
+    PartlyDelivered,
+    TornTransactions,
+    TwoAddresses,
+)
 from udfs.replay.incidents import explain_incidents
 
 _PAIR = ("receiver", "source_queue_manager")

@@ -77,7 +77,6 @@ def arrivals_to_look_at(
         .join(sent_later(verdicts), on=_PLACE, how="left")
         .with_columns(
             number_of("scope_key").alias("scope_no"),
-            pl.lit(0, pl.Int64).alias("scope_check"),
             pl.col("fate").fill_null("delivered"),
             pl.col("is_sent_later").fill_null(value=False),
         )

@@ -162,7 +162,7 @@ def witness_columns(table: Table) -> list[str]:
 
 
 def proofs(tables: Tables, keys: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows with these distinct keys (KEY) and their `uri`, each from the first of the WITNESSES that has it.
+    """Returns the rows with these distinct keys (KEY) and their `uri`, each from the first of WITNESSES that has it.
 
     Columns that a table lacks are null. Of the tables, the rows with these keys suffice.
     """
