@@ -27,7 +27,7 @@ Tables = Mapping[str, pa.Table]
 
 
 def morning_tables(folder: Path) -> Tables:
-    """Returns the tables of the demonstration; two of its pending messages and the incident of the clone are of STOCK."""
+    """Returns the tables of the demonstration; two of its pending messages and the clone's incident are of STOCK."""
     simulate(str(folder), 1, 0, is_demo=True)
     config = Config.load({"captures": [f"{folder}/*.pcap"], "warehouse": "w"}, None)
     engine = derive_tables(stamps(capture_files(config.captures)), config, {}, 4)

@@ -13,7 +13,7 @@ import made_nights
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from jinja2 import Environment
-from pages import LISTED, ORDERS, Tables, morning_tables, names_of, said
+from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
 
