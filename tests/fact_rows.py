@@ -4,22 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
-from schemas.table import Table
 from udfs.derive.facts.findings import tell_facts
-from udfs.derive.frames import to_frame
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
 SECOND = 1_000_000_000
 START_NS = int(START.timestamp()) * SECOND
-
-
-def frame(table: Table, *rows: Row) -> pl.DataFrame:
-    """Returns the rows with all columns of the table; those that they lack are null."""
-    schema = pa.schema([field.with_nullable(True) for field in table.arrow])
-    return to_frame(pa.Table.from_pylist(list(rows), schema=schema))
 
 
 def after(seconds: float) -> datetime:
