@@ -21,11 +21,6 @@ _WORDS = {
 }
 
 
-def lost_messages(outcomes: Mapping[str, int]) -> int:
-    """Returns how many messages are lost, of counts by outcome."""
-    return sum(outcomes.get(outcome, 0) for outcome in LOST)
-
-
 class Figure(NamedTuple):
     """Holds a number of messages, of bytes or of findings, in words and with the list that shows them."""
 
@@ -92,9 +87,9 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    lost = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
-    present = [[one for one in figures if one.number] for figures in (lost, doubts, beside)]
-    return Figures(lost_messages(outcomes), stuck, present[0], present[1], present[2])
+    lost = [Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST]
+    present = ([one for one in figures if one.number] for figures in (lost, doubts, beside))
+    return Figures(sum(one.number for one in lost), stuck, *present)
 
 
 def headline(figures: Figures) -> str:

@@ -1,4 +1,4 @@
-"""Puts together what incidents are made of."""
+"""Puts findings, outcomes and senders of each sequence beside each other, as events of which incidents are made."""
 
 import polars as pl
 

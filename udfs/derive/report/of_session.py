@@ -1,4 +1,4 @@
-"""Takes the sums of a report and of a summary from all verdicts and outcomes at once: scopes, then sessions."""
+"""Sums all verdicts and outcomes for a report and a summary: by whole scopes first, then by whole sessions."""
 
 from datetime import datetime
 from functools import partial
