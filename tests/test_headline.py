@@ -27,8 +27,10 @@ from schemas.outcomes import Outcome
             {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
-            "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after "
-            "refusal.",
+            (
+                "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after "
+                "refusal."
+            ),
         ),
         (
             {Outcome.DISPLACED: 21, Outcome.PENDING: 124},
