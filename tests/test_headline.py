@@ -28,8 +28,8 @@ from schemas.outcomes import Outcome
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after "
-                "refusal."
+                "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered "
+                "after refusal."
             ),
         ),
         (

@@ -10,10 +10,10 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
-from schemas.explained import CHOSEN, EXPLAINED, FOUND
+from schemas.explained import CHOSEN, FOUND
 from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
-from udfs.derive.facts.events import addresses_seen, events, messages_sent
+from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.findings import tell_facts
 from udfs.derive.facts.receivers import (
     acknowledged_elsewhere,
@@ -57,7 +57,6 @@ from udfs.replay.findings.senders import (
     TornTransactions,
     TwoAddresses,
 )
-from udfs.replay.incidents import explain_incidents
 
 _PAIR = ("receiver", "source_queue_manager")
 _WINDOW = ("stream_id", "stream_offset", "captured_ns", "window_size")
@@ -232,7 +231,7 @@ SENT = Derivation(
     },
     ("scope_key", "tx_sequence_id"),
 )
-EVENTS = Derivation(making(events), dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
+INCIDENTS = Derivation(tell_incidents, dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
 FRAMES = Derivation(
     making(find_frames),
@@ -319,9 +318,8 @@ def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, se
     """Puts outcomes and findings together as incidents; witnesses are keys."""
     sent = engine.one(SENT, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(SEEN, verdicts=verdicts)
-    told = engine.one(EVENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
-    explained = engine.keep(engine.run(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)))
-    return Explained(undelivered, engine.pick(explained, "finding"), engine.pick(explained, "incident"))
+    told = engine.derive(INCIDENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
+    return Explained(undelivered, told["findings"], told["incidents"])
 
 
 def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
