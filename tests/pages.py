@@ -79,7 +79,7 @@ def report(tables: Tables, names: Names | None = None, **options: Any) -> str:
 def limited_report(tables: Tables) -> str:
     """Returns the page of hostile tables, with less room than they have findings and sessions."""
     room = {"listed_findings": 1, "listed_sessions": 2, "drawn_sessions": 1, "drawn_points": 50}
-    return report(hostile(tables), since="2026-03-03 08:00:00", **room)
+    return report(hostile(tables), None, since="2026-03-03 08:00:00", **room)
 
 
 def said(html: str, section: str = "") -> str:

@@ -24,10 +24,11 @@ from jobs.app.names import Names
 from jobs.app.text_files import write_text
 from jobs.engine.on_spark import OnSpark
 from jobs.report_page import render
-from jobs.report_page.arrange import Row, shows, steps, witnesses
+from jobs.report_page.arrange import shows, steps, witnesses
 from jobs.steps import page, report
 from jobs.warehouse.store import Warehouse
 from schemas.tables import TABLES
+from udfs.derive.report.rows import Row
 
 
 def config(warehouse: Path, **options: Any) -> Config:

@@ -1,6 +1,6 @@
 """Puts into one sentence what became of the messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -88,8 +88,11 @@ def headline_figures(
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
     lost = [Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST]
-    present = ([one for one in figures if one.number] for figures in (lost, doubts, beside))
-    return Figures(sum(one.number for one in lost), stuck, *present)
+    return Figures(sum(one.number for one in lost), stuck, _present(lost), _present(doubts), _present(beside))
+
+
+def _present(figures: Iterable[Figure]) -> list[Figure]:
+    return [one for one in figures if one.number]
 
 
 def headline(figures: Figures) -> str:

@@ -36,15 +36,15 @@ def _events(
 ) -> Iterator[Event]:
     """Yields the events of all scopes that have an outcome or a finding."""
     troubled = pl.concat([outcomes.select("scope_key"), findings.select("scope_key")]).unique()
-    parts = (
+    parts: tuple[tuple[type[SequenceSpan | OutcomeCount | SenderSpan], pl.DataFrame], ...] = (
         (SequenceSpan, sequences.join(troubled, on="scope_key", how="semi")),
         (OutcomeCount, outcome_counts(outcomes)),
         (SenderSpan, senders),
     )
     for kind, rows in parts:
         values = rows.select(kind._fields).iter_rows()
-        for at, of in zip(rows.select(_SEQUENCE).iter_rows(), values, strict=True):
-            yield Event(*at, kind._make(of))
+        for (scope_key, sequence), of in zip(rows.select(_SEQUENCE).iter_rows(), values, strict=True):
+            yield Event(scope_key, sequence, kind(*of))
     for finding in findings.iter_rows(named=True):
         yield Event(finding["scope_key"], finding["tx_sequence_id"], finding)
 

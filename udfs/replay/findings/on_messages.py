@@ -126,9 +126,19 @@ def _order_of(role: Role, first: Arrival) -> int | None:
 def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
     first = tally.first
     return Chosen(
-        *(first.scope_no, first.sequence, tally.rule.kind.value, cause, tally.severity.value),
-        *(tally.messages, tally.delivered, tally.lost, first.waited_ms, first.is_sent_later, tally.intervals),
-        *(role.value, order),
+        scope_no=first.scope_no,
+        sequence=first.sequence,
+        kind=tally.rule.kind.value,
+        cause=cause,
+        severity=tally.severity.value,
+        messages=tally.messages,
+        delivered=tally.delivered,
+        lost=tally.lost,
+        waited_ms=first.waited_ms,
+        is_sent_later=first.is_sent_later,
+        intervals=tally.intervals,
+        role=role.value,
+        replay_order=order,
     )
 
 
