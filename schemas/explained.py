@@ -1,13 +1,11 @@
 """Declares the rows between the queries and the passes that explain a replay, which exist only during a run."""
 
-from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
 from schemas.table import BOOL, DOUBLE, LONG, STRING, U16, RowType, Table, array, row
 
 CHOSEN = row(
     scope_no=LONG,
-    scope_check=LONG,
     sequence=LONG,
     kind=STRING,
     cause=LONG,
@@ -30,10 +28,7 @@ def keyed(table: Table) -> RowType:
 
 
 FOUND = keyed(FINDINGS)
-"""A row of FINDINGS, without `incident_id`."""
-
-EXPLAINED = row(finding=FOUND, incident=keyed(INCIDENTS))
-"""A row of FINDINGS with its `incident_id`, or one of INCIDENTS."""
+"""A row of FINDINGS; `incident_id` is null until incidents are told."""
 
 ARRIVAL = row(
     scope_key=STRING,

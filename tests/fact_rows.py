@@ -4,24 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
-from schemas.explained import FOUND
-from schemas.table import Table
-from udfs.derive.facts.kinds import collect_facts
-from udfs.derive.frames import to_frame
-from udfs.replay.findings.on_facts import tell_facts
+from udfs.derive.facts.findings import tell_facts
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
 SECOND = 1_000_000_000
 START_NS = int(START.timestamp()) * SECOND
-
-
-def frame(table: Table, *rows: Row) -> pl.DataFrame:
-    """Returns the rows with all columns of the table; those that they lack are null."""
-    schema = pa.schema([field.with_nullable(True) for field in table.arrow])
-    return to_frame(pa.Table.from_pylist(list(rows), schema=schema))
 
 
 def after(seconds: float) -> datetime:
@@ -36,6 +25,5 @@ def after_ns(seconds: float) -> int:
 
 def told(kind: type[Any], facts: pl.DataFrame) -> list[Row]:
     """Returns the rows of FINDINGS that the facts give, in order of their sentences."""
-    arrow = collect_facts({kind: facts}).to_arrow(compat_level=pl.CompatLevel.oldest())
-    found = pa.Table.from_batches(tell_facts(arrow.to_batches()), FOUND).to_pylist()
+    found = tell_facts({kind: facts}).to_dicts()
     return sorted(found, key=lambda row: str(row["explanation"]))

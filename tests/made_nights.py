@@ -27,11 +27,11 @@ Rows = dict[str, list[Row]]
 COUNTS = ("in_order", "new_sequence", "gap_expired", "duplicate", "out_of_order", "unknown")
 
 
-def make(warehouse: Path, sessions: int, *, messages: int = 30, nights: int = 1, text: str = "") -> None:
-    """Write the tables; `text` is put into every text that comes from outside."""
+def make(warehouse: Path, sessions: int, *, messages: int = 30, nights: int = 1) -> None:
+    """Write the tables."""
     rows: Rows = {table.name: [] for table in TABLES}
     for night in range(nights):
-        _night(rows, sessions, messages, night, text)
+        _night(rows, sessions, messages, night)
     for table in TABLES:
         write(warehouse, table, rows[table.name])
 
@@ -69,13 +69,13 @@ def packet(key: str) -> Row:
     return {"role": "refused", "stream_id": stream_id, "stream_offset": int(offset)}
 
 
-def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> None:
+def _night(rows: Rows, sessions: int, messages: int, night: int) -> None:
     began = BEGAN + timedelta(days=night)
     capture = f"{night:064x}"
     rows["captures"].append(
         {
             "capture_id": capture,
-            "uri": f"/data/pcap/night{night}{text}.pcap",
+            "uri": f"/data/pcap/night{night}.pcap",
             "size_bytes": sessions * messages * 1000,
             "compression": "none",
             "status": "ok",
@@ -92,15 +92,15 @@ def _night(rows: Rows, sessions: int, messages: int, night: int, text: str) -> N
             if number % (CLEAN_PER_FATE + 1) == 0
             else "clean"
         )
-        _session(rows, number, night, fate, messages, began + timedelta(seconds=chance.uniform(0, 36_000)), text)
+        _session(rows, number, night, fate, messages, began + timedelta(seconds=chance.uniform(0, 36_000)))
 
 
-def _session(rows: Rows, number: int, night: int, fate: str, messages: int, began: datetime, text: str) -> None:
+def _session(rows: Rows, number: int, night: int, fate: str, messages: int, began: datetime) -> None:
     chance = random.Random(f"{night} {number} {fate}")
     sender, receiver = _queue_manager(f"sender {number}"), _queue_manager(f"receiver {night} {number}")
     there, here = f"10.{number >> 8 & 255}.{number & 255}.1", "10.200.0.1"
     stream, back = f"{there}:50000>{here}:1801#{night}", f"{here}:1801>{there}:50000#{night}"
-    session, queue = f"{sender}->{receiver}", f"DIRECT=TCP:{here}\\private$\\orders{text}"
+    session, queue = f"{sender}->{receiver}", f"DIRECT=TCP:{here}\\private$\\orders"
     scope, sequence = f"queue {sender} {queue}", int(began.timestamp()) << 32 | 1
     common = {
         "session_id": session,
@@ -124,7 +124,7 @@ def _session(rows: Rows, number: int, night: int, fate: str, messages: int, bega
                 "first_frame": number * messages + place,
                 "last_frame": number * messages + place,
                 "message_id": f"{sender}\\{place}",
-                "label": f"order {place}{text}",
+                "label": f"order {place}",
                 "tx_sequence_number": sent,
                 "previous_tx_sequence_number": previous,
                 "replay_order": place,

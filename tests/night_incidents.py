@@ -27,9 +27,8 @@ from schemas.explained import FOUND, keyed
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import RowType
-from udfs.derive.facts.events import addresses_seen, events, messages_sent, sender_spans
+from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.tables import schema_of
-from udfs.replay.incidents import Event, explain_events
 
 _WELL, _STUCK, _CLONED = demo.STORIES
 STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] = {
@@ -101,10 +100,8 @@ def incidents(night: Night) -> list[Row]:
     verdicts = [row | {"captured_at": _time(row["captured_ns"])} for row in verdict_rows(night)]
     judged, sequences = _frame(VERDICTS.arrow, verdicts), _frame(SEQUENCES.arrow, sequence_rows(verdicts))
     outcomes, findings = _frame(keyed(OUTCOMES), outcome_rows(verdicts)), _frame(FOUND, ())
-    senders = sender_spans(messages_sent(judged, outcomes, findings), addresses_seen(judged))
-    told = events(findings, outcomes, sequences, senders)
-    ordered = sorted((Event(*row) for row in told.rows()), key=lambda event: (event.scope_key, event.tx_sequence_id))
-    return [incident for _, incident in explain_events(ordered) if incident is not None]
+    sent, seen = messages_sent(judged, outcomes, findings), addresses_seen(judged)
+    return tell_incidents(findings, outcomes, sequences, sent, seen)["incidents"].to_dicts()
 
 
 def _frame(schema: RowType, rows: Iterable[Row]) -> pl.DataFrame:

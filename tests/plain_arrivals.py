@@ -88,7 +88,6 @@ def arrivals_of_scope(
         found.append(
             Arrival(
                 scope_no=0,
-                scope_check=0,
                 sequence=int(slot[0]) - (1 << 63),
                 number=slot[1],
                 replay_order=row["replay_order"],

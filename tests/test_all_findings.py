@@ -6,40 +6,29 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import made_nights
 import plain_connection_findings
 import plain_incidents
 import plain_sender_findings
-import pyarrow as pa
 import pytest
 import scenes_of_connections
 import scenes_of_senders
 import scenes_of_sessions
 import scenes_of_verdicts
-from gold_rows import finding_of, plain, replayed_rows
+from gold_rows import finding_of, replayed_rows
 from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
-from plain_words import SECOND, Finding, Row, Rows
+from plain_words import Finding, Rows
 from replay_tables import Tables, replay
 from scene import SCENES, S, Scene
-from test_incidents import Story
 from tiers import merge_needs
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.explaining import CLOCK_STEPS, put_together
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from schemas.ingest import CAPTURES
-from schemas.messages import MESSAGES
-from schemas.outcomes import OUTCOMES, Outcome
-from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
 from schemas.replay import FindingKind as K
-from schemas.table import Table
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
@@ -136,38 +125,6 @@ def test_a_lower_number_of_another_sequence_is_no_state_that_fell() -> None:
     rows = replayed_rows(replay(tables.sources()))
     assert K.STATE_FELL not in {one.kind for one in expected(rows)}
     assert K.STATE_FELL.value not in {row["kind"] for row in rows["findings"]}
-
-
-def in_both_orders(table: Table, rows: list[Row]) -> Iterator[pa.Table]:
-    """Yields the table of these rows, and that of the same rows the other way round."""
-    yield from (made_nights.fill(made_nights.keyed(table), ordered) for ordered in (rows, rows[::-1]))
-
-
-def test_the_witness_of_a_step_does_not_depend_on_the_order_of_rows() -> None:
-    capture: Row = {"capture_id": "c", "uri": "c.pcap", "clock_steps": [{"frame": 5, "step_ns": -300 * SECOND}]}
-    capture["ingested_at"] = datetime(2026, 3, 2, tzinfo=UTC)
-    messages = [{"capture_id": "c", "stream_id": "s", "stream_offset": at, "last_frame": 5} for at in (0, 400)]
-    (captures, _) = in_both_orders(CAPTURES, [capture])
-    one, other = (
-        plain(InProcess().one(CLOCK_STEPS, captures=captures, messages=rows))
-        for rows in in_both_orders(MESSAGES, messages)
-    )
-    assert one == other != []
-
-
-def test_the_session_of_an_incident_does_not_depend_on_the_order_of_rows() -> None:
-    story = Story("s")
-    story.sequence(0, 0, 100, 9)
-    for number, session in enumerate(("a->b", "a->c")):
-        story.outcome(0, Outcome.EXPIRED_UNSEEN, number + 1, session_id=session)
-    (sequences, _) = in_both_orders(SEQUENCES, story.rows["sequences"])
-    (findings, _) = in_both_orders(FINDINGS, [])
-    verdicts = VERDICTS.arrow.empty_table()
-    one, other = (
-        plain(put_together(InProcess(), verdicts, outcomes, findings, sequences).incidents)
-        for outcomes in in_both_orders(OUTCOMES, story.rows["outcomes"])
-    )
-    assert one == other != []
 
 
 # --- simulated nights -----------------------------------------------------------------------------------------------

@@ -10,11 +10,17 @@ import pytest
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
-from udfs.derive.facts.acks import negative_acks, repeated_acks, repeated_order_acks, returned_messages
-from udfs.derive.facts.transactions import broken_transactions
+from udfs.derive.facts.receivers import (
+    in_last_sequence,
+    negative_acks,
+    refused_meanwhile,
+    repeated_acks,
+    returned_messages,
+)
+from udfs.derive.facts.senders import broken_transactions
 from udfs.derive.tables import schema_of
 from udfs.replay.findings.receivers import RepeatedOrderAck, Returned
-from udfs.replay.findings.transactions import PartlyDelivered
+from udfs.replay.findings.senders import PartlyDelivered
 
 Row = Mapping[str, Any]
 S = 1_000_000_000
@@ -46,6 +52,10 @@ def arrival(number: int, at: int | None, verdict: str, **others: Any) -> Row:
     place = {"scope_key": "scope", "tx_sequence_id": SEQUENCE, "tx_sequence_number": number, "verdict": verdict}
     names = {"source_queue_manager": "guid", "session_id": "branch->hub", "destination_queue": "queue"}
     return {**place, **names, "captured_ns": None if at is None else at * S, **others}
+
+
+def repeated_order_acks(acks: pl.DataFrame, verdicts: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
+    return in_last_sequence(refused_meanwhile(repeated_acks(acks), verdicts), sequences)
 
 
 LAST = frame(SEQUENCES, [{"scope_key": "scope", "tx_sequence_id": sequence} for sequence in (SEQUENCE - 1, SEQUENCE)])

@@ -11,14 +11,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from schemas.explained import CHOSEN, FOUND
+from schemas.explained import CHOSEN
 from schemas.replay import VERDICTS
 from schemas.table import RowType, row
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, shown_messages, watched_sessions
 from udfs.derive.frames import to_frame
 from udfs.replay.findings.finding import Arrival, Message
-from udfs.replay.findings.on_messages import ARRIVAL_ORDER, FINDING, Chosen, choose_messages, tell_messages
+from udfs.replay.findings.on_messages import Chosen, choose_messages
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -285,7 +285,7 @@ def _again(earlier: Row) -> Row:
 
 def alike(rows: list[Arrival]) -> list[str]:
     """The arrivals without numbers that stand for names."""
-    return sorted(repr(one._replace(scope_no=0, scope_check=0, cause=None)) for one in rows)
+    return sorted(repr(one._replace(scope_no=0, cause=None)) for one in rows)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -302,13 +302,6 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     few = arrivals(rows, slots_of(unusual))
     assert 0 < len(few) < len(every)
     assert set(few) < set(every)  # unusual arrivals have the same neighbours as among all
-
-
-def test_scopes_are_the_same_alone_and_together() -> None:
-    rows, _ = night(random.Random(9), scopes=3, count=40)
-    names = {one["scope_key"] for one in rows}
-    alone = [one for name in names for one in arrivals([each for each in rows if each["scope_key"] == name])]
-    assert sorted(map(repr, alone)) == sorted(map(repr, arrivals(rows)))
 
 
 def test_intervals_are_rounded_once() -> None:
@@ -365,27 +358,6 @@ def batches(frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
 
 def frame_of(made: Any, schema: RowType) -> pl.DataFrame:
     return to_frame(pa.Table.from_batches(made, schema))
-
-
-def test_the_passes_tell_what_was_found() -> None:
-    again = {"accepted": False, "verdict": "duplicate", "incoming_tx_sequence_number": 2}
-    rows = [
-        one | {"scope_key": scope, "stream_id": f"{scope}>"}
-        for scope in ("one", "two")
-        for one in (verdict(1, 1), verdict(2, 2), verdict(3, 2, **again))
-    ]
-    of = verdicts(*rows)
-    found = arrivals_to_look_at(of, NOTHING, slots_of(rows[2:3]), pl.DataFrame(schema=FATES))
-    chosen = frame_of(choose_messages(batches(found.sort(ARRIVAL_ORDER))), CHOSEN)
-    shown = shown_messages(of, chosen)
-    assert shown.columns == [*Chosen._fields, *Message._fields]
-    told = frame_of(tell_messages(batches(shown.sort(FINDING))), FOUND)
-    assert told.select("kind", "scope_key", "messages", "found_at").rows() == [
-        ("duplicates", "one", 1, START + timedelta(seconds=3))
-    ]
-    assert told["witness"].to_list() == [["one>@200", "one>@300"]]
-    parts = [shown_messages(of.filter(scope_key=scope), chosen) for scope in ("one", "two")]
-    assert [len(part) for part in parts] == [2, 0]
 
 
 def test_no_rows_give_no_rows_of_the_same_columns() -> None:

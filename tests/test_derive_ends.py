@@ -10,7 +10,7 @@ from frames_of import frame_of
 from schemas.ingest import STREAMS
 from schemas.messages import HANDSHAKES
 from schemas.replay import ENDS
-from udfs.derive.facts.directions import with_other_direction
+from udfs.derive.facts.receivers import with_other_direction
 from udfs.derive.frames import to_arrow
 from udfs.derive.replay.ends import NULL_GUID, find_ends, passes_through, receiver_is_unknown
 

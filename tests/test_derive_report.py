@@ -15,8 +15,8 @@ from udfs.derive.frames import Derivation
 from udfs.derive.report import findings as listed
 from udfs.derive.report import messages, period, sessions, summary
 from udfs.derive.report.of_session import Period, merged, of_session, session_sums
+from udfs.derive.report.page import proofs, witness_keys
 from udfs.derive.report.pictures import asked, carriers, drawn, holes, order_acks, pictures, points, stairs
-from udfs.derive.report.witnesses import unseen, witness_keys, witness_rows
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)
@@ -130,10 +130,12 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
         "stuck_queue": None,
         "stuck_queues": 1,
     }
-    told = summary.told(rows_of(SESSIONS), queues, rows_of(FINDINGS), empty()["incidents"])
-    assert [(row["lost"], row["destination_queue"]) for row in told.lost_by] == [(2, "a"), (2, "b"), (1, None)]
-    assert told.sums["judged"] is None
-    assert told.places == found
+    assert [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)] == [
+        (2, "a"),
+        (2, "b"),
+        (1, None),
+    ]
+    assert summary.sums_of_sessions(rows_of(SESSIONS))["judged"] is None
     (nowhere,) = messages.places(queues.clear()).to_dicts()
     assert (nowhere["lost"], nowhere["lost_since_ns"], nowhere["stuck_queue"]) == (0, None, None)
 
@@ -303,16 +305,19 @@ def test_order_acks_are_for_the_pair_that_they_name_or_for_the_senders_of_their_
 def test_a_witness_is_looked_up_in_the_first_table_that_has_it() -> None:
     tables = empty()
     place = {"stream_id": "s", "stream_offset": 1}
-    verdicts = rows_of(VERDICTS, place | {"verdict": "in_order", "capture_id": "c"}, place | {"stream_offset": 9})
-    gaps = pl.DataFrame([("s", 2, 50), ("s", 1, 60)], schema=tables["stream_gaps"].schema, orient="row")
+    tables["verdicts"] = rows_of(
+        VERDICTS, place | {"verdict": "in_order", "capture_id": "c"}, place | {"stream_offset": 9}
+    )
+    tables["stream_gaps"] = rows_of("stream_gaps", *(place | {"stream_offset": at, "length": 49 + at} for at in (1, 2)))
+    tables["captures"] = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})
     outcomes = rows_of(OUTCOMES, *(message(number, Outcome.PENDING) for number in (1, 2, 3, 1)), {"witness": []})
-    keys = witness_keys([outcomes, outcomes.select("witness")])
+    nothing = outcomes.clear()
+    keys = witness_keys({"incidents": outcomes, "evidence": nothing, "findings": nothing, "listed_messages": outcomes})
     assert sorted(keys.rows()) == [("s", 1), ("s", 2), ("s", 3)]
-    captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})
-    found = witness_rows(keys, [verdicts, gaps], captures)
     names = ("stream_offset", "verdict", "length", "uri")
-    assert sorted(found.select(names).rows()) == [(1, "in_order", None, "night.pcap"), (2, None, 50, None)]
-    assert unseen(keys, found)["stream_offset"].to_list() == [3]
+    assert sorted(proofs(tables, keys).select(names).rows()) == [
+        *((1, "in_order", None, "night.pcap"), (2, None, 51, None)),
+    ]
 
 
 def test_what_captures_cannot_show_is_counted() -> None:
@@ -337,13 +342,3 @@ def test_what_captures_cannot_show_is_counted() -> None:
     ]
     none = (captures.clear(), tables["streams"], unusable.clear(), tables["books"], encrypted.clear())
     assert sessions.caveats(*none).height == 4
-
-
-def test_counts_by_value_begin_with_the_most_frequent() -> None:
-    parts = [
-        summary.counted(pl.DataFrame({"balanced": [True, False, True], "count": 1}), "books", "balanced"),
-        summary.counted(pl.DataFrame({"reason": ["b", "a", None], "count": 1}), "quarantine", "reason"),
-    ]
-    found = summary.counts(["books", "quarantine", "packets"], parts)
-    assert found == {"books": {"true": 2, "false": 1}, "quarantine": {None: 1, "a": 1, "b": 1}, "packets": {}}
-    assert list(found["quarantine"]) == [None, "a", "b"]

@@ -4,20 +4,23 @@ from typing import Any
 
 import polars as pl
 import pytest
-from fact_rows import START_NS, Row, after, after_ns, frame, told
+from fact_rows import Row, after, after_ns, told
+from frames_of import frame_of as frame
 
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, SEQUENCES, VERDICTS, Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.facts.addresses import find_conflicts, sent_by_several, streams_of_several, two_addresses
 from udfs.derive.facts.senders import (
     expired_by_stream,
     expired_on_arrival,
     facts_of_senders,
-    fallen_ordinals,
+    find_conflicts,
     ordinal_regressed,
     outlived_messages,
     sending_seconds,
+    sent_by_several,
+    streams_of_several,
+    two_addresses,
 )
 from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
 
@@ -47,22 +50,6 @@ def expired(*messages: Row, accepted: tuple[str, ...] = ()) -> list[Row]:
 def regressed(*messages: Row, sequences: tuple[Row, ...] = ()) -> list[Row]:
     around = facts_of_senders(frame(MESSAGES, *messages), frame(VERDICTS))["around_falls"]
     return told(OrdinalRegressed, ordinal_regressed(around, ENDS_OF_STREAMS, frame(SEQUENCES, *sequences)))
-
-
-def test_a_second_of_a_sender_has_the_youngest_age_and_the_most_that_a_limit_is_exceeded_by() -> None:
-    rows = (
-        message(5, 1.2, 7, time_to_be_received=10),
-        message(9, 1.9, 3, time_to_reach_queue=2, time_to_be_received=None),
-        message(9, None, 4),
-        message(4, 1, 1, source_queue_manager="t"),
-    )
-    found = sending_seconds(frame(MESSAGES, *rows)).sort("source_queue_manager", "sent_s").rows()
-    second = START_NS // 1_000_000_000 + 1
-    assert found == [
-        ("s", None, 4, 4, None, None),
-        ("s", second, 3, 7, 4, 6),
-        ("t", second, 1, 1, 3, None),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -132,11 +119,6 @@ def test_a_fall_without_a_message_on_a_known_stream_is_none() -> None:
     assert (found["session_id"], found["found_at"], found["witness"]) == (None, None, ["a>@9"])
 
 
-def test_seconds_without_a_time_and_other_senders_are_not_before_a_fall() -> None:
-    rows = (message(1, None, 9), message(1, 1, 8, source_queue_manager="t"), message(2, 2, 4))
-    assert fallen_ordinals(sending_seconds(frame(MESSAGES, *rows))).is_empty()
-
-
 def end(stream: str, guid: str | None, address: str, began: float, **columns: Any) -> Row:
     row = {"stream_id": stream, "sender_guid": guid, "address": address, "session_id": f"{guid}->{stream}"}
     return row | {"first_ns": after_ns(began)} | columns
@@ -155,23 +137,9 @@ def addresses(ends: tuple[Row, ...], *verdicts: Row) -> list[Row]:
     return told(TwoAddresses, two_addresses(frame(ENDS, *ends), find_conflicts(of_several)))
 
 
-def test_a_queue_manager_with_two_addresses_has_several_networks() -> None:
-    (found,) = addresses(TWO, sent("a>", 1), sent("c>", 2))
-    assert "Queue manager g has 2 addresses (ip.2, ip.1): it has several networks" in found["explanation"]
-    assert (found["witness"], found["found_at"], found["session_id"]) == (["a>@0", "c>@0"], after(2), "g->c>")
-    assert (found["messages"], found["scope_key"], found["tx_sequence_id"]) == (2, None, None)
-
-
 def test_copies_and_streams_without_a_guid_are_no_further_addresses() -> None:
     assert not addresses((end("a>", "g", "ip.1", 1), end("b>", "g", "ip.2", 1, copy_of="a>")))
     assert not addresses((end("a>", None, "ip.1", 1), end("b>", None, "ip.2", 1)))
-
-
-def test_different_messages_under_one_number_from_two_addresses_conflict() -> None:
-    (found,) = addresses(TWO, sent("a>", 7), sent("b>", 7, content_hash=2), sent("b>", 8, content_hash=3))
-    assert found["severity"] == "error"
-    assert (found["witness"], found["scope_key"]) == (["b>@7", "a>@7"], "scope")
-    assert int(found["tx_sequence_id"]) == S
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,21 @@
 """Incidents: one cause is one story, whatever the number of findings and sequences that tell of it."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any
 
 import made_nights
-import pyarrow as pa
 import pytest
 import scenes_of_outcomes
 from replay_tables import Tables, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.explaining import put_together
-from schemas.explained import EXPLAINED
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, VERDICTS, FindingKind, Severity
-from schemas.table import Table
-from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
-from udfs.replay.rows import write_rows
 
 Row = dict[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
-TABLES = {table.name: table for table in (SEQUENCES, OUTCOMES, FINDINGS)}
 FIRST = 1_772_474_400 << 32 | 1  # 2026-03-02T18:00:00Z#1
 
 
@@ -225,75 +217,23 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
 FIGURES = ("sequences", "findings", "lost", "pending", "stuck", "unknown", "repaired", "expired")
 
 
-def played() -> list[Story]:
-    """Returns all scenes, each of which is a scope of its own."""
-    stories = [Story(play.__name__) for play in EXPECTED]
-    for story, play in zip(stories, EXPECTED, strict=True):
-        play(story)
-    return stories
-
-
-def filled(table: Table) -> list[Row]:
-    """Returns the rows of all scenes with all columns of the table."""
-    rows = chain.from_iterable(story.rows[table.name] for story in played())
-    return made_nights.fill(made_nights.keyed(table), rows).to_pylist()  # type: ignore[no-any-return]
-
-
-def counted(rows: Iterable[Row]) -> Iterator[Event]:
-    """Counts rows of OUTCOMES by outcome, one after another."""
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row["scope_key"], row["tx_sequence_id"], row["outcome"]].append(row)
-    for (scope, sequence, outcome), of in groups.items():
-        seen = [row["first_seen_at"] for row in of if row["first_seen_at"]]
-        ended = [row["accepted_at"] or row["last_seen_at"] for row in of if row["accepted_at"] or row["last_seen_at"]]
-        first = min(of, key=lambda row: (row["first_seen_at"] or BEGAN, row["tx_sequence_number"]))
-        count = OutcomeCount(
-            outcome=outcome,
-            numbers=sum(row["numbers"] for row in of),
-            stuck=sum(row["stuck"] for row in of),
-            last_number=max(row["tx_sequence_number"] + row["numbers"] - 1 for row in of),
-            began_at=min(seen, default=None),
-            ended_at=max(ended, default=None),
-            first_at=first["first_seen_at"],
-            witness=first["witness"],
-            session_id=first["session_id"],
-            destination_queue=first["destination_queue"],
-            queues=sorted({row["destination_queue"] for row in of if row["destination_queue"]}),
-        )
-        yield Event(scope, sequence, None, count._asdict(), None)
-
-
-def all_events() -> list[Event]:
-    """Returns what the scenes' incidents are made of, in the order that the pass gets it."""
-    found = list(counted(filled(OUTCOMES)))
-    for row in filled(SEQUENCES):
-        span = {name: row[name] for name in SequenceSpan._fields}
-        found.append(Event(row["scope_key"], row["tx_sequence_id"], span, None, None))
-    found += [Event(row["scope_key"], row["tx_sequence_id"], None, None, row) for row in filled(FINDINGS)]
-    return sorted(found, key=lambda event: (event.scope_key or "", event.tx_sequence_id or 0))
+def explained(*stories: Story, verdicts: Iterable[Row] = ()) -> dict[str, list[Row]]:
+    """The incidents and findings of these scopes together."""
+    findings, outcomes, sequences = (
+        made_nights.fill(made_nights.keyed(table), [row for story in stories for row in story.rows[table.name]])
+        for table in (FINDINGS, OUTCOMES, SEQUENCES)
+    )
+    found = put_together(InProcess(), made_nights.fill(VERDICTS, verdicts), outcomes, findings, sequences)
+    return {"findings": found.findings.to_pylist(), "incidents": found.incidents.to_pylist()}
 
 
 @pytest.fixture(scope="module")
 def derived() -> dict[str, list[Row]]:
     """The incidents and findings of all scenes together."""
-    told = list(explain_events(all_events()))
-    return {
-        "findings": [finding for finding, _ in told if finding is not None],
-        "incidents": [incident for _, incident in told if incident is not None],
-    }
-
-
-def test_tables_tell_what_their_events_tell() -> None:
-    findings, outcomes, sequences = (
-        pa.Table.from_pylist(filled(table), made_nights.keyed(table).arrow) for table in (FINDINGS, OUTCOMES, SEQUENCES)
-    )
-    found = put_together(InProcess(), VERDICTS.arrow.empty_table(), outcomes, findings, sequences)
-    expected = pa.Table.from_batches(write_rows(explain_events(all_events()), EXPLAINED)).to_pylist()
-    for name, rows in (("finding", found.findings), ("incident", found.incidents)):
-        told = [row[name] for row in expected if row[name] is not None]
-        assert told
-        assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, told))
+    stories = [Story(play.__name__) for play in EXPECTED]
+    for story, play in zip(stories, EXPECTED, strict=True):
+        play(story)
+    return explained(*stories)
 
 
 def told_of(derived: dict[str, list[Row]], play: Callable[[Story], None], name: str = "incidents") -> list[Row]:
@@ -337,18 +277,13 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     s.sequence(0, 0, 95, 9)
     s.outcome(0, Outcome.DISPLACED, 3, 4, at=40)
     s.sequence(1, later, 100, 9)
-    rows = {name: made_nights.fill(made_nights.keyed(TABLES[name]), of).to_pylist() for name, of in s.rows.items()}
-    told = list(counted(rows["outcomes"]))
-    for row in rows["sequences"]:
-        span = {name: row[name] for name in SequenceSpan._fields}
-        told.append(Event(row["scope_key"], row["tx_sequence_id"], span, None, None))
-    until = {"10.0.0.1": 100, "10.0.0.2": silent_since}
-    for address, last in until.items():
-        if last is not None:
-            sender = SenderSpan(address, BEGAN, _at(last), messages=4, accepted=2, lost=2)
-            told.append(Event(told[0].scope_key, told[0].tx_sequence_id, None, None, None, sender._asdict()))
-    told.sort(key=lambda event: event.tx_sequence_id or 0)
-    assert [row["ongoing"] for _, row in explain_events(told) if row is not None] == [ongoing]
+    seen = {"10.0.0.1": (0, 100)} | ({} if silent_since is None else {"10.0.0.2": (0, silent_since)})
+    arrivals = [
+        s.rows["outcomes"][0] | {"stream_id": f"{address}:5>10.0.0.9:1801#0", "captured_at": _at(at)}
+        for address, times in seen.items()
+        for at in times
+    ]
+    assert [row["ongoing"] for row in explained(s, verdicts=arrivals)["incidents"]] == [ongoing]
 
 
 def test_each_finding_of_a_sequence_names_its_incident(derived: dict[str, list[Row]]) -> None:

@@ -10,23 +10,37 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
-from schemas.explained import CHOSEN, EXPLAINED, FOUND
-from schemas.wire import NEGATIVE_CLASS
-from udfs.derive.facts.acks import in_last_sequence, negative_acks, refused_meanwhile, repeated_acks, returned_messages
-from udfs.derive.facts.addresses import find_conflicts, sent_by_several, streams_of_several, two_addresses
+from schemas.explained import CHOSEN, FOUND
 from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
-from udfs.derive.facts.balancers import acknowledged_elsewhere, count_acks, several_receivers
-from udfs.derive.facts.captures import captured_twice, clock_steps
-from udfs.derive.facts.connections import began_with_another_version, cannot_connect
-from udfs.derive.facts.events import addresses_seen, events, messages_sent, sender_spans
-from udfs.derive.facts.kinds import collect_facts
-from udfs.derive.facts.senders import expired_on_arrival, facts_of_senders, ordinal_regressed
-from udfs.derive.facts.stalls import find_stalls, find_ways, window_stalled
-from udfs.derive.facts.transactions import broken_transactions
+from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
+from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
+from udfs.derive.facts.findings import tell_facts
+from udfs.derive.facts.receivers import (
+    acknowledged_elsewhere,
+    count_acks,
+    find_stalls,
+    find_ways,
+    in_last_sequence,
+    negative_acks,
+    refused_meanwhile,
+    repeated_acks,
+    returned_messages,
+    several_receivers,
+    window_stalled,
+)
+from udfs.derive.facts.senders import (
+    broken_transactions,
+    expired_on_arrival,
+    facts_of_senders,
+    find_conflicts,
+    ordinal_regressed,
+    sent_by_several,
+    streams_of_several,
+    two_addresses,
+)
 from udfs.derive.frames import ALL, Derivation, Frames, making
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
 from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
-from udfs.replay.findings.on_facts import tell_facts
 from udfs.replay.findings.on_messages import FINDING, SEQUENCE, choose_messages, tell_messages
 from udfs.replay.findings.receivers import (
     AcknowledgedElsewhere,
@@ -35,9 +49,14 @@ from udfs.replay.findings.receivers import (
     SeveralReceivers,
     WindowStalled,
 )
-from udfs.replay.findings.senders import ExpiredOnArrival, OrdinalRegressed, TwoAddresses
-from udfs.replay.findings.transactions import InterleavedTransactions, PartlyDelivered, TornTransactions
-from udfs.replay.incidents import explain_incidents
+from udfs.replay.findings.senders import (
+    ExpiredOnArrival,
+    InterleavedTransactions,
+    OrdinalRegressed,
+    PartlyDelivered,
+    TornTransactions,
+    TwoAddresses,
+)
 
 _PAIR = ("receiver", "source_queue_manager")
 _WINDOW = ("stream_id", "stream_offset", "captured_ns", "window_size")
@@ -69,10 +88,6 @@ def _answered(acks: pl.DataFrame) -> pl.DataFrame:
     return acks.filter(is_order_ack).select(_PAIR).unique()
 
 
-def _negative(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    return negative_acks(messages.filter(pl.col("message_class") & NEGATIVE_CLASS != 0), ends)
-
-
 def _broken(transactions: pl.DataFrame) -> Frames:
     lost = pl.col("lost") > 0
     return {
@@ -90,9 +105,8 @@ def _connections(
     captures: pl.DataFrame,
     pings: pl.DataFrame,
 ) -> Frames:
-    of_other_version = quarantine.filter(began_with_another_version())
     return {
-        "failures": cannot_connect(streams, handshakes, of_other_version, captures, pings),
+        "failures": cannot_connect(streams, handshakes, quarantine, captures, pings),
         "ways": find_ways(streams, ends, handshakes),
         "several": streams_of_several(ends),
     }
@@ -116,7 +130,7 @@ def _of_few(
     steps: pl.DataFrame,
     **broken: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns one row per fact that no single arrival shows, from few rows."""
+    """Returns the findings on what no single arrival shows, from few rows."""
     counting = ends.filter(pl.col("copy_of").is_null())
     facts: dict[type[Any], pl.DataFrame] = {
         ExpiredOnArrival: expired_on_arrival(expired, ends),
@@ -134,13 +148,7 @@ def _of_few(
         SeveralReceivers: several_receivers(flows, counting, tallies),
         AcknowledgedElsewhere: acknowledged_elsewhere(flows, counting, acks),
     }
-    return collect_facts(facts)
-
-
-def _incident_events(
-    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
-) -> pl.DataFrame:
-    return events(findings, outcomes, sequences, sender_spans(sent, seen))
+    return tell_facts(facts)
 
 
 def _named_places(**explained: pl.DataFrame) -> Frames:
@@ -177,7 +185,7 @@ REFUSED_MEANWHILE = Derivation(
     making(refused_meanwhile), {"repeated": ALL, "verdicts": _REFUSED}, ("source_queue_manager", "tx_sequence_id")
 )
 NEGATIVE = Derivation(
-    making(_negative),
+    making(negative_acks),
     {
         "messages": ("stream_id", "stream_offset", "message_class", "correlation_id", "captured_ns", "captured_at"),
         "ends": ("stream_id", "session_id"),
@@ -223,7 +231,7 @@ SENT = Derivation(
     },
     ("scope_key", "tx_sequence_id"),
 )
-EVENTS = Derivation(making(_incident_events), dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
+INCIDENTS = Derivation(tell_incidents, dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
 FRAMES = Derivation(
     making(find_frames),
@@ -287,7 +295,7 @@ def find_by_facts(
         )
     }
     stalls = engine.derive(STALLS, ways=of_connections["ways"], **packets)
-    facts = engine.one(
+    return engine.one(
         OF_FEW,
         ends=ends,
         flows=inputs.flows,
@@ -304,16 +312,14 @@ def find_by_facts(
         steps=engine.one(CLOCK_STEPS, captures=sources.captures, messages=sources.messages),
         **engine.derive(BROKEN, transactions=transactions),
     )
-    return engine.run(facts, tell_facts, FOUND)
 
 
 def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
     """Puts outcomes and findings together as incidents; witnesses are keys."""
     sent = engine.one(SENT, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(SEEN, verdicts=verdicts)
-    told = engine.one(EVENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
-    explained = engine.keep(engine.run(told, explain_incidents, EXPLAINED, ("scope_key",), ("tx_sequence_id",)))
-    return Explained(undelivered, engine.pick(explained, "finding"), engine.pick(explained, "incident"))
+    told = engine.derive(INCIDENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
+    return Explained(undelivered, told["findings"], told["incidents"])
 
 
 def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:

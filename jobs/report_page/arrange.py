@@ -8,22 +8,18 @@ from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
-from jobs.report_page.cards import became, by_key, frames, machines
-from jobs.report_page.choice import Machines, belonging, severity
-from jobs.report_page.saved import SAVED, saved
+from jobs.report_page.messages import Machines, by_key, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
 from udfs.derive.report.messages import FATES
+from udfs.derive.report.rows import SEVERITIES, Row, Rows
 
-Row = dict[str, Any]
-Rows = list[Row]
 _STEPS = 120
 """Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
 _SECOND = 10**9
 _STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
 _DAY_NS = 86_400 * _SECOND
-_SEVERITIES = [severity.value for severity in reversed(Severity)]
 _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
@@ -61,18 +57,6 @@ def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
     return first // step * step, step
 
 
-def _key(text: str) -> tuple[str, int] | None:
-    stream_id, _, offset = text.rpartition("@")
-    return (stream_id, int(offset)) if stream_id and offset.isdecimal() else None
-
-
-def pictures(rows: Mapping[str, Rows]) -> list[tuple[str, str, str, str]]:
-    """Returns the drawn scopes as (session_id, scope_key, source_queue_manager, receiver), a session's worst first."""
-    receivers = {row["session_id"]: row["receiver"] for row in rows["sessions"]}
-    keys = {(row["session_id"], row["place"], row["scope_key"], row["source_queue_manager"]) for row in rows["points"]}
-    return [(session, scope, source, receivers[session]) for session, _, scope, source in sorted(keys)]
-
-
 def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, since: datetime | None) -> Row:
     """Returns all values that the template uses."""
     sessions = _sessions(rows)
@@ -90,7 +74,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
-        "severities": _SEVERITIES,
+        "severities": SEVERITIES,
         "sessions": list(sessions.values()),
         "health": _health(rows["health"]),
         "session_count": extent["sessions"],
@@ -104,9 +88,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, *steps(extent, rows["busy_hours"]))
-        | {"columns": list(SAVED), "lists": saved(rows["saved_messages"], config.listed_messages, by_key(rows))}
-        | belonging(rows, config.listed_messages),
+        "data": _data(rows, *steps(extent, rows["busy_hours"])) | saved(rows),
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()},
@@ -126,7 +108,7 @@ def changed_options(config: Config) -> list[tuple[str, str]]:
 
 
 def _gravity(severity: str) -> int:
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else -1
+    return SEVERITIES.index(severity) if severity in SEVERITIES else -1
 
 
 def _counts(arrivals: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
@@ -193,11 +175,10 @@ def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
     They are in the order of their times, those without one last. `displaced` says that the witness is of a message
     whose number another message has.
     """
-    by_key = {(row["stream_id"], row["stream_offset"]): row for row in rows["witnesses"] + rows["others"]}
+    seen = by_key(rows)
 
     def proof(witness: Sequence[str], *, displaced: bool = False) -> Rows:
-        keys = [_key(text) for text in witness]
-        shown = [None if key is None else by_key.get(key) for key in keys]
+        shown = [seen.get(key) for key in witness]
         users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
         for row in shown:
             if row is not None and row["verdict"]:
@@ -274,8 +255,8 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
     covered = {row["session_id"]: row for row in rows["coverage"]}
     drawn: dict[str, Rows] = defaultdict(list)
     points = _group(rows["points"], _PICTURE)
-    for place, (session_id, scope_key, *_) in enumerate(pictures(rows)):
-        drawn[session_id].append(points[session_id, scope_key][0] | {"number": place})
+    for place, one in enumerate(rows["pictures"]):
+        drawn[one["session_id"]].append(points[one["session_id"], one["scope_key"]][0] | {"number": place})
     told = rows["outcome_counts"][0]["told"]
     nothing = {"recovered_bytes": 0, "unreadable_bytes": 0, "mid_stream": 0, "src_ip": "", "dst_ip": ""}
     return {
@@ -328,13 +309,27 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
-            "frames": frames(row),
-            "machines": machines(row),
-            "messages": became(row),
+            "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
+            "machines": sorted(row["senders"], key=lambda one: one["first_ns"] or 0),
+            "messages": _became(row),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)
     ]
+
+
+def _became(incident: Row) -> list[tuple[int, str]]:
+    """Returns the figures of an incident that are not 0, each with its word, the worst first."""
+    waiting = incident["pending"] - incident["stuck"]
+    figures = (
+        (incident["lost"], "lost"),
+        (incident["stuck"], "stuck"),
+        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["unknown"], "unknown"),
+        (incident["repaired"], "delivered after a refusal"),
+        (incident["expired"], "expired unseen"),
+    )
+    return [(many, word) for many, word in figures if many]
 
 
 def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
@@ -369,7 +364,7 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
         "steps": _over_time(rows["arrivals"], first, step),
         "pictures": [
             _picture(points[session, scope], stairs[session, scope], holes[(session,)], capture)
-            for session, scope, *_ in pictures(rows)
+            for session, scope in ((one["session_id"], one["scope_key"]) for one in rows["pictures"])
         ],
     }
 

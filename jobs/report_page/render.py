@@ -19,7 +19,7 @@ from jobs.app.logs import printable
 from jobs.app.names import Names
 from jobs.app.shell_words import in_shell
 from jobs.report_page.arrange import short_id
-from jobs.report_page.cards import address
+from jobs.report_page.messages import address
 
 _PAGE = resources.files("jobs.report_page")
 _FILES = (

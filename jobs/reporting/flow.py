@@ -20,7 +20,7 @@ from udfs.derive.frames import ONE, Derivation, Frames, making, to_arrow, to_fra
 from udfs.derive.report.health import changed_first
 from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
 from udfs.derive.report.page import (
-    WITH_WITNESS,
+    KEY,
     WITNESSES,
     Chosen,
     Options,
@@ -30,11 +30,12 @@ from udfs.derive.report.page import (
     listed,
     proofs,
     rows_of,
+    witness_columns,
+    witness_keys,
 )
 from udfs.derive.report.pictures import ACK, GAP, answering, asked, carriers, drawn, pictures, thinning
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
-from udfs.derive.report.witnesses import KEY, of_witness, uris, witness_keys
 
 _UNUSABLE = Derivation(making(unusable), {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
 
@@ -82,24 +83,26 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frame
 
 
 def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, options: Options) -> Frames:
-    """Returns what stands beside the `points` that are drawn: `stairs`, and `uris` of their captures."""
-    sequences = asked(pictures(points, tops["sessions"]), few["sequences"])
+    """Returns what stands beside the `points` that are drawn: `pictures`, `stairs`, and `uris` of their captures."""
+    drawn_scopes = pictures(points, tops["sessions"])
+    sequences = asked(drawn_scopes, few["sequences"])
     wanted = engine.hand_in(to_arrow(sequences.select("tx_sequence_id").unique()))
     acks = engine.join(part(engine, ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
     answers = engine.one(answering(few["ends"], sequences), acks=acks)
     stairs = to_frame(engine.gather(thinning(options.drawn_points), acks=answers)[ONE])
-    return {"stairs": stairs, "uris": uris(few["captures"], points["capture_id"].unique().to_list())}
+    uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
+    return {"pictures": drawn_scopes, "stairs": stairs, "uris": uris}
 
 
 def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
     """Returns the rows of the witnesses of what is listed."""
-    keys = witness_keys(tops[name] for name in WITH_WITNESS)
+    keys = witness_keys(tops)
     wanted = engine.hand_in(to_arrow(keys))
     found = {
-        table.name: engine.join(part(engine, table, *of_witness(table.names)), wanted, KEY, "semi")
+        table.name: engine.join(part(engine, table, *witness_columns(table)), wanted, KEY, "semi")
         for table in WITNESSES
     }
-    return proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)
+    return {"witnesses": proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)}
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

@@ -1,6 +1,6 @@
 """Puts into one sentence what became of the messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -19,11 +19,6 @@ _WORDS = {
     Outcome.NEVER_SEEN: "never seen",
     Outcome.REFUSED_FOR_CAUSE: "refused for cause",
 }
-
-
-def lost_messages(outcomes: Mapping[str, int]) -> int:
-    """Returns how many messages are lost, of counts by outcome."""
-    return sum(outcomes.get(outcome, 0) for outcome in LOST)
 
 
 class Figure(NamedTuple):
@@ -92,9 +87,12 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    lost = (Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST)
-    present = [[one for one in figures if one.number] for figures in (lost, doubts, beside)]
-    return Figures(lost_messages(outcomes), stuck, present[0], present[1], present[2])
+    lost = [Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST]
+    return Figures(sum(one.number for one in lost), stuck, _present(lost), _present(doubts), _present(beside))
+
+
+def _present(figures: Iterable[Figure]) -> list[Figure]:
+    return [one for one in figures if one.number]
 
 
 def headline(figures: Figures) -> str:

@@ -8,7 +8,6 @@ from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
-from jobs.report_page.saved import SAVED_FOR_EACH_LISTED
 from jobs.reporting.few import REPORTED, Few, read_few
 from jobs.reporting.flow import Collected, collect
 from jobs.steps.headline import NOT_TOLD, headline_figures, located
@@ -20,6 +19,8 @@ _LIMITS = (
     *("listed_messages", "listed_incidents", "listed_findings", "listed_sessions"),
     *("drawn_sessions", "drawn_pictures", "drawn_points"),
 )
+_SAVED_FOR_EACH_LISTED = 100
+"""Messages that a list can be saved with, for each that the page may show of it."""
 OPTIONS = ("since", "session", *_LIMITS)
 """Names of the options that say what the page shows."""
 
@@ -31,7 +32,7 @@ def collected_rows(engine: Engine[T], config: Config) -> Collected:
         since=_since(config, few),
         session=config.session,
         muted=tuple((one.kind, one.queue) for one in read_muted(config.muted_file)),
-        saved_messages=config.listed_messages * SAVED_FOR_EACH_LISTED,
+        saved_messages=config.listed_messages * _SAVED_FOR_EACH_LISTED,
         **{name: getattr(config, name) for name in _LIMITS},
     )
     return collect(engine, few, options, arrange.steps)

@@ -1,22 +1,37 @@
-"""Counts what a run found, from the tables."""
+"""Counts what a run found, from the tables, and says what became of the messages."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import polars as pl
 
 from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
-from jobs.reporting.counting import count_muted, count_rows, tell
-from jobs.reporting.few import SUMMARIZED, read_few
+from jobs.reporting.few import SUMMARIZED, frames, read_few
 from jobs.reporting.flow import Collected
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
-from schemas.outcomes import Outcome, count_column
+from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
-from udfs.derive.report.summary import Counts, judged
+from schemas.table import Table
+from udfs.derive.frames import ONE, to_frame
+from udfs.derive.report.messages import places
+from udfs.derive.report.of_session import queue_sums
+from udfs.derive.report.summary import (
+    count_muted,
+    judged,
+    kinds_by_severity,
+    lost_by,
+    sums_of_sessions,
+    unrepaired_incidents,
+)
 
+Counts = dict[str, dict[str, int]]
+"""Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
 _DECODED = (
     *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
@@ -28,18 +43,18 @@ _CAPTURES = _INGESTED[:1]
 
 def ingest_summary(engine: Engine[T], place: str) -> dict[str, Any]:
     """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
-    counts = count_rows(engine, _INGESTED)
+    counts = _count_rows(engine, _INGESTED)
     return {"tables": place} | counts | {"books": _books(counts)}
 
 
 def decode_summary(engine: Engine[T]) -> dict[str, Any]:
     """Returns counts of messages, acks and packets that the reference decoded; quarantine by reason, and the books."""
-    return _decoded(count_rows(engine, _DECODED))
+    return _decoded(_count_rows(engine, _DECODED))
 
 
 def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns verdicts, findings by kind, incidents by outcome, what became of the messages, and the books."""
-    counts = count_rows(engine, (*_REPLAYED, (BOOKS, "balanced")))
+    counts = _count_rows(engine, (*_REPLAYED, (BOOKS, "balanced")))
     books = {"books": _books(counts)}
     return {table.name: counts[table.name] for table, _ in _REPLAYED} | outcome_summary(engine, names) | books
 
@@ -49,7 +64,7 @@ def summary(
 ) -> dict[str, Any]:
     """Returns all of these; with what is `reported` of the same tables, sums over them are not taken again."""
     known = {VERDICTS: judged(reported.sums["arrivals"])} if reported else {}
-    counts = count_rows(engine, _CAPTURES + _DECODED + _REPLAYED, known)
+    counts = _count_rows(engine, _CAPTURES + _DECODED + _REPLAYED, known)
     replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
     found = {"tables": place, "captures": counts["captures"]} | _decoded(counts) | replayed
     return found | outcome_summary(engine, names, reported)
@@ -63,31 +78,36 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = reported.few if reported else read_few(engine, *SUMMARIZED)
-    sums, lost_by, places, kinds, incidents = tell(engine, few, reported.sums["queues"] if reported else None)
+    sums = sums_of_sessions(few["sessions"])
     if sums["not_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    row = {name: value or 0 for name, value in sums.items()} | {"stuck": places["stuck"]}
+    if reported:
+        queues = reported.sums["queues"]
+    else:
+        queues = to_frame(engine.gather(queue_sums(), outcomes=engine.read(OUTCOMES))[ONE])
+    where = places(queues).row(0, named=True)
+    row = {name: value or 0 for name, value in sums.items()}
     by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}
-    for one in kinds:
+    for one in kinds_by_severity(few["findings"]):
         by_severity[one["severity"]][one["kind"]] = one["count"]
     severities = {severity.value: sum(by_severity[severity.value].values()) for severity in Severity}
     outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}
     figures = headline_figures(
         outcomes,
-        stuck=row["stuck"],
+        stuck=where["stuck"],
         missing_bytes=row["missing_bytes"],
         unjudged=row["transactional"] - row["passing_through"] - row["judged"],
         errors=severities[Severity.ERROR.value],
     )
     return {
-        "headline": headline(located(figures, places, names or Names())),
+        "headline": headline(located(figures, where, names or Names())),
         "outcomes": {name: count for name, count in outcomes.items() if count},
         "lost": figures.lost,
-        "lost_by": lost_by,
-        "stuck": row["stuck"],
+        "lost_by": lost_by(queues),
+        "stuck": where["stuck"],
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
-        "worst_incidents": list(map(_told, incidents)),
+        "worst_incidents": list(map(_told, unrepaired_incidents(few["incidents"]))),
     }
 
 
@@ -99,21 +119,38 @@ def _told(incident: dict[str, Any]) -> dict[str, Any]:
         for sender in incident["senders"]
     ]
     kept = (
-        "incident_id",
-        "cause",
-        "outcome",
-        "lost",
-        "pending",
-        "stuck",
-        "unknown",
-        "ongoing",
-        "destination_queues",
-        "advice",
+        *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues"),
+        *("advice", "source_queue_manager", "session_id", "explanation"),
     )
-    return {name: incident[name] for name in (*kept, "source_queue_manager", "session_id", "explanation")} | {
+    return {name: incident[name] for name in kept} | {
         "began_at": incident["began_ns"] and second(incident["began_ns"]),
         "ended_at": incident["ended_ns"] and second(incident["ended_ns"]),
         "addresses": addresses,
+    }
+
+
+def _count_rows(
+    engine: Engine[T], columns: Sequence[tuple[Table, str]], known: Mapping[Table, pl.DataFrame] | None = None
+) -> Counts:
+    """Counts the rows of each table by the values of one column, the most frequent value first.
+
+    `decoded_alone` is counted over all tables that have it. `known` are sums that were taken before: `count` per value.
+    """
+    known = known or {}
+    sums = {
+        f"{table.name} {column}": engine.sum_up(engine.read(table), [column])
+        for table, column in columns
+        if table not in known
+    }
+    found = frames(engine.bring(**sums))
+    counts: dict[str, Counter[Any]] = {}
+    for table, column in columns:
+        rows = known[table] if table in known else found[f"{table.name} {column}"]
+        of_name = counts.setdefault(column if column == "decoded_alone" else table.name, Counter())
+        of_name.update(dict(rows.select(pl.col(column).cast(pl.String), "count").iter_rows()))
+    return {
+        name: dict(sorted(of_name.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
+        for name, of_name in counts.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Numbers in place of names that repeat in many rows: a number takes four bytes, and is compared by itself."""
+"""Replaces names that repeat in many rows by numbers, which take four bytes each and are compared faster."""
 
 import polars as pl
 

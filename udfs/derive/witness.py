@@ -5,7 +5,6 @@ import polars as pl
 from schemas.replay import Verdict
 from schemas.table import row
 from schemas.witness import WITNESS, Shows
-from udfs.derive.columns import key_at
 from udfs.derive.tables import schema_of
 
 _ROLES = {
@@ -74,12 +73,6 @@ def with_frames(rows: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.coalesce("witness", pl.lit([], dtype=_PACKETS)))
         .select(rows.columns)
     )
-
-
-def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows whose `witness` lists keys, in place of packets."""
-    packet = pl.element().struct
-    return rows.with_columns(pl.col("witness").list.eval(key_at(*map(packet.field, _PLACE))))
 
 
 def _stream_id() -> pl.Expr:

@@ -7,25 +7,21 @@ lies between them: a cloned sender spoils one sequence after the other.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from schemas.explained import EXPLAINED
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.replay.advice import advise
-from udfs.replay.rows import Batches, read_rows, write_rows
 from udfs.replay.words import all_counted, counted, tx_sequence
 
+Row = dict[str, Any]
 _PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _RANKED = (
     *(*LOST, *_PENDING, *LOSS_UNKNOWN, Outcome.DELIVERED_AFTER_REFUSAL),
@@ -85,21 +81,6 @@ _SENTENCES: Mapping[Cause, str] = {
 }
 
 
-class Event(NamedTuple):
-    """Holds a row that the pass reads: what is known of a sequence, an outcome in it, or a finding about it."""
-
-    scope_key: str | None
-    tx_sequence_id: Decimal | None
-    span: dict[str, Any] | None
-    """The fields of SequenceSpan."""
-    outcome: dict[str, Any] | None
-    """The fields of OutcomeCount."""
-    finding: dict[str, Any] | None
-    """A row of FOUND."""
-    sender: dict[str, Any] | None = None
-    """The fields of SenderSpan."""
-
-
 class SenderSpan(NamedTuple):
     """Holds the messages of a sequence that came from one address, and when that was seen in all captures."""
 
@@ -114,6 +95,8 @@ class SenderSpan(NamedTuple):
 class SequenceSpan(NamedTuple):
     """Holds what a row of SEQUENCES says of a sequence."""
 
+    scope_key: str
+    tx_sequence_id: int
     source_queue_manager: str
     first_captured_at: datetime | None
     last_captured_at: datetime | None
@@ -137,6 +120,14 @@ class OutcomeCount(NamedTuple):
     destination_queue: str | None
     queues: list[str]
     """Of all of them."""
+
+
+class Event(NamedTuple):
+    """Holds what is known of a sequence, an outcome in it, an address that sent it, or a finding: a row of FOUND."""
+
+    scope_key: str | None
+    tx_sequence_id: int | None
+    of: SequenceSpan | OutcomeCount | SenderSpan | Row
 
 
 class Trouble(NamedTuple):
@@ -183,7 +174,7 @@ def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
     )
 
 
-def trouble_of_finding(finding: Mapping[str, Any]) -> Trouble:
+def trouble_of_finding(finding: Row) -> Trouble:
     """Returns what a row of FINDINGS adds."""
     kind, at = FindingKind(finding["kind"]), finding["found_at"]
     return Trouble(
@@ -216,13 +207,11 @@ def _in_order(time: datetime | None) -> tuple[bool, datetime]:
 
 @dataclass(slots=True)
 class Sequence:
-    """Holds a sequence, and its troubles."""
+    """Holds a sequence, its troubles, and the addresses that its messages came from."""
 
-    scope_key: str
-    tx_sequence_id: int
     span: SequenceSpan
     troubles: list[Trouble]
-    senders: list[SenderSpan] = field(default_factory=list)
+    senders: list[SenderSpan]
 
     @property
     def has_story(self) -> bool:
@@ -271,55 +260,58 @@ class Sequence:
         return reaches_in or (last.is_given_up and from_the_first)
 
 
-def explain_incidents(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of Event into rows of EXPLAINED; the events of a scope come together, in the order of sequences."""
-    return write_rows(explain_events(read_rows(batches, Event)), EXPLAINED)
+def explain_events(events: Iterable[Event]) -> tuple[list[Row], list[Row]]:
+    """Returns findings with their `incident_id`, none graver than its incident, and incidents.
 
-
-def explain_events(events: Iterable[Event]) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-    """Yields findings with their `incident_id`, and incidents; one of the two is None."""
+    The events of a scope come together, in the order of sequences.
+    """
+    findings: list[Row] = []
+    incidents: list[Row] = []
     for _, of_scope in groupby(events, attrgetter("scope_key")):
-        story = Story([], [])
+        stories: list[Story] = []
         before: Sequence | None = None
         latest: datetime | None = None  # when the scope's latest sequence began
-        held: list[tuple[Story, dict[str, Any]]] = []
         for _, of_sequence in groupby(of_scope, attrgetter("tx_sequence_id")):
-            sequence, findings = read_sequence(of_sequence)
+            sequence, found = read_sequence(of_sequence)
             if sequence is None or not sequence.has_story:
-                yield from ((finding | {"incident_id": None}, None) for finding in findings)
+                findings += [finding | {"incident_id": None} for finding in found]
             else:
-                if story.sequences and not sequence.goes_on_from(story.sequences[-1], before):
-                    yield from story.rows(held)
-                    story = Story([], [])
-                story.sequences.append(sequence)
-                story.findings.extend(findings)
+                if not stories or not sequence.goes_on_from(stories[-1].sequences[-1], before):
+                    stories.append(Story([], []))
+                stories[-1].sequences.append(sequence)
+                stories[-1].findings.extend(found)
             before = sequence
             latest = latest if sequence is None else _latest((latest, sequence.span.first_captured_at))
-        if story.sequences:
-            yield from story.rows(held)
-        for told, row in held:  # only the last of them can go on for that
-            again = told is held[-1][0] and told.goes_on(latest)
-            yield None, row | {"ongoing": row["ongoing"] or again}
+        reused = [story for story in stories if story.is_reused]
+        for story in stories:
+            incident = incident_row(story)
+            # Of the stories in which numbers were used again, only the last can go on for that.
+            incident["ongoing"] |= story.is_reused and story is reused[-1] and story.goes_on(latest)
+            incidents.append(incident)
+            for finding in story.findings:
+                severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
+                findings.append(finding | {"incident_id": incident["incident_id"], "severity": severity})
+    return findings, incidents
 
 
-def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[dict[str, Any]]]:
+def read_sequence(events: Iterable[Event]) -> tuple[Sequence | None, list[Row]]:
     """Returns a sequence with its troubles, and its findings; None where the findings are of no sequence."""
     sequence: Sequence | None = None
     troubles: list[Trouble] = []
-    findings: list[dict[str, Any]] = []
+    findings: list[Row] = []
     senders: list[SenderSpan] = []
     for event in events:
-        if event.span is not None and event.scope_key is not None and event.tx_sequence_id is not None:
-            sequence = Sequence(
-                event.scope_key, int(event.tx_sequence_id), SequenceSpan(**event.span), troubles, senders
-            )
-        if event.outcome is not None and (trouble := trouble_of_outcome(OutcomeCount(**event.outcome))):
-            troubles.append(trouble)
-        if event.finding is not None:
-            findings.append(event.finding)
-            troubles.append(trouble_of_finding(event.finding))
-        if event.sender is not None:
-            senders.append(SenderSpan(**event.sender))
+        match event.of:
+            case SequenceSpan():
+                sequence = Sequence(event.of, troubles, senders)
+            case SenderSpan():
+                senders.append(event.of)
+            case OutcomeCount():
+                if trouble := trouble_of_outcome(event.of):
+                    troubles.append(trouble)
+            case finding:
+                findings.append(finding)
+                troubles.append(trouble_of_finding(finding))
     return sequence, findings
 
 
@@ -328,25 +320,12 @@ class Story:
     """Holds the sequences of an incident, and the findings about them."""
 
     sequences: list[Sequence]
-    findings: list[dict[str, Any]]
+    findings: list[Row]
 
     @property
     def is_reused(self) -> bool:
         """Returns whether numbers were used again."""
         return any(sequence.is_reused for sequence in self.sequences)
-
-    def rows(
-        self, held: list[tuple["Story", dict[str, Any]]]
-    ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Yields the findings, none graver than the incident, and that; or holds it, if more of the scope counts."""
-        incident = incident_row(self)
-        for finding in self.findings:
-            severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
-            yield finding | {"incident_id": incident["incident_id"], "severity": severity}, None
-        if self.is_reused:
-            held.append((self, incident))
-        else:
-            yield None, incident
 
     def goes_on(self, latest: datetime | None) -> bool:
         """Returns whether numbers are still used twice, where the `latest` sequence of the scope began then.
@@ -368,7 +347,7 @@ def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
     return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
 
-def senders_of(story: Story) -> list[dict[str, Any]]:
+def senders_of(story: Story) -> list[Row]:
     """Returns the addresses that the sender used, the first one first.
 
     One is suspected where numbers were used twice, and it was seen later, while another still sent: probably the copy.
@@ -377,7 +356,7 @@ def senders_of(story: Story) -> list[dict[str, Any]]:
     for sequence in story.sequences:
         for one in sequence.senders:
             spans[one.address].append(one)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for address, parts in sorted(spans.items(), key=lambda item: (_in_order(item[1][0].first_seen_at), item[0])):
         began = parts[0].first_seen_at
         others_until = [row["last_seen_at"] for row in rows if row["last_seen_at"] is not None]
@@ -393,9 +372,9 @@ def senders_of(story: Story) -> list[dict[str, Any]]:
     return rows
 
 
-def incident_row(told: Story) -> dict[str, Any]:
+def incident_row(told: Story) -> Row:
     """Returns a row of INCIDENTS; its ID is a hash of the scope and of the first sequence."""
-    story, first = told.sequences, told.sequences[0]
+    story, first = told.sequences, told.sequences[0].span
     troubles = [one for sequence in story for one in sequence.troubles]
     counts = dict.fromkeys(_COUNTS, 0)
     for trouble in troubles:
@@ -406,7 +385,7 @@ def incident_row(told: Story) -> dict[str, Any]:
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
     senders = senders_of(told)
     suspected = [one["address"] for one in senders if one["suspected"]]
-    session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.tx_sequence_id)).place
+    session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.span.tx_sequence_id)).place
     return counts | {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
@@ -414,7 +393,7 @@ def incident_row(told: Story) -> dict[str, Any]:
         "severity": _severity(outcome, counts["stuck"]).value,
         "session_id": session_id,
         "scope_key": first.scope_key,
-        "source_queue_manager": first.span.source_queue_manager,
+        "source_queue_manager": first.source_queue_manager,
         "destination_queue": queue,
         "destination_queues": sorted({name for one in troubles for name in one.queues}),
         "tx_sequence_id": first.tx_sequence_id,
@@ -431,7 +410,7 @@ def incident_row(told: Story) -> dict[str, Any]:
     }
 
 
-def _sentence(first: Sequence, more: int, cause: Cause, counts: Mapping[str, int]) -> str:
+def _sentence(first: SequenceSpan, more: int, cause: Cause, counts: Mapping[str, int]) -> str:
     """Returns cause and outcome in one sentence."""
     name = f"sequence {tx_sequence(first.tx_sequence_id)}"
     if more:

@@ -18,12 +18,6 @@ def read_rows(batches: Batches, kind: type[R]) -> Iterator[R]:
         yield from map(kind._make, zip(*columns, strict=True))
 
 
-def read_structs(batch: pa.RecordBatch, column: str, kind: type[Any]) -> Iterator[Any]:
-    """Yields the structs of a column as objects of a named tuple; a null is left out, and so are further fields."""
-    for struct in batch.column(column).drop_null().to_pylist():
-        yield kind._make(struct[name] for name in kind._fields)
-
-
 def write_rows(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yields rows as batches; a row has the values of all columns in their order."""
     waiting = iter(rows)

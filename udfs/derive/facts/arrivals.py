@@ -9,11 +9,11 @@ import polars as pl
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.columns import nanoseconds, number_of, row_key, signed
+from udfs.derive.quotients import quotient
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
+from udfs.replay.words import NS
 
-_NS = 1_000_000_000
-_NS_PER_MS = 1_000_000
 _SEQUENCE = ("scope_key", "tx_sequence_id")
 _SLOT = (*_SEQUENCE, "tx_sequence_number")
 _CONTENT = (*_SLOT, "content_hash")
@@ -71,13 +71,12 @@ def arrivals_to_look_at(
     the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered. Verdicts are
     those of whole scopes, which `scope_no` tells apart as in `shown_messages`.
     """
-    arrivals = with_neighbours(candidates(verdicts, watched, slots))
+    arrivals = _with_neighbours(_candidates(verdicts, watched, slots))
     return (
         arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
         .join(sent_later(verdicts), on=_PLACE, how="left")
         .with_columns(
             number_of("scope_key").alias("scope_no"),
-            pl.lit(0, pl.Int64).alias("scope_check"),
             pl.col("fate").fill_null("delivered"),
             pl.col("is_sent_later").fill_null(value=False),
         )
@@ -85,11 +84,11 @@ def arrivals_to_look_at(
     )
 
 
-def candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
-    """Returns the verdicts that `with_neighbours` compares, with the columns of `watched`."""
+def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
+    """Returns the verdicts that rules look at, with the columns of `watched`."""
     is_unusual, acknowledged = pl.col("is_unusual"), pl.col("acknowledged_at").is_not_null()
     is_late = ~acknowledged | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
-    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * _NS_PER_MS)
+    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * NS // 1000)
     marked = verdicts.with_columns(_is_in(slots, verdicts))
     few = marked.filter(is_unusual | (pl.col("accepted") & is_late))  # few look for their session
     return few.join(watched, on=_SENDER, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
@@ -104,8 +103,8 @@ def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
     return found["is_unusual"].fill_null(value=False)
 
 
-def with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
-    """Returns candidates with those columns of Arrival that they and their neighbours tell."""
+def _with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
+    """Adds the columns of Arrival that compare each candidate with those before it."""
     in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
     rows = candidates.sort(_PLACE).with_columns(
@@ -159,9 +158,6 @@ def _with_previous(rows: pl.DataFrame) -> pl.DataFrame:
     acknowledged_ns = nanoseconds(pl.col("acknowledged_at")).gather(before)
     uncovered = (acknowledged_ns >= pl.col("captured_ns")).fill_null(value=True)
     between = pl.col("captured_ns") - pl.col("captured_ns").gather(before)
-    interval_s = between / (
-        between * 0 + _NS
-    )  # by a constant, Polars would multiply by its reciprocal, and round twice
     return (
         rows.with_row_index("row")
         .with_columns(
@@ -170,7 +166,7 @@ def _with_previous(rows: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(
             pl.col("replay_order").gather(before).alias("previous_arrival"),
-            pl.when(same_stream & uncovered).then(interval_s).alias("interval_s"),
+            pl.when(same_stream & uncovered).then(quotient(between, NS)).alias("interval_s"),
         )
     )
 

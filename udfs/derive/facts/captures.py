@@ -1,8 +1,15 @@
-"""Counts what shows how the traffic was captured."""
+"""Counts what shows how the traffic was captured, and who could not connect to whom."""
 
 import polars as pl
 
-from udfs.derive.columns import row_key, timestamp
+from schemas.ingest import Attempt, FramingReason
+from udfs.derive.columns import key_at, null, row_key, timestamp
+from udfs.replay.findings.captures import FAILURES
+
+_PATIENCE_S = 21
+"""Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
+_CLOSED, _REFUSED_SESSION, _OTHER_VERSION, _NO_PONG, _REFUSED_BY_PONG = list(FAILURES)[3:]
+_NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value, _NO_PONG)
 
 
 def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
@@ -31,24 +38,112 @@ def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         pl.col("first_captured_at").alias("found_at"),
         pl.col("clock_steps").list.len().cast(pl.Int64).alias("messages"),
     )
-    near = messages.select("capture_id", "stream_id", "stream_offset", "last_frame").join(
+    near = messages.select("capture_id", "last_frame", row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"
     )
-    before = near.filter(pl.col("last_frame") < pl.col("frame"))
-    after = near.filter(pl.col("last_frame") >= pl.col("frame"))
-    place = pl.col("last_frame")
-    last = (
-        before.filter(place == place.max().over("capture_id"))
+    key, is_before = pl.col("key"), pl.col("last_frame") < pl.col("frame")
+    keys = (
+        near.sort("last_frame", "key")
         .group_by("capture_id")
-        .agg(row_key().max().alias("key_before"))
+        .agg(key.filter(is_before).last().alias("key_before"), key.filter(~is_before).first().alias("key_after"))
     )
-    first = (
-        after.filter(place == place.min().over("capture_id"))
-        .group_by("capture_id")
-        .agg(row_key().min().alias("key_after"))
+    return stepped.join(keys, on="capture_id", how="left")
+
+
+def cannot_connect(
+    streams: pl.DataFrame,
+    handshakes: pl.DataFrame,
+    quarantine: pl.DataFrame,
+    captures: pl.DataFrame,
+    pings: pl.DataFrame,
+) -> pl.DataFrame:
+    """Returns rows of CannotConnect, a row per client and server, as STREAMS, QUARANTINE and PINGS show.
+
+    A connection worked if it carried bytes in both directions. Attempts in the last seconds of the captures are left
+    out, because they may still have been answered. A session may be refused in the handshake or by closing the
+    connection ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an unanswered one
+    counts only where nothing connected afterwards.
+    """
+    tries = pl.concat([_connections(streams, handshakes, quarantine), _pings(pings)])
+    failure, pair = pl.col("failure"), ("client", "server")
+    worked = tries.filter(failure.is_null()).group_by(pair).agg(pl.col("last_at").max().alias("worked_at"))
+    last_try = captures["last_captured_at"].max()
+    too_late = failure.is_in(_NO_ANSWER) & (
+        pl.col("last_at") > pl.lit(last_try, captures.schema["last_captured_at"]) - pl.duration(seconds=_PATIENCE_S)
     )
+    since_it_worked = (pl.col("last_at") > pl.col("worked_at")).fill_null(True)
     return (
-        stepped.join(last, on="capture_id", how="left")
-        .join(first, on="capture_id", how="left")
-        .select("uri", "frame", "step_ns", "key_before", "key_after", "found_at", "messages")
+        tries.filter(failure.is_not_null() & ~too_late.fill_null(False))
+        .join(worked, on=pair, how="left")
+        .filter((failure != _NO_PONG) | since_it_worked)
+        .sort("first_at", "key")
+        .group_by(*pair, "worked_at", pl.concat_str(*pair, separator="->").alias("session_id"))
+        .agg(
+            pl.len().cast(pl.Int64).alias("messages"),
+            since_it_worked.sum().cast(pl.Int64).alias("lately"),
+            pl.col("first_at").min().alias("found_at"),
+            pl.col("last_at").max(),
+            pl.col("key").first(),
+            *((failure == name).sum().cast(pl.Int64).alias(name) for name in FAILURES),
+        )
+        .select(
+            *(*pair, "worked_at", "session_id", "messages", "lately", "found_at", "last_at", "key"),
+            pl.struct(*FAILURES).alias("failures"),
+        )
+    )
+
+
+def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
+    """Returns `client`, `server`, `first_at`, `last_at`, `key` and `failure` (null for none) of each connection.
+
+    A connection that was closed without an answer counts only where the captures show that its receiver acknowledged
+    bytes.
+    """
+    connection, mid_stream = pl.col("connection_id"), pl.col("mid_stream")
+    refusals = handshakes.filter("connection_refused")
+    bad_version = pl.col("reason") == FramingReason.BAD_VERSION.value
+    of_other_version = quarantine.filter(bad_version, pl.col("stream_offset") == 0)
+    answered = streams.filter(~pl.col("from_initiator"))["connection_id"]
+    refused = streams.join(refusals, on="stream_id", how="semi")["connection_id"]
+    other_version = streams.filter(~mid_stream).join(of_other_version, on="stream_id", how="semi")["connection_id"]
+    closed = (
+        ~connection.is_in(answered.implode()) & pl.col("closed") & ~mid_stream & pl.col("acked_bytes").is_not_null()
+    )
+    return streams.filter("from_initiator").select(
+        pl.col("src_ip").alias("client"),
+        pl.col("dst_ip").alias("server"),
+        pl.col("first_captured_at").alias("first_at"),
+        pl.col("last_captured_at").alias("last_at"),
+        key_at("stream_id", pl.lit(0)).alias("key"),
+        pl.when(connection.is_in(refused.implode()))
+        .then(pl.lit(_REFUSED_SESSION))
+        .when(connection.is_in(other_version.implode()))
+        .then(pl.lit(_OTHER_VERSION))
+        .when(pl.col("attempt").is_not_null())
+        .then("attempt")
+        .when(closed)
+        .then(pl.lit(_CLOSED))
+        .alias("failure"),
+    )
+
+
+def _pings(pings: pl.DataFrame) -> pl.DataFrame:
+    """Returns the same of the pings that were not answered, or with a refusal; a row per pair and cookie."""
+    client, server = pl.col("src_ip").alias("client"), pl.col("dst_ip").alias("server")
+    at, refused = pl.col("captured_at"), pl.col("refused")
+    requests = (
+        pings.filter(~pl.col("is_response"))
+        .group_by(client, server, "cookie")
+        .agg(at.min().alias("first_at"), at.max().alias("last_at"))
+    )
+    answers = (
+        pings.filter("is_response")
+        .group_by(pl.col("dst_ip").alias("client"), pl.col("src_ip").alias("server"), "cookie")
+        .agg(refused.min())
+    )
+    failure = pl.when(refused.is_null()).then(pl.lit(_NO_PONG)).when(refused).then(pl.lit(_REFUSED_BY_PONG))
+    return (
+        requests.join(answers, on=("client", "server", "cookie"), how="left", nulls_equal=True)
+        .select("client", "server", "first_at", "last_at", null(pl.String).alias("key"), failure.alias("failure"))
+        .filter(pl.col("failure").is_not_null())
     )

@@ -1,9 +1,15 @@
-"""Puts together what incidents are made of."""
+"""Puts findings, outcomes and senders of each sequence beside each other, and tells the incidents that they make."""
+
+from collections.abc import Iterator
 
 import polars as pl
 
+from schemas.explained import FOUND, keyed
+from schemas.incidents import INCIDENTS
 from udfs.derive.columns import number_of
-from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan
+from udfs.derive.frames import Frames
+from udfs.derive.tables import schema_of
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 _SEQUENCE = ("scope_key", "tx_sequence_id")
 _FLOW = (*_SEQUENCE, "source_queue_manager")
@@ -13,17 +19,39 @@ _PLACE = ("session_id", "destination_queue")
 _BEFORE_ALL = -(1 << 63)
 
 
-def events(
+def tell_incidents(
+    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
+) -> Frames:
+    """Returns `findings` with their `incident_id`, and `incidents`, of FOUND, OUTCOMES with keys, and SEQUENCES.
+
+    `sent` are rows of `messages_sent`, and `seen` those of `addresses_seen`.
+    """
+    told = explain_events(sorted(_events(findings, outcomes, sequences, sent.join(seen, on=_SENDER)), key=_in_order))
+    schemas = {"findings": schema_of(FOUND), "incidents": schema_of(keyed(INCIDENTS))}
+    return {name: pl.DataFrame(rows, schema) for (name, schema), rows in zip(schemas.items(), told, strict=True)}
+
+
+def _events(
     findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, senders: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns rows of Event of these rows of FOUND, OUTCOMES with keys of witnesses, SEQUENCES and `sender_spans`."""
-    parts = (
-        sequences.select(*_SEQUENCE, span=pl.struct(SequenceSpan._fields)),
-        outcome_counts(outcomes).select(*_SEQUENCE, outcome=pl.struct(OutcomeCount._fields)),
-        findings.select(*_SEQUENCE, finding=pl.struct(pl.all())),
-        senders.select(*_SEQUENCE, sender=pl.struct(SenderSpan._fields)),
+) -> Iterator[Event]:
+    """Yields the events of all scopes that have an outcome or a finding."""
+    troubled = pl.concat([outcomes.select("scope_key"), findings.select("scope_key")]).unique()
+    parts: tuple[tuple[type[SequenceSpan | OutcomeCount | SenderSpan], pl.DataFrame], ...] = (
+        (SequenceSpan, sequences.join(troubled, on="scope_key", how="semi")),
+        (OutcomeCount, outcome_counts(outcomes)),
+        (SenderSpan, senders),
     )
-    return pl.concat(parts, how="diagonal").select(Event._fields)
+    for kind, rows in parts:
+        values = rows.select(kind._fields).iter_rows()
+        for (scope_key, sequence), of in zip(rows.select(_SEQUENCE).iter_rows(), values, strict=True):
+            yield Event(scope_key, sequence, kind(*of))
+    for finding in findings.iter_rows(named=True):
+        yield Event(finding["scope_key"], finding["tx_sequence_id"], finding)
+
+
+def _in_order(event: Event) -> tuple[str, int]:
+    """Returns a key that sorts events by scope and sequence; those of none come first."""
+    return event.scope_key or "", -1 if event.tx_sequence_id is None else event.tx_sequence_id
 
 
 def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -56,11 +84,6 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
         .sort(then_by)
         .unique(_OUTCOME, keep="first")
     )
-
-
-def sender_spans(sent: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of SenderSpan, with their sequence; `sent` are `messages_sent`, and `seen` are `addresses_seen`."""
-    return sent.join(seen, on=_SENDER)
 
 
 def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:

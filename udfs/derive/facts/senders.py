@@ -1,16 +1,21 @@
-"""Counts what a sender's messages show, whatever their verdicts: clocks and message IDs."""
+"""Counts what a sender's messages show, whatever their verdicts: clocks, message IDs, addresses and transactions."""
+
+from collections.abc import Sequence
 
 import polars as pl
 
+from schemas.replay import Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.columns import null, row_key
-from udfs.derive.facts.firsts import first_rows
+from udfs.derive.columns import key_at, null, row_key, timestamp
 from udfs.replay.words import NS
 
 _HALF = 1 << 31  # of the 32 bits of a MessageID
 _LIMITS = ("time_to_reach_queue", "time_to_be_received")
 _CAPTURED_S, _SENT_S = pl.col("captured_ns") // NS, pl.col("sent_at").dt.timestamp("us") // 1_000_000
 _SENDER = "source_queue_manager"
+_SENT = ("sender_guid", "address", "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason")
+_SLOT = ("sender_guid", "scope_key", "tx_sequence_id", "tx_sequence_number")
+_CONFLICT = ("sender_guid", "key", "other_key", "scope_key", "tx_sequence_id")
 
 
 def facts_of_senders(messages: pl.DataFrame, verdicts: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -183,3 +188,139 @@ def _likely_scopes(messages: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFr
         .group_by(_SENDER)
         .agg(scope_key.last())
     )
+
+
+def two_addresses(ends: pl.DataFrame, conflicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of TwoAddresses, a row per queue manager with several, by its GUID.
+
+    A host may have several networks. Two machines with one identity send different messages under one number, or one
+    machine's messages are refused because the other's sequence is greater: `conflicts` are those of `find_conflicts`.
+    """
+    second = pl.col("first_ns").list.get(1)
+    return (
+        _places(ends)
+        .join(conflicts, on="sender_guid", how="left")
+        .select(
+            "sender_guid",
+            pl.col("address").alias("addresses"),
+            "beginnings",
+            timestamp(second).alias("found_at"),
+            pl.col("address").list.len().cast(pl.Int64).alias("messages"),
+            pl.col("session_id").list.get(1),
+            "conflict",
+            "scope_key",
+            "tx_sequence_id",
+        )
+    )
+
+
+def streams_of_several(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id`, `sender_guid` and `address` of the streams from queue managers with several addresses."""
+    counting = ends.filter(pl.col("copy_of").is_null())
+    return counting.select("stream_id", "sender_guid", "address").join(_places(ends), on="sender_guid", how="semi")
+
+
+def sent_by_several(verdicts: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns what `find_conflicts` reads of the verdicts on messages on the streams of `streams_of_several`."""
+    return verdicts.join(streams, on="stream_id").select(*_SENT, "content_hash", "stream_id", "stream_offset")
+
+
+def find_conflicts(sent: pl.DataFrame) -> pl.DataFrame:
+    """Returns `conflict`, the keys of two messages that cannot be of one machine, for each `sender_guid` that has such.
+
+    Beside it are `scope_key` and `tx_sequence_id` of the message that suffers. `sent` are all of `sent_by_several` with
+    a `sender_guid`.
+    """
+    conflicts = pl.concat([_under_one_number(sent), _behind_another(sent)])
+    first = first_rows(conflicts, ("sender_guid",), _CONFLICT[1:])
+    return first.select(
+        "sender_guid", pl.concat_list("key", "other_key").alias("conflict"), "scope_key", "tx_sequence_id"
+    )
+
+
+def _under_one_number(sent: pl.DataFrame) -> pl.DataFrame:
+    """Returns the pairs of different messages with one number, from two addresses."""
+    of_message = ("address", "content_hash", "key")
+    address = pl.col("address")
+    slots = sent.group_by(_SLOT).agg(address.min().alias("least"), address.max().alias("most"))
+    slots = slots.filter(pl.col("least") < pl.col("most")).select(_SLOT)
+    return (
+        sent.join(slots, on=_SLOT, how="semi")
+        .with_columns(row_key().alias("key"))
+        .sort(of_message)
+        .group_by(_SLOT)
+        .agg(pl.col(of_message).first(), pl.col(of_message).last().name.prefix("other_"))
+        .filter((address < pl.col("other_address")) & (pl.col("content_hash") != pl.col("other_content_hash")))
+        .select(_CONFLICT)
+    )
+
+
+def _behind_another(sent: pl.DataFrame) -> pl.DataFrame:
+    """Returns accepted messages, with those of lower sequences that came from another address and are refused."""
+    sequence, of_scope = pl.col("tx_sequence_id"), ("sender_guid", "scope_key")
+    accepted = sent.filter("accepted")
+    last = _with_highest(accepted, (*of_scope, "address"))
+    two = (  # of two addresses one is another than that of a message, whichever this is
+        last.sort("highest", "key", descending=True).group_by(of_scope, maintain_order=True).head(2)
+    )
+    stale = sent.filter(pl.col("reason") == Reason.STALE_SEQUENCE.value)
+    return (
+        stale.with_columns(row_key().alias("other_key"))
+        .join(two.rename({"address": "elsewhere"}), on=of_scope)
+        .filter((pl.col("elsewhere") != pl.col("address")) & (pl.col("highest") > sequence))
+        .select(_CONFLICT)
+    )
+
+
+def _with_highest(accepted: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Returns the `highest` sequence of each group, and the greatest `key` of a message in it."""
+    sequence = pl.col("tx_sequence_id")
+    return (
+        accepted.filter(sequence == sequence.max().over(by))
+        .group_by(by)
+        .agg(sequence.first().alias("highest"), row_key().max().alias("key"))
+    )
+
+
+def _places(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns the queue managers with several addresses, and lists of these, the earliest first.
+
+    Beside each address are the time, the session and the key of its first stream.
+    """
+    place = ("first_ns", "address", "session_id", "beginnings")
+    return (
+        ends.filter(pl.col("copy_of").is_null() & pl.col("sender_guid").is_not_null())
+        .with_columns(key_at("stream_id", pl.lit(0)).alias("beginnings"))
+        .sort("first_ns", "stream_id")
+        .group_by("sender_guid", "address")
+        .agg(pl.col("first_ns").min(), pl.col("session_id", "beginnings").first())
+        .sort("first_ns", "address")
+        .group_by("sender_guid")
+        .agg(pl.col(place))
+        .filter(pl.col("address").list.len() > 1)
+    )
+
+
+def broken_transactions(transactions: pl.DataFrame, when: str, has_lost: pl.Expr | None = None) -> pl.DataFrame:
+    """Returns rows of TornTransactions, or of another kind, of the transactions with a flag `when`.
+
+    There is one row per sequence and value of `has_lost`; its figures are those of the first transaction.
+    """
+    first = ("session_id", "destination_queue", "witness", "tx_transaction_id", "lost", "pending")
+    return (
+        transactions.filter(when)
+        .with_columns(has_lost=pl.lit(value=True) if has_lost is None else has_lost)
+        .sort("first_captured_at", "tx_transaction_id", "instance")
+        .group_by("scope_key", "tx_sequence_id", "has_lost")
+        .agg(
+            pl.first(*first),
+            pl.first("first_captured_at").alias("found_at"),
+            pl.first("messages").alias("size"),
+            pl.len().cast(pl.Int64).alias("messages"),
+        )
+    )
+
+
+def first_rows(rows: pl.DataFrame, by: Sequence[str], order: Sequence[str]) -> pl.DataFrame:
+    """Returns the first row of each group in the order of these columns, in which null comes first."""
+    return rows.sort(order).unique(by, keep="first", maintain_order=True)

@@ -38,8 +38,8 @@ def health(verdicts: pl.DataFrame, outcomes: pl.DataFrame, since: datetime | Non
     `messages` were accepted or are refused for now or for good; `bytes` are of their bodies. `at_once` is the share (0
     to 1) accepted at their first arrival, `repeats` counts arrivals of messages that the receiver had. `ack_…` and
     `final_ack_…`: median, 95th percentile and maximum of the ms from accepted messages to their OrderAck and FinalAck.
-    What begins with `before_` is of the traffic before `since`, and `change` is a `Change` against it; null for none,
-    and without `since`.
+    Columns that begin with `before_` are of the traffic before `since`; `change` is a `Change` against it, null for
+    none and without `since`.
     """
     sums = (
         _arrivals(verdicts, since)

@@ -1,4 +1,4 @@
-"""Takes the sums of a report and of a summary from all verdicts and outcomes at once: scopes, then sessions."""
+"""Sums all verdicts and outcomes for a report and a summary: by whole scopes first, then by whole sessions."""
 
 from datetime import datetime
 from functools import partial
@@ -18,17 +18,15 @@ from udfs.derive.report.messages import (
     worst_messages,
 )
 from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count, in_period, in_sessions, of_period, of_sessions
+from udfs.derive.report.rows import count, in_period, in_sessions
 from udfs.derive.report.sessions import session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
 _QUEUE = ("chosen", *QUEUE)
-_VERDICTS = (
-    *("session_id", "destination_queue", "captured_at", "captured_ns", "verdict", "reason", "accepted", "body_size"),
+_HEALTH = (
+    *("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size"),
     *("ack_latency_ms", "final_ack_latency_ms"),
 )
-
-
 JUDGED = (
     *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
     *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
@@ -75,19 +73,15 @@ def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period
     * `messages` are the `worst_messages` of those chosen.
     * `health` has the first rows of `health`.
     """
-    within = in_sessions(period.sessions) & in_period(period.since)
+    ours = in_sessions(period.sessions)
+    within = ours & in_period(period.since)
     chosen = outcomes.filter("chosen")
     return {
         "arrivals": _arrivals(verdicts.with_columns(within.alias("within")), period),
-        "figures": session_figures(of_period(of_sessions(verdicts, period.sessions), period.since), chosen),
+        "figures": session_figures(verdicts.filter(within), chosen),
         "queues": harm_by_queue(outcomes, "chosen"),
         "messages": worst_messages(chosen, period.saved_messages).drop("chosen", "place"),
-        "health": health(
-            of_sessions(verdicts, period.sessions),
-            of_sessions(outcomes, period.sessions),
-            period.since,
-            period.listed_sessions,
-        ),
+        "health": health(verdicts.filter(ours), outcomes.filter(ours), period.since, period.listed_sessions),
     }
 
 
@@ -110,7 +104,7 @@ def merged(sums: Frames, period: Period) -> Frames:
 
 def session_sums(period: Period) -> Derivation:
     """Returns `of_session` as a step over whole sessions of large tables."""
-    inputs = {"verdicts": (*_VERDICTS, "fate"), "outcomes": ALL}
+    inputs = {"verdicts": (*_HEALTH, "captured_ns", "reason", "fate"), "outcomes": ALL}
     return Derivation(partial(of_session, period=period), inputs, ("session_id",))
 
 
@@ -122,7 +116,6 @@ def queue_sums() -> Derivation:
 
 def queue_health(since: datetime | None, limit: int) -> Derivation:
     """Returns `health` as a step over whole sessions: the first `limit` rows of each task's sessions."""
-    figures = ("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size")
     became = ("session_id", "destination_queue", "outcome", "accepted_at", "last_seen_at")
-    inputs = {"verdicts": (*figures, "ack_latency_ms", "final_ack_latency_ms"), "outcomes": became}
+    inputs = {"verdicts": _HEALTH, "outcomes": became}
     return Derivation(making(partial(health, since=since, limit=limit)), inputs, ("session_id",))

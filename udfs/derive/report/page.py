@@ -13,7 +13,8 @@ import polars as pl
 from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import ACKS, MESSAGES
 from schemas.replay import VERDICTS
-from udfs.derive.columns import nanoseconds
+from schemas.table import Table
+from udfs.derive.columns import nanoseconds, null
 from udfs.derive.frames import Frames
 from udfs.derive.report.findings import (
     findings_by_kind,
@@ -34,18 +35,31 @@ from udfs.derive.report.messages import (
 )
 from udfs.derive.report.of_session import Period
 from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
-from udfs.derive.report.rows import Row, Rows, of_period, of_sessions, with_keys
+from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_keys
 from udfs.derive.report.sessions import caveats, coverage, ranked_sessions
-from udfs.derive.report.witnesses import unseen, witness_rows
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
 Steps = Callable[[Row, Rows], tuple[int, int]]
 """Returns where the picture of the period begins, and the length of its steps, in ns: of `extent`, `busy_hours`."""
-WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
+KEY = ["stream_id", "stream_offset"]
+_WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
 """Tables that may hold the row of a witness, in the order in which one is looked for."""
+_SHOWN = pl.Schema(
+    {
+        **dict.fromkeys(("stream_id", "capture_id"), pl.String),
+        **dict.fromkeys(("stream_offset", "captured_ns", "first_frame", "last_frame"), pl.Int64),
+        **dict.fromkeys(("message_id", "destination_queue", "label", "verdict", "reason"), pl.String),
+        **dict.fromkeys(("tx_sequence_id", "incoming_tx_sequence_id"), pl.UInt64),
+        **dict.fromkeys(("tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_number"), pl.Int64),
+        "ack_latency_ms": pl.Float64,
+        **dict.fromkeys(("ack_type", "acknowledged_message_id", "packet_type"), pl.String),
+        **dict.fromkeys(("message_class", "length"), pl.Int64),
+    }
+)
+"""What the page shows of the row of a witness."""
 
 
 class Options(NamedTuple):
@@ -89,26 +103,24 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
 
     `scopes` are those (`scope_key`) in which the sessions of the report have a message; None for all sessions.
     """
-    all_sessions = of_sessions(tables["sessions"], options.session)
+    ours = in_sessions(options.session)
+    all_sessions = tables["sessions"].filter(ours)
     known = is_muted(options.muted)
-    shown = shown_findings(of_sessions(tables["findings"], options.session))
+    shown = shown_findings(tables["findings"].filter(ours))
     muted, findings = shown.filter(known), shown.filter(~known)
     whole, hours = extent(all_sessions, options.since), busy_hours(tables["captures"])
     since = options.since if whole["cut"] else None
     first_ns, step_ns = steps(whole, hours)
-
-    def recent(rows: pl.DataFrame) -> pl.DataFrame:
-        return of_period(rows, since, "last_captured_at")
-
+    recent = in_period(since, "last_captured_at")
     return Chosen(
         Period(since, options.session, first_ns, step_ns, options.saved_messages, options.listed_sessions),
         whole,
         hours,
-        recent(tables["captures"]),
-        recent(tables["streams"]),
-        recent(all_sessions),
+        tables["captures"].filter(recent),
+        tables["streams"].filter(recent),
+        all_sessions.filter(recent),
         chosen_sequences(tables["sequences"], scopes, since),
-        recent(of_sessions(tables["incidents"], options.session)),
+        tables["incidents"].filter(ours, recent),
         findings_of_period(findings, tables["sequences"], since),
         findings_of_period(muted, tables["sequences"], since),
         findings.height,
@@ -118,7 +130,7 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
 def listed(chosen: Chosen, sums: Frames, options: Options) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed; `sums` as of `merged`."""
     incidents = worst_incidents(chosen.incidents, options.listed_incidents)
-    saved = listed_messages(sums["messages"], options.saved_messages)
+    in_lists = listed_messages(sums["messages"], options.saved_messages)
     stories = incidents["incident_id"].to_list()
     return {
         "incident_counts": incident_counts(chosen.incidents),
@@ -126,26 +138,41 @@ def listed(chosen: Chosen, sums: Frames, options: Options) -> Frames:
         "arrivals": sums["arrivals"].filter("within").drop("within"),
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),
-        "saved_messages": saved,
+        "saved_messages": take_turns(in_lists, options.saved_messages),
         "muted": findings_by_kind(chosen.muted),
         "unjudged": unjudged_messages(chosen.sessions),
         "kinds": findings_by_kind(chosen.findings),
         "findings": worst_findings(chosen.findings, options.listed_findings),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], chosen.findings, options.listed_sessions),
         "health": sums["health"],
-        "listed_messages": take_turns(saved, options.listed_messages),
+        "listed_messages": take_turns(in_lists, options.listed_messages),
         "evidence": findings_of_incidents(chosen.findings, stories, options.listed_findings),
     }
 
 
-def proofs(tables: Tables, keys: pl.DataFrame) -> Frames:
-    """Returns the rows of the witnesses with these keys: `witnesses` of VERDICTS, `others` of other tables.
+def witness_keys(tops: Frames) -> pl.DataFrame:
+    """Returns the distinct keys (KEY) of the packets in the witnesses of what is `listed`."""
+    packets = pl.concat(tops[name].select(pl.col("witness").explode()) for name in _WITH_WITNESS)
+    return packets.select(pl.col("witness").struct[name] for name in KEY).drop_nulls().unique()
 
-    Of the tables, the rows with these keys suffice.
+
+def witness_columns(table: Table) -> list[str]:
+    """Returns which columns of a table a witness shows."""
+    return [name for name in table.names if name in _SHOWN]
+
+
+def proofs(tables: Tables, keys: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows with these distinct keys (KEY) and their `uri`, each from the first of WITNESSES that has it.
+
+    Columns that a table lacks are null. Of the tables, the rows with these keys suffice.
     """
-    found = witness_rows(keys, [tables["verdicts"]], tables["captures"])
-    others = [tables[table.name] for table in WITNESSES[1:]]
-    return {"witnesses": found, "others": witness_rows(unseen(keys, found), others, tables["captures"])}
+    best = pl.DataFrame(schema=_SHOWN)
+    for table in WITNESSES:
+        rows = tables[table.name]
+        found = rows.join(keys, on=KEY, how="semi").join(best, on=KEY, how="anti")
+        columns = (pl.col(name) if name in rows.columns else null(of).alias(name) for name, of in _SHOWN.items())
+        best = pl.concat([best, found.select(columns).cast(_SHOWN)])
+    return best.join(tables["captures"].select("capture_id", "uri"), on="capture_id", how="left")
 
 
 def limits(tables: Tables, chosen: Chosen, tops: Frames) -> Frames:

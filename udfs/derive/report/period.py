@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from udfs.derive.columns import nanoseconds
-from udfs.derive.report.rows import Row, Rows, count_if, in_period, of_period
+from udfs.derive.report.rows import Row, Rows, count_if, in_period
 
 SEQUENCE = ["scope_key", "tx_sequence_id"]
 
@@ -58,11 +58,9 @@ def busy_hours(captures: pl.DataFrame) -> Rows:
 
 def findings_of_period(findings: pl.DataFrame, sequences: pl.DataFrame, since: datetime | None) -> pl.DataFrame:
     """Returns the findings of sequences that have a message from `since` on, however early they began."""
-    if since is None:
-        return findings
     heard = sequences.select(*SEQUENCE, pl.col("last_captured_at").alias("heard"))
     joined = findings.join(heard, on=SEQUENCE, how="left").with_columns(pl.coalesce("heard", "found_at").alias("heard"))
-    return of_period(joined, since, "heard").drop("heard")
+    return joined.filter(in_period(since, "heard")).drop("heard")
 
 
 def chosen_sequences(
@@ -75,4 +73,4 @@ def chosen_sequences(
     """
     if scopes is not None:
         sequences = sequences.join(scopes, on="scope_key", how="semi")
-    return of_period(sequences, since, "last_captured_at")
+    return sequences.filter(in_period(since, "last_captured_at"))

@@ -5,11 +5,11 @@ from functools import partial
 
 import polars as pl
 
-from schemas.messages import AckType
 from schemas.replay import Verdict
-from udfs.derive.columns import nanoseconds
+from udfs.derive.columns import nanoseconds, signed
 from udfs.derive.frames import ALL, Derivation, Frames, making
-from udfs.derive.report.rows import count, count_if, of_period
+from udfs.derive.replay.acks import pair_acks, select_order_acks
+from udfs.derive.report.rows import count, count_if, in_period
 
 KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
@@ -21,17 +21,14 @@ GAP = (*KEY, "length")
 """Columns of STREAM_GAPS that pictures need."""
 ACK = (
     *("stream_id", "tx_sequence_id", "tx_sequence_number", "queue_manager_address", "source_queue_manager"),
-    *("ack_type", "captured_ns"),
+    *("ack_type", "captured_ns", "stream_offset", "source_guid", "message_class", "acknowledged_message_id"),
 )
 """Columns of ACKS that pictures need."""
-_NULL_GUID = "00000000-0000-0000-0000-000000000000"
-_MOST_SENDERS = 16
-"""Drawn senders of a session that an OrderAck without an addressee may be for."""
 
 
 def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, since: datetime | None, scopes: int, limit: int) -> Frames:
     """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` with `carriers`."""
-    recent = of_period(verdicts, since)
+    recent = verdicts.filter(in_period(since))
     return {"points": points(recent, scopes, limit), "holes": holes(gaps, recent, limit)}
 
 
@@ -109,20 +106,13 @@ def asked(pictures: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
 def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Returns the OrderAcks for the scopes of pictures: PICTURE, `ns`, `number`.
 
-    `ends` have no copies. Of `acks`, those for the sequences that are `asked` for suffice.
+    `ends` have no copies. Of `acks`, those for the sequences that are `asked` for suffice. One without an addressee is
+    for the senders that are drawn of its session.
     """
-    answers = (
-        acks.filter((pl.col("ack_type") == AckType.ORDER_ACK.value) & pl.col("captured_ns").is_not_null())
-        .join(asked.select("tx_sequence_id"), on="tx_sequence_id", how="semi")
-        .select(
-            *("stream_id", "tx_sequence_id", "queue_manager_address", "source_queue_manager"),
-            pl.col("tx_sequence_number").alias("number"),
-            pl.col("captured_ns").alias("ns"),
-        )
-    )
-    pairs = _pairs(answers, ends, asked)
-    once = pairs.join(asked, on=["receiver", "source_queue_manager", "tx_sequence_id"])
-    return once.select(*PICTURE, "ns", "number").unique()
+    pairs = select_order_acks(pair_acks(acks, ends, asked))
+    sequences = asked.with_columns(signed(pl.col("tx_sequence_id")).alias("sequence"))
+    found = pairs.join(sequences, on=["receiver", "source_queue_manager", "sequence"])
+    return found.select(*PICTURE, "ns", "number").unique()
 
 
 def answering(ends: pl.DataFrame, asked: pl.DataFrame) -> Derivation:
@@ -138,32 +128,6 @@ def stairs(acks: pl.DataFrame, limit: int) -> pl.DataFrame:
 def thinning(limit: int) -> Derivation:
     """Returns `stairs` as a step over whole pictures."""
     return Derivation(making(partial(stairs, limit=limit)), {"acks": ALL}, tuple(PICTURE))
-
-
-def _pairs(answers: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns OrderAcks with `receiver` and `source_queue_manager`, which are a pair.
-
-    Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
-    pair. An OrderAck in the direct form names no addressee: it is for every sender in `flows` whose messages went the
-    other way on its session, unless these are too many.
-    """
-    address = pl.col("queue_manager_address")
-    named = pl.when(address != _NULL_GUID).then(address)
-    senders = flows.group_by("session_id").agg(pl.col("source_queue_manager").unique().alias("senders"))
-    few = senders.filter(pl.col("senders").list.len() <= _MOST_SENDERS)
-    return (
-        answers.join(ends.select("stream_id", "sender", pl.col("receiver").alias("addressee")), on="stream_id")
-        .with_columns(pl.concat_str("addressee", "sender", separator="->", ignore_nulls=True).alias("session_id"))
-        .join(few, on="session_id", how="left")
-        .select(
-            *("tx_sequence_id", "number", "ns"),
-            pl.concat_list("sender", "source_queue_manager").list.unique().alias("receiver"),
-            pl.when(named.is_not_null()).then(pl.concat_list(named)).otherwise("senders").alias("source_queue_manager"),
-        )
-        .explode("receiver")
-        .explode("source_queue_manager")
-        .drop_nulls(["receiver", "source_queue_manager"])
-    )
 
 
 def carriers(ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:

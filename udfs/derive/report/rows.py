@@ -48,16 +48,6 @@ def in_sessions(sessions: Sequence[str]) -> pl.Expr:
     return pl.col("session_id").is_in(list(sessions)) if sessions else pl.lit(value=True)
 
 
-def of_period(rows: pl.DataFrame, since: datetime | None, column: str = "captured_at") -> pl.DataFrame:
-    """Returns the rows from `since` on, and the rows without a time, which may be as late."""
-    return rows if since is None else rows.filter(in_period(since, column))
-
-
-def of_sessions(rows: pl.DataFrame, sessions: Sequence[str]) -> pl.DataFrame:
-    """Returns the rows of these sessions; all rows when none is named."""
-    return rows.filter(in_sessions(sessions)) if sessions else rows
-
-
 def first_of(
     rows: pl.DataFrame,
     within: str | Sequence[str],

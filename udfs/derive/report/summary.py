@@ -1,37 +1,20 @@
 """Counts what a run found, for its summary."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.report.findings import worst_incidents
-from udfs.derive.report.messages import QUEUE, places, summed_harm
+from udfs.derive.report.findings import is_muted, worst_incidents
+from udfs.derive.report.messages import QUEUE, summed_harm
 from udfs.derive.report.rows import Row, Rows, count, total
 
 _LOST_BY = 3
 """Senders and queues that a summary names."""
 _WORST_INCIDENTS = 5
-"""Incidents that a summary tells; those that were repaired are not among them."""
-Counts = dict[str, dict[str, int]]
-"""Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
-
-
-def counted(sums: pl.DataFrame, name: str, column: str) -> pl.DataFrame:
-    """Returns how often each value of a column occurs, `count` in these sums: `name`, `value` as text, `count`."""
-    return sums.select(pl.lit(name).alias("name"), pl.col(column).cast(pl.String).alias("value"), "count")
-
-
-def counts(names: Iterable[str], parts: Iterable[pl.DataFrame]) -> Counts:
-    """Returns rows of `counted`, added up, by name and value; the most frequent value comes first."""
-    found: Counts = {name: {} for name in names}
-    rows = pl.concat(parts).group_by("name", "value").agg(pl.col("count").sum())
-    for name, value, many in rows.sort("count", "value", descending=[True, False]).iter_rows():
-        found[name][value] = many
-    return found
+"""Incidents that a summary tells."""
 
 
 def judged(arrivals: pl.DataFrame) -> pl.DataFrame:
@@ -39,34 +22,11 @@ def judged(arrivals: pl.DataFrame) -> pl.DataFrame:
     return arrivals.group_by("verdict").agg(pl.col("arrivals").sum().alias("count"))
 
 
-class Told(NamedTuple):
-    """Holds what a summary says of messages, findings and incidents."""
-
-    sums: Row
-    """Sums over SESSIONS: by outcome, `transactional`, `passing_through`, `missing_bytes`, and `judged` by a verdict.
-
-    A sum is null without a value; `not_told` counts the sessions under the literal reading.
-    """
-    lost_by: Rows
-    """The senders and queues with most `lost` messages."""
-    places: Row
-    """The row of `messages.places`."""
-    kinds: Rows
-    """Rows of `kinds_by_severity`."""
-    incidents: Rows
-    """Rows of `worst_incidents`, without those that were repaired."""
-
-
-def told(sessions: pl.DataFrame, queues: pl.DataFrame, findings: pl.DataFrame, incidents: pl.DataFrame) -> Told:
-    """Returns what a summary says; `queues` are rows of `harm_by_queue`, of all outcomes."""
-    unrepaired = incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value)
-    return Told(
-        _sums(sessions),
-        _lost_by(queues),
-        places(queues).row(0, named=True),
-        kinds_by_severity(findings),
-        worst_incidents(unrepaired, _WORST_INCIDENTS).to_dicts(),
-    )
+def count_muted(findings: pl.DataFrame, known: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Returns how many findings are of these kinds and queues, by kind and by severity."""
+    muted = findings.filter(is_muted(known))
+    found = (muted.group_by(name).agg(count().alias("count")) for name in ("kind", "severity"))
+    return {value: many for rows in found for value, many in rows.iter_rows()}
 
 
 def kinds_by_severity(findings: pl.DataFrame) -> Rows:
@@ -75,7 +35,11 @@ def kinds_by_severity(findings: pl.DataFrame) -> Rows:
     return rows.sort("count", "kind", "severity", descending=[True, False, False]).to_dicts()
 
 
-def _sums(sessions: pl.DataFrame) -> Row:
+def sums_of_sessions(sessions: pl.DataFrame) -> Row:
+    """Returns sums over SESSIONS: by outcome, `transactional`, `passing_through`, `missing_bytes`, and `judged`.
+
+    These have a verdict. A sum is null without a value. `not_told` counts the sessions under the literal reading.
+    """
     names = (*map(count_column, Outcome), "transactional", "passing_through", "missing_bytes")
     verdicts = pl.sum_horizontal(*(pl.col(verdict.value) for verdict in Verdict), ignore_nulls=False)
     found = sessions.select(
@@ -86,7 +50,14 @@ def _sums(sessions: pl.DataFrame) -> Row:
     return found.row(0, named=True)
 
 
-def _lost_by(queues: pl.DataFrame) -> Rows:
+def lost_by(queues: pl.DataFrame) -> Rows:
+    """Returns the senders and queues with most `lost` messages, of `harm_by_queue`."""
     of_queue = summed_harm(queues, *QUEUE).filter(pl.col("lost") > 0)
     worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
     return worst.select("lost", *QUEUE).to_dicts()
+
+
+def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
+    """Returns the rows of `worst_incidents` that a summary tells: those that were not repaired."""
+    unrepaired = incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value)
+    return worst_incidents(unrepaired, _WORST_INCIDENTS).to_dicts()

@@ -1,5 +1,5 @@
-"""Finds what an analyst should look at: one module a theme, one function a kind, which returns the sentence.
+"""Finds what an analyst should look at: one module a theme, and for each kind of finding what returns its sentence.
 
-`on_messages` applies the rules to arrivals, `on_facts` the others to what Spark counted. Nothing here decides what a
-receiver accepted.
+`on_messages` applies the rules to arrivals; the other kinds say what `udfs.derive.facts` counted. Nothing here decides
+what a receiver accepted.
 """

@@ -37,7 +37,6 @@ class Arrival(NamedTuple):
     """Holds a verdict and what its rules compare it with; the neighbours are named by their `replay_order`."""
 
     scope_no: int
-    scope_check: int
     sequence: int
     """TxSequenceID minus 2^63."""
     number: int

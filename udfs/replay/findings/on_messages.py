@@ -14,22 +14,22 @@ import pyarrow as pa
 
 from schemas.explained import CHOSEN, FOUND
 from schemas.replay import FindingKind, Severity, Verdict
-from udfs.replay.findings import answers, doubts, refusals, repeats
+from udfs.replay.findings import messages as kinds
 from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
 from udfs.replay.rows import Batches, read_rows, write_rows
 
 RULES = (
-    *(repeats.duplicates, repeats.duplicates_differ, repeats.resend_schedule),
-    *(refusals.out_of_order, refusals.stuck_sequence, refusals.sequence_regressed, refusals.gap_expired),
-    *(doubts.capture_gap, doubts.missed_by_capture, doubts.clocks_differ),
-    *(answers.contradicted, answers.state_fell, answers.refused_for_cause, answers.not_received_by_application),
-    *(answers.unacknowledged, answers.slow_acknowledgment),
+    *(kinds.duplicates, kinds.duplicates_differ, kinds.resend_schedule),
+    *(kinds.out_of_order, kinds.stuck_sequence, kinds.sequence_regressed, kinds.gap_expired),
+    *(kinds.capture_gap, kinds.missed_by_capture, kinds.clocks_differ),
+    *(kinds.contradicted, kinds.state_fell, kinds.refused_for_cause, kinds.not_received_by_application),
+    *(kinds.unacknowledged, kinds.slow_acknowledgment),
 )
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
 _SEVERITIES = list(Severity)
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-SEQUENCE = ("scope_no", "scope_check", "sequence")
+SEQUENCE = ("scope_no", "sequence")
 ARRIVAL_ORDER = (*SEQUENCE, "replay_order")
 FINDING = (*SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
@@ -39,7 +39,6 @@ class Chosen(NamedTuple):
     """Holds a row of CHOSEN: a message that a finding shows, beside the figures of the finding."""
 
     scope_no: int
-    scope_check: int
     sequence: int
     kind: str
     cause: int | None
@@ -127,9 +126,19 @@ def _order_of(role: Role, first: Arrival) -> int | None:
 def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
     first = tally.first
     return Chosen(
-        *(first.scope_no, first.scope_check, first.sequence, tally.rule.kind.value, cause, tally.severity.value),
-        *(tally.messages, tally.delivered, tally.lost, first.waited_ms, first.is_sent_later, tally.intervals),
-        *(role.value, order),
+        scope_no=first.scope_no,
+        sequence=first.sequence,
+        kind=tally.rule.kind.value,
+        cause=cause,
+        severity=tally.severity.value,
+        messages=tally.messages,
+        delivered=tally.delivered,
+        lost=tally.lost,
+        waited_ms=first.waited_ms,
+        is_sent_later=first.is_sent_later,
+        intervals=tally.intervals,
+        role=role.value,
+        replay_order=order,
     )
 
 

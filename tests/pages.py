@@ -1,0 +1,88 @@
+"""The page of a report of the demonstration's morning, made in this process; shared by the tests of the page."""
+
+import itertools
+import re
+from collections.abc import Mapping
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.config import Config
+from jobs.app.names import Names
+from jobs.engine.in_process import InProcess
+from jobs.report_page import render
+from jobs.simulator import simulate
+from jobs.steps import page
+from jobs.steps.at_once import derive_tables
+from schemas.tables import TABLES
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
+ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))
+ORIGINAL, COPY = "10.20.0.3", "10.20.0.123"
+LISTED, LOST, PENDING = 5, 21, 125
+Tables = Mapping[str, pa.Table]
+
+
+def morning_tables(folder: Path) -> Tables:
+    """Returns the tables of the demonstration; two of its pending messages and the clone's incident are of STOCK."""
+    simulate(str(folder), 1, 0, is_demo=True)
+    config = Config.load({"captures": [f"{folder}/*.pcap"], "warehouse": "w"}, None)
+    engine = derive_tables(stamps(capture_files(config.captures)), config, {}, 4)
+    tables = {table.name: engine.read(table) for table in TABLES}
+    outcomes, incidents = (tables[name].to_pylist() for name in ("outcomes", "incidents"))
+    pending = (row for row in outcomes if row["outcome"] == "pending")
+    for row in sorted(pending, key=lambda row: row["first_seen_at"])[-2:]:
+        row["destination_queue"] = STOCK
+    next(row for row in incidents if row["lost"])["destination_queues"].append(STOCK)
+    return tables | {
+        name: pa.Table.from_pylist(rows, tables[name].schema)
+        for name, rows in (("outcomes", outcomes), ("incidents", incidents))
+    }
+
+
+def hostile(tables: Tables) -> Tables:
+    """Returns tables whose texts from outside end in HOSTILE; some findings are in no incident, and bytes miss."""
+    found = {name: rows.to_pylist() for name, rows in tables.items()}
+    for row in itertools.chain(*found.values()):
+        for name in ("label", "uri", "destination_queue", "explanation"):
+            if row.get(name):
+                row[name] += HOSTILE
+    for row in found["incidents"]:
+        row["destination_queues"] = [name + HOSTILE for name in row["destination_queues"]]
+    refused = next(row for row in found["findings"] if row["kind"] == "out_of_order")
+    nowhere = {"role": "not_found", "stream_id": "10.9.9.9:1>10.9.9.8:2#0", "stream_offset": 77}
+    alone = refused | {"incident_id": None, "witness": [nowhere, *refused["witness"]]}
+    found["findings"] += [alone | {"severity": severity} for severity in ("error", "warning", "warning")]
+    found["findings"].append(alone | {"kind": "resend_schedule", "severity": "info"})
+    first = refused["witness"][0]
+    found["stream_gaps"].append({"stream_id": first["stream_id"], "stream_offset": first["stream_offset"], "length": 9})
+    return {name: pa.Table.from_pylist(rows, tables[name].schema) for name, rows in found.items()}
+
+
+def names_of(tables: Tables) -> Names:
+    """Returns names for the machines of the clone and for the hub, and for one queue."""
+    cloned = next(row for row in tables["incidents"].to_pylist() if row["lost"])
+    sender, hub = cloned["session_id"].split("->")
+    return Names({sender: "West", COPY: "Spare", hub: "Hub"}, {STOCK.lower(): "Shelves"})
+
+
+def report(tables: Tables, names: Names | None = None, **options: Any) -> str:
+    """Returns the page of a report with these options."""
+    config = Config.load({"warehouse": "w", "listed_messages": LISTED} | options, None)
+    collected = page.collected_rows(InProcess(load=lambda table: tables[table.name]), config)
+    return render.render(page.values(collected, config, "w", names or Names()), names=names)
+
+
+def limited_report(tables: Tables) -> str:
+    """Returns the page of hostile tables, with less room than they have findings and sessions."""
+    room = {"listed_findings": 1, "listed_sessions": 2, "drawn_sessions": 1, "drawn_points": 50}
+    return report(hostile(tables), None, since="2026-03-03 08:00:00", **room)
+
+
+def said(html: str, section: str = "") -> str:
+    """Returns the text of the page, or of one section, with single spaces; entities stand for themselves."""
+    text = re.sub(r"[ \n]+", " ", unescape(html))
+    return text.partition(f'<section id="{section}"')[2].partition("</section>")[0] if section else text
