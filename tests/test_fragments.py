@@ -14,11 +14,11 @@ import wiretap
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from jobs.engine.in_process import InProcess
-from schemas.staging import Counted
+from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
-from udfs.network.segment_rows import EXTRACTED, fragment_rows, segment_rows
+from udfs.network.segment_rows import fragment_rows, segment_rows
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
