@@ -363,30 +363,29 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
     held = records(frames, links)
-    found, rejected, parts = find_segments(held, (1801,))
-    kinds = [frame for part in (found, rejected, parts) for frame in part.frame.tolist()]
-    assert len(kinds) == len(set(kinds))
-    assert ((parts.captured >= 0) & (parts.captured <= parts.length)).all()
+    found, _, parts = find_segments(held, (1801,))
+    for part, limit in ((found, found.length), (parts, parts.length)):
+        assert ((part.captured >= 0) & (part.captured <= limit)).all()
     ends = (held.start + held.captured)[found.frame - 1]
     assert (found.captured <= np.maximum(ends - found.payload, 0)).all()
-    assert ((found.captured >= 0) & (found.captured <= found.length)).all()
-    in_parts = {int(frame): i for i, frame in enumerate(parts.frame)}
-    by_frame = {int(frame): i for i, frame in enumerate(found.frame)}
-    why = dict(zip(rejected.frame.tolist(), rejected.reason, strict=True))
+    together = facts(held)
     for number, (frame, link) in enumerate(zip(frames, links, strict=True), 1):
-        alone, alone_bad, alone_part = find_segments(records([frame], [link], before=b""), (1801,))
-        assert len(alone.frame) == (number in by_frame)
-        assert alone_bad.reason == ([why[number]] if number in why else [])
-        if number in by_frame:
-            i = by_frame[number]
-            assert alone.captured[0] == found.captured[i]
-            assert (alone.endpoints[0] == found.endpoints[i]).all()
-            assert alone.seq[0] == found.seq[i]
-            assert alone.header_sum[0] == found.header_sum[i]
-        assert len(alone_part.frame) == (number in in_parts)
-        if number in in_parts:
-            for name in ("key", "offset", "more", "captured", "length"):
-                assert (getattr(alone_part, name)[0] == getattr(parts, name)[in_parts[number]]).all()
+        alone = facts(records([frame], [link], before=b""))
+        assert alone == ({1: together[number]} if number in together else {})
+
+
+def facts(held: Records) -> dict[int, tuple[object, ...]]:
+    """Returns what is found of each frame that is no other traffic, without places in the buffer."""
+    found, rejected, parts = find_segments(held, (1801,))
+    columns = [
+        [part.frame, *(column for name, column in part._asdict().items() if name not in ("frame", "payload"))]
+        for part in (found, parts)
+    ]
+    rows = [row for kind in columns for row in zip(*(column.tolist() for column in kind), strict=True)]
+    rows += zip(rejected.frame.tolist(), rejected.reason, strict=True)
+    by_frame = {number: rest for number, *rest in rows}
+    assert len(by_frame) == len(rows), "a frame is one of these"
+    return {number: tuple(rest) for number, rest in by_frame.items()}
 
 
 def test_empty_block() -> None:

@@ -139,17 +139,6 @@ def test_fault_21_one_missing(missing: int) -> None:
     }
 
 
-def test_fault_21_identification_used_again() -> None:
-    second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
-    found = look([FIRST, MIDDLE, LAST, *second])
-    assert found.payloads() == [(3, BODY), (6, BODY[::-1])]
-    found = look([FIRST, MIDDLE, LAST, *reversed(second)])
-    assert found.payloads() == [(3, BODY), (6, BODY[::-1])]
-    same_tail = fragments4(tcp(BODY, seq=107, options=bytes(8)), [48, 88])
-    assert same_tail[1:] == [MIDDLE, LAST]
-    assert look([FIRST, MIDDLE, LAST, *same_tail]).payloads() == [(3, BODY), (6, BODY)]
-
-
 def test_fault_21_identification_used_again_after_a_loss() -> None:
     """Fragments a minute apart are not of one datagram."""
     second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
@@ -160,30 +149,6 @@ def test_fault_21_identification_used_again_after_a_loss() -> None:
     found = look([FIRST, *[ipv4(b"", protocol=17)] * 3, MIDDLE, LAST], step_ns=None)
     assert found.payloads() == [(6, BODY)]
     assert found.segments[0]["time_ns"] is None
-
-
-@pytest.mark.parametrize("order", [[FIRST, MIDDLE, LAST], [LAST, MIDDLE, FIRST]])
-def test_fault_21_duplicates_of_each(order: list[bytes]) -> None:
-    """As a mirror port makes them; what is copied once the datagram is complete spoils no later one."""
-    second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
-    if order[0] == LAST:
-        second.reverse()
-    found = look([part for part in [*order, *second] for _ in range(2)])
-    assert (found.payloads(), found.lost()) == ([(5, BODY), (11, BODY[::-1])], [])
-    assert found.counts == {0: (12, 0)}
-
-
-def test_fault_21_cut_by_the_snap_length() -> None:
-    """The bytes before the first hole, and the length on the wire."""
-    found = look([FIRST, MIDDLE[:-8], LAST])
-    assert [(row["payload"], row["length"]) for row in found.segments] == [(BODY[:52], 100)]
-    found = look([FIRST[:-1], MIDDLE, LAST])
-    assert [(row["payload"], row["length"]) for row in found.segments] == [(BODY[:19], 100)]
-    found = look([LAST, MIDDLE, FIRST[:40]])
-    assert [(row["payload"], row["length"], row["header_sum"]) for row in found.segments] == [(b"", 100, None)]
-    found = look([LAST, MIDDLE, FIRST[:39]])  # in the TCP header
-    assert (found.segments, found.lost()) == ([], [1, 2, 3])
-    assert sorted(row["length"] for row in found.faults) == [19, 40, 40]
 
 
 def test_fault_21_more_than_a_datagram_holds() -> None:

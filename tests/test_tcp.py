@@ -116,38 +116,19 @@ def test_what_was_sent_comes_back(seed: int) -> None:
             assert one(sent, overlap) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_what_was_lost_is_a_gap(seed: int) -> None:
-    """Exactly: bytes that the capture does not hold but an acknowledgment or later bytes prove."""
-    rng = random.Random(seed)
-    for _ in range(8):
-        isns = rng.choice(ISNS), rng.choice(ISNS)
-        texts = rng.randbytes(rng.randrange(1, 9000)), rng.randbytes(rng.randrange(1, 9000))
-        sent = conversation(rng, *texts, client_isn=isns[0], server_isn=isns[1], largest=rng.choice([50, 1460]))
-        lost = {i for i, s in enumerate(sent) if s.payload and rng.random() < 0.2}
-        kept = shuffled(rng, [s for i, s in enumerate(sent) if i not in lost], rng.choice([0, 4]))
-        sides = one(kept)
-        for by_server, (isn, text, side) in enumerate(zip(isns, texts, sides, strict=True)):
-            held = bytearray(len(text))
-            for s in kept:
-                if s.by_server == by_server and s.payload:
-                    at = (s.seq - isn - 1) % 2**32
-                    held[at : at + len(s.payload)] = b"\1" * len(s.payload)
-            gaps: list[tuple[int, int]] = []
-            for at, there in enumerate(held):
-                if not there and gaps and sum(gaps[-1]) == at:
-                    gaps[-1] = gaps[-1][0], gaps[-1][1] + 1
-                elif not there:
-                    gaps.append((at, 1))
-            expected = bytes(c for c, there in zip(text, held, strict=True) if there)
-            assert side == Rebuilt(expected, gaps, False, [], isn)
-
-
 # --- rows of the table of faults --------------------------------------------------------------------------------------
 
 
 ANSWER = Sent(True, 5001, 1007, ACK)
-CLIENT_SENDS: dict[str, tuple[list[Sent], Rebuilt]] = {
+CLIENT_SENDS: dict[str, tuple[list[Sent | Segment], Rebuilt]] = {
+    "10: the snap length cut each segment": (
+        [segment(data(at, b"abcd"), captured=3) for at in (1001, 1005)],
+        Rebuilt(b"abcabc", [(3, 1), (7, 1)], False, [], 1000),
+    ),
+    "10: it left no payload": (
+        [segment(data(at, b"abcd"), captured=0) for at in (1001, 1005)],
+        Rebuilt(b"", [(0, 8)], False, [], 1000),
+    ),
     "34: the same again": (
         [data(1001, b"abc"), data(1001, b"abc"), data(1004, b"def"), data(1004, b"def"), data(1001, b"abc")],
         whole(b"abcdef", 1000),
@@ -186,6 +167,10 @@ CLIENT_SENDS: dict[str, tuple[list[Sent], Rebuilt]] = {
     "49: the FIN is no byte, and what is acknowledged beyond it proves nothing": (
         [data(1001, b"abc", flags=FIN | ACK), Sent(True, 5001, 1005, ACK), Sent(True, 5001, 1999, ACK)],
         whole(b"abc", 1000),
+    ),
+    "49: a segment is lost": (
+        [data(1001, b"abc"), data(1007, b"ghi"), Sent(True, 5001, 1010, ACK)],
+        Rebuilt(b"abcghi", [(3, 3)], False, [], 1000),
     ),
     "50: FIN with data, and data behind it": (
         [data(1001, b"abc"), data(1004, b"def", flags=FIN | ACK), data(1007, b"late"), data(1009, b"later")],
@@ -397,17 +382,6 @@ def test_fault_50_answer_to_no_byte_of_the_syn(ack: int) -> None:
     """It acknowledges less than the SYN, or more than its data: it opens another connection ([RFC 9293] 3.10.7.3)."""
     found, _ = rebuild([Sent(False, 1000, 0, SYN, b"abc"), Sent(True, 5000, ack, SYN | ACK)])
     assert [(client.isn, server.isn) for client, server in found] == [(1000, None), (None, 5000)]
-
-
-@pytest.mark.parametrize("captured", [0, 40])
-def test_fault_10_snaplen(captured: int) -> None:
-    sent = [segment(s) for s in OPEN]
-    sent += [segment(data(1001 + 100 * i, TEXT[100 * i : 100 * i + 100]), captured=captured) for i in range(3)]
-    client, _ = one(sent)
-    assert client.data == b"".join(TEXT[100 * i : 100 * i + captured] for i in range(3))
-    size = 100 - captured
-    gaps = [(100 * i + captured, size) for i in range(3)] if captured else [(0, 300)]
-    assert (client.gaps, client.rejected) == (gaps, [])
 
 
 @pytest.mark.parametrize("seed", range(30))
