@@ -170,7 +170,7 @@ def test_memory_of_a_compressed_capture_does_not_grow_with_what_comes_out(tmp_pa
             lambda path: content_length(path, Compression.GZIP),
             written(tmp_path / str(n), gzip.compress(bytes(n << 20))),
         )
-        for n in (64, 192)
+        for n in (192, 384)
     ]
     assert peaks[1] < 1.2 * peaks[0] < 96 * MIB
 
