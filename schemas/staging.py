@@ -18,85 +18,61 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.pings import PINGS
-from schemas.table import BINARY, BOOL, LONG, STRING, U16, Column, RowType, Table, array, row
+from schemas.table import BINARY, BOOL, LONG, STRING, U16, RowType, Table, array, row
 
-INDEX = Table(
-    "index",
-    "One row per capture file: identity, format, record count, and the places where tasks start to read.",
-    ("uri",),
-    (
-        Column("uri", STRING, "Where the file lies.", nullable=False),
-        Column("capture_id", STRING, "SHA-256 of the file, as in `captures`.", nullable=False),
-        Column("size_bytes", LONG, "Size of the file.", nullable=False),
-        Column("content_bytes", LONG, "Size of what it holds, expanded.", nullable=False),
-        Column("format", STRING, "File format."),
-        Column("compression", STRING, "Compression of the file.", nullable=False),
-        Column("status", STRING, "ok, partial or unreadable, as in `captures`.", nullable=False),
-        Column("reason", STRING, "Code of the first fault."),
-        Column("detail", STRING, "Sentence about the first fault."),
-        Column("raw", BINARY, "The first bytes of an unreadable file."),
-        Column("packet_count", LONG, "Records.", nullable=False),
-        Column("first_ns", LONG, "Earliest record time."),
-        Column("last_ns", LONG, "Latest record time."),
-        Column("clock_steps", CLOCK_STEPS, "Steps back of the clock, as in `captures`."),
-        Column("cursors", array(STRING, nullable=False), "Where each split begins.", nullable=False),
-    ),
+INDEX = row(
+    uri=STRING,
+    capture_id=STRING,
+    size_bytes=LONG,
+    content_bytes=LONG,
+    format=STRING,
+    compression=STRING,
+    status=STRING,
+    reason=STRING,
+    detail=STRING,
+    raw=BINARY,
+    packet_count=LONG,
+    first_ns=LONG,
+    last_ns=LONG,
+    clock_steps=CLOCK_STEPS,
+    cursors=array(STRING, nullable=False),
 )
+"""A capture file. `content_bytes`: what it holds, expanded. `reason`, `detail`: its first fault. `raw`: the first bytes
+of an unreadable file. `cursors`: where each split begins (`udfs.capture.records.Cursor`). Others: as in `captures`."""
 
-SEGMENTS = Table(
-    "segments",
-    "One row per TCP segment or framed run.",
-    ("connection", "capture", "frame"),
-    (
-        Column("connection", BINARY, "Both endpoints, the lower one first.", nullable=False),
-        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
-        Column("frame", LONG, "Record number.", nullable=False),
-        Column("time_ns", LONG, "Time of the record."),
-        Column("last_ns", LONG, "Of a row for several records: the latest of their times."),
-        Column("from_b", BOOL, "Sent by the higher endpoint.", nullable=False),
-        Column("seq", LONG, "Sequence number.", nullable=False),
-        Column("ack", LONG, "Acknowledgment number.", nullable=False),
-        Column("flags", U16, "TCP flags, and 0x100 for a window of 0.", nullable=False),
-        Column("length", LONG, "Payload bytes on the wire.", nullable=False),
-        Column("payload", BINARY, "Payload bytes captured.", nullable=False),
-        Column(
-            "header_sum",
-            U16,
-            "16-bit one's complement sum of pseudo header and TCP header; null where the header is cut.",
-        ),
-        Column("framed_run", BOOL, "True for a framed run; `payload` holds only its first bytes."),
-        Column(
-            "file_offsets",
-            BINARY,
-            "Of a framed run: where the capture holds its bytes (`udfs.tcp.overlap.FILE_OFFSETS`).",
-        ),
-    ),
-)
+_SEGMENT = {
+    "connection": BINARY,
+    "frame": LONG,
+    "time_ns": LONG,
+    "last_ns": LONG,
+    "from_b": BOOL,
+    "seq": LONG,
+    "ack": LONG,
+    "flags": U16,
+    "length": LONG,
+    "payload": BINARY,
+    "header_sum": U16,
+    "framed_run": BOOL,
+    "file_offsets": BINARY,
+}
+"""A TCP segment or framed run. `connection`: both endpoints, the lower one first. `from_b`: the higher one sent it.
+`last_ns`: of a row for several records, the latest of their times. `framed_run`: true or null. For the others see
+`udfs.tcp.connections.Segment`."""
 
 STATE_ROW = row(connection=BINARY, capture=LONG, frame=LONG, state=STRING)
 """The state (`udfs.tcp.resume`) from which a connection resumes. Its capture is -1, so that it comes before the
-connection's rows of SEGMENTS, among which it is sorted."""
+connection's segments, among which it is sorted."""
 
-FRAGMENTS = Table(
-    "fragments",
-    "One row per captured IP fragment that may belong to a TCP datagram.",
-    ("key", "capture", "frame"),
-    (
-        Column(
-            "key",
-            BINARY,
-            "Addresses, identification and protocol: the same for a datagram's fragments.",
-            nullable=False,
-        ),
-        Column("capture", LONG, "Rank of the capture in the order of capture times.", nullable=False),
-        Column("frame", LONG, "Record number.", nullable=False),
-        Column("time_ns", LONG, "Time of the record."),
-        Column("offset", LONG, "Bytes from the start of the datagram's payload.", nullable=False),
-        Column("more", BOOL, "More fragments of the datagram follow.", nullable=False),
-        Column("length", LONG, "Payload bytes on the wire.", nullable=False),
-        Column("payload", BINARY, "Payload bytes captured.", nullable=False),
-    ),
-)
+_FRAGMENT = {
+    "key": BINARY,
+    "frame": LONG,
+    "time_ns": LONG,
+    "offset": LONG,
+    "more": BOOL,
+    "length": LONG,
+    "payload": BINARY,
+}
+"""An IP fragment that may belong to a TCP datagram; see `udfs.network.dissect.Fragments`."""
 
 TIMES = {
     "captured_at": "captured_ns",
@@ -123,15 +99,11 @@ class Counted(StrEnum):
     OTHER = "other"
 
 
-def _of_capture(table: Table) -> RowType:
-    return pa.schema([f for f in table.arrow if f.name != "capture"])
-
-
 EXTRACTED = row(
     capture=LONG,
-    segment=_of_capture(SEGMENTS),
+    segment=row(**_SEGMENT),
     run_packets=row(frame=LONG, packets=BINARY),
-    fragment=_of_capture(FRAGMENTS),
+    fragment=row(**_FRAGMENT),
     ping=_made_row(PINGS, "capture_id"),
     fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
     count=NOT_JUDGED.value_type,

@@ -15,6 +15,7 @@ from wiretap import ACK, FIN, RST, SYN
 
 PORT = 1801
 WRAP = 1 << 32
+LARGEST_PACKET = 4 << 20
 
 Key = tuple[str, int, str, int]
 """Source address and port, destination address and port."""
@@ -187,7 +188,7 @@ def extent(data: bytes, at: int) -> int:
     if len(data) < at + 16 or data[at] != 0x10 or data[at + 4 : at + 8] != b"LIOR":
         return 0
     flags, size = struct.unpack_from("<H4xI", data, at + 2)
-    if not 16 <= size <= 4 << 20:
+    if not 16 <= size <= LARGEST_PACKET:
         return 0
     if not flags & 0x10:
         return int(size)

@@ -9,12 +9,9 @@ BUFFER = np.frombuffer(b"abcdefgh", np.uint8)
 
 
 def test_slices_keep_the_order_of_their_starts() -> None:
-    found = slices(BUFFER, np.array([5, 0, 8, 2, 3]), np.array([3, 2, 0, 1, 0]))
+    """An empty slice may lie anywhere."""
+    found = slices(BUFFER, np.array([5, 0, 99, 2, 3]), np.array([3, 2, 0, 1, 0]))
     assert found.to_pylist() == [b"fgh", b"ab", b"", b"c", b""]
-
-
-def test_an_empty_slice_may_lie_anywhere() -> None:
-    assert slices(BUFFER, np.array([0, 2, 99]), np.array([4, 0, 0])).to_pylist() == [b"abcd", b"", b""]
 
 
 @pytest.mark.parametrize(("starts", "lengths"), [([0, 1], [2, 2]), ([6], [3]), ([-1], [2])])

@@ -8,10 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import wiretap
-from pace import bounded
 
 from schemas.ingest import CaptureReason, Compression
-from udfs.capture import files
 from udfs.capture.files import content_bytes, detect_compression, open_source
 
 
@@ -49,32 +47,20 @@ def test_fault_24_packed(tmp_path: Path) -> None:
     assert packed(tmp_path / "e", zstd(CONTENT[:9000]) + zstd(CONTENT[9000:])) == (CONTENT, None, Compression.ZSTD)
 
 
-@pytest.mark.parametrize("kept", [0.999, 0.5, 0.1])
-def test_fault_24_packed_and_cut(kept: float, tmp_path: Path) -> None:
-    """Nearly all content of the remaining bytes is kept."""
-    for data in (gzip.compress(CONTENT), zstd(CONTENT)):
-        content, fault, _ = packed(tmp_path / "cut", data[: int(len(data) * kept)])
-        assert fault in {CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION}
-        assert content == CONTENT[: len(content)]
-        assert len(content) > len(CONTENT) * kept - 140_000
-
-
-@pytest.mark.parametrize("place", [0.999, 0.5])
-def test_fault_24_packed_and_damaged(place: float, tmp_path: Path) -> None:
-    for data in (gzip.compress(CONTENT), zstd(CONTENT)):
-        at = int(len(data) * place)
-        content, fault, _ = packed(
-            tmp_path / "bad", data[:at] + bytes(b ^ 0x5A for b in data[at : at + 40]) + data[at + 40 :]
-        )
-        if fault is None:  # bytes that no check covers
-            continue
-        assert fault is CaptureReason.CORRUPT_COMPRESSION
+@pytest.mark.parametrize("place", [0.999, 0.5, 0.1])
+@pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
+def test_fault_24_packed_and_cut_or_damaged(pack: Callable[[bytes], bytes], place: float, tmp_path: Path) -> None:
+    """Nearly all content before the place is kept."""
+    data = pack(CONTENT)
+    at = int(len(data) * place)
+    damaged = data[:at] + bytes(byte ^ 0x5A for byte in data[at : at + 40]) + data[at + 40 :]
+    faults = {CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION}
+    for name, given, expected in (("cut", data[:at], faults), ("bad", damaged, faults | {None})):
+        content, fault, _ = packed(tmp_path / name, given)
+        assert fault in expected  # a damaged byte may be one that no check covers
+        assert fault is None or content == CONTENT[: len(content)] or name == "bad"
         assert len(content) > len(CONTENT) * place - 140_000
-
-
-def test_fault_24_packed_and_more_behind(tmp_path: Path) -> None:
-    content, fault, _ = packed(tmp_path / "more", gzip.compress(CONTENT) + b"not gzip")
-    assert (content, fault) == (CONTENT, CaptureReason.CORRUPT_COMPRESSION)
+    assert packed(tmp_path / "more", gzip.compress(CONTENT) + b"no gzip")[1] is CaptureReason.CORRUPT_COMPRESSION
 
 
 def test_fault_24_member_across_a_chunk(tmp_path: Path) -> None:
@@ -90,27 +76,18 @@ def test_fault_24_member_across_a_chunk(tmp_path: Path) -> None:
     assert packed(tmp_path / "two", data)[:2] == (first + bytes(shift) + CONTENT, None)
 
 
-def test_fault_24_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "EXPANSION_LIMIT", 20)
-    for data in (gzip.compress(bytes(60 << 20)), zstd(bytes(60 << 20))):
-        (tmp_path / "bomb").write_bytes(data)
-        kind, _ = detect_compression(str(tmp_path / "bomb"))
-        lengths = []
-        for size in (1 << 16, 8 << 20):
-            source = open_source(str(tmp_path / "bomb"), kind)
-            lengths.append(sum(len(part) for part in iter(lambda: source.read(size), b"")))  # noqa: B023 - used at once
-            assert source.fault is CaptureReason.EXPANSION_LIMIT
-        assert lengths[0] == lengths[1] <= 20 << 20
-
-
 @pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
 def test_fault_91_a_small_bomb_expands_no_further_than_a_large_one(
     pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    for size in (256 << 10, 16 << 20, 64 << 20):
+    for size in (256 << 10, 16 << 20):
         data = pack(bytes(size))
         (tmp_path / "bomb").write_bytes(data)
-        assert content_bytes(str(tmp_path / "bomb"), 1 << 40) == min(size, max(1 << 20, 250 * len(data)))
+        expanded = min(size, max(1 << 20, 250 * len(data)))
+        assert content_bytes(str(tmp_path / "bomb"), 1 << 40) == expanded
+        assert content_bytes(str(tmp_path / "bomb"), 4 << 20) < (4 << 20) + (2 << 20)
+        content, fault, _ = packed(tmp_path / "bomb", data)
+        assert (len(content), fault) == (expanded, None if expanded == size else CaptureReason.EXPANSION_LIMIT)
 
 
 def test_fault_91_honest_captures_are_whole(tmp_path: Path) -> None:
@@ -136,19 +113,3 @@ def sent_again_and_again(body: bytes, count: int) -> bytes:
     )
     frames = wiretap.records(map(wiretap.ethernet, packets))
     return wiretap.pcap([frame._replace(time_ns=frame.time_ns + rng.randrange(10**6)) for frame in frames])
-
-
-def test_fault_91_what_a_file_holds_is_counted_up_to_a_limit(tmp_path: Path) -> None:
-    for name, data in (("a", CONTENT), ("b", gzip.compress(CONTENT)), ("c", zstd(CONTENT))):
-        (tmp_path / name).write_bytes(data)
-        assert content_bytes(str(tmp_path / name), 1 << 40) == len(CONTENT)
-    (tmp_path / "bomb").write_bytes(zstd(bytes(1 << 30)))
-    assert 4 << 20 <= content_bytes(str(tmp_path / "bomb"), 4 << 20) < 6 << 20
-
-
-def test_many_small_members_in_linear_time(tmp_path: Path) -> None:
-    data = gzip.compress(b"") * 100_000
-    (tmp_path / "members").write_bytes(data)
-    with bounded(100):
-        source = open_source(str(tmp_path / "members"), Compression.GZIP)
-        assert source.read(100) == b""

@@ -14,11 +14,11 @@ import wiretap
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from jobs.engine.in_process import InProcess
-from schemas.staging import Counted
+from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
-from udfs.network.segment_rows import EXTRACTED, fragment_rows, segment_rows
+from udfs.network.segment_rows import fragment_rows, segment_rows
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
 
@@ -108,25 +108,6 @@ SEGMENT = tcp(BODY, seq=7, ack=9, flags=0x18, options=bytes(8))
 FIRST, MIDDLE, LAST = fragments4(SEGMENT, [48, 88])
 
 
-def test_fault_21_in_order() -> None:
-    found = look([FIRST, MIDDLE, LAST])
-    assert found.segments == [whole(ipv4(SEGMENT)) | {"frame": 3, "time_ns": 2}]
-    assert (found.faults, found.counts) == ([], {0: (3, 0)})
-
-
-def test_fault_21_reversed() -> None:
-    found = look([LAST, MIDDLE, FIRST])
-    assert found.segments == [whole(ipv4(SEGMENT)) | {"frame": 3, "time_ns": 2}]
-    assert (found.faults, found.counts) == ([], {0: (3, 0)})
-
-
-def test_fault_21_ipv6() -> None:
-    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        parts = fragments6(SEGMENT, [16, 40], identification=0xFFFFFFFE)
-        found = look([parts[i] for i in order])
-        assert found.segments == [whole(ipv6(SEGMENT)) | {"frame": 3, "time_ns": 2}]
-
-
 def test_fault_21_ipv6_extension_headers_in_the_fragments() -> None:
     options = b"\x06" + option_header(3)
     found = look(fragments6(options + SEGMENT, [16, 40], protocol=60))
@@ -158,28 +139,6 @@ def test_fault_21_one_missing(missing: int) -> None:
     }
 
 
-def test_fault_21_interleaved_datagrams() -> None:
-    bodies = [bytes([i]) * 200 for i in range(4)]
-    parts = [fragments4(tcp(body, seq=i), [64, 128], identification=i) for i, body in enumerate(bodies)]
-    parts[2] = fragments6(tcp(bodies[2], seq=2), [64, 128], identification=0)
-    parts[3][1] = ipv4(bytes(8), protocol=17)  # is missing
-    frames = [parts[i][j] for j in range(3) for i in range(4)]
-    found = look(frames)
-    assert sorted(found.payloads()) == [(9, bodies[0]), (10, bodies[1]), (11, bodies[2])]
-    assert (found.lost(), found.counts) == ([4, 12], {0: (9, 0)})
-
-
-def test_fault_21_identification_used_again() -> None:
-    second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
-    found = look([FIRST, MIDDLE, LAST, *second])
-    assert found.payloads() == [(3, BODY), (6, BODY[::-1])]
-    found = look([FIRST, MIDDLE, LAST, *reversed(second)])
-    assert found.payloads() == [(3, BODY), (6, BODY[::-1])]
-    same_tail = fragments4(tcp(BODY, seq=107, options=bytes(8)), [48, 88])
-    assert same_tail[1:] == [MIDDLE, LAST]
-    assert look([FIRST, MIDDLE, LAST, *same_tail]).payloads() == [(3, BODY), (6, BODY)]
-
-
 def test_fault_21_identification_used_again_after_a_loss() -> None:
     """Fragments a minute apart are not of one datagram."""
     second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
@@ -190,88 +149,6 @@ def test_fault_21_identification_used_again_after_a_loss() -> None:
     found = look([FIRST, *[ipv4(b"", protocol=17)] * 3, MIDDLE, LAST], step_ns=None)
     assert found.payloads() == [(6, BODY)]
     assert found.segments[0]["time_ns"] is None
-
-
-def test_fault_21_duplicates_of_the_whole() -> None:
-    """Another segment of the same content: the stream takes it once."""
-    found = look([FIRST, MIDDLE, LAST] * 2)
-    assert (found.payloads(), found.counts) == ([(3, BODY), (6, BODY)], {0: (6, 0)})
-
-
-@pytest.mark.parametrize("order", [[FIRST, MIDDLE, LAST], [LAST, MIDDLE, FIRST]])
-def test_fault_21_duplicates_of_each(order: list[bytes]) -> None:
-    """As a mirror port makes them; what is copied once the datagram is complete spoils no later one."""
-    second = fragments4(tcp(BODY[::-1], seq=107, options=bytes(8)), [48, 88])
-    if order[0] == LAST:
-        second.reverse()
-    found = look([part for part in [*order, *second] for _ in range(2)])
-    assert (found.payloads(), found.lost()) == ([(5, BODY), (11, BODY[::-1])], [])
-    assert found.counts == {0: (12, 0)}
-
-
-def test_fault_21_duplicates_in_another_capture() -> None:
-    """Each capture misses another fragment."""
-    found = look([FIRST, LAST], [FIRST, MIDDLE])
-    assert [(row["capture"], row["frame"], row["payload"]) for row in found.segments] == [(1, 2, BODY)]
-    assert found.counts == {0: (2, 0), 1: (2, 0)}
-    found = look([FIRST, MIDDLE, LAST], [FIRST, LAST])
-    assert found.payloads() == [(3, BODY)]
-    assert (found.faults, found.counts) == ([], {0: (3, 0), 1: (2, 0)})
-
-
-def test_fault_21_duplicates_of_what_is_lost() -> None:
-    cut = fragments4(SEGMENT, [8])  # in the header
-    damaged = cut[0][:-1] + b"\xff"
-    bad_header = [damaged, ipv4(b"\x10" * 120, fragment=1)]  # 4 bytes of TCP header
-    found = look([bad_header[0], bad_header[1], bad_header[1]])
-    assert (found.segments, found.lost(), found.counts) == ([], [1, 2, 3], {})
-
-
-def test_fault_21_overlapping() -> None:
-    """The first to arrive wins; all count with the datagram."""
-    other = ipv4(b"\xee" * 56, fragment=(48 - 16) // 8 | 0x2000)  # from 32 to 88
-    found = look([FIRST, other, LAST])
-    assert found.payloads() == [(3, BODY[:20] + b"\xee" * 40 + BODY[60:])]
-    found = look([other, FIRST, LAST])
-    assert found.payloads() == [(3, BODY[:4] + b"\xee" * 56 + BODY[60:])]
-    twice = look([MIDDLE, ipv4(b"\xee" * 40, fragment=6 | 0x2000), LAST, FIRST])
-    assert (twice.payloads(), twice.counts) == ([(4, BODY)], {0: (4, 0)})
-
-
-def test_fault_21_overlapping_last_fragments() -> None:
-    """The first one says where the datagram ends."""
-    longer = ipv4(SEGMENT[88:] + b"behind!!", fragment=11)
-    assert look([LAST, longer, FIRST, MIDDLE]).payloads() == [(4, BODY)]
-    assert look([longer, LAST, FIRST, MIDDLE]).payloads() == [(4, BODY + b"behind!!")]
-
-
-def test_fault_21_to_other_ports() -> None:
-    parts = fragments4(tcp(BODY, ports=(443, 50_000)), [48, 88])
-    found = look([parts[0], parts[0], *parts[1:], parts[2]])
-    assert (found.segments, found.faults, found.counts) == ([], [], {0: (0, 5)})
-
-
-def test_fault_21_answers() -> None:
-    """The higher endpoint's segments are of the same connection."""
-    parts = [
-        ipv4(part[20:], hosts=(wiretap.SERVER, wiretap.CLIENT), fragment=int.from_bytes(part[6:8], "big"))
-        for part in fragments4(tcp(BODY, ports=(1801, 50_000)), [48])
-    ]
-    (row,) = look(parts).segments
-    assert (row["connection"], row["from_b"]) == (whole(ipv4(SEGMENT))["connection"], True)
-
-
-def test_fault_21_cut_by_the_snap_length() -> None:
-    """The bytes before the first hole, and the length on the wire."""
-    found = look([FIRST, MIDDLE[:-8], LAST])
-    assert [(row["payload"], row["length"]) for row in found.segments] == [(BODY[:52], 100)]
-    found = look([FIRST[:-1], MIDDLE, LAST])
-    assert [(row["payload"], row["length"]) for row in found.segments] == [(BODY[:19], 100)]
-    found = look([LAST, MIDDLE, FIRST[:40]])
-    assert [(row["payload"], row["length"], row["header_sum"]) for row in found.segments] == [(b"", 100, None)]
-    found = look([LAST, MIDDLE, FIRST[:39]])  # in the TCP header
-    assert (found.segments, found.lost()) == ([], [1, 2, 3])
-    assert sorted(row["length"] for row in found.faults) == [19, 40, 40]
 
 
 def test_fault_21_more_than_a_datagram_holds() -> None:
@@ -302,11 +179,6 @@ def test_fault_21_duplicates_take_no_room() -> None:
     first, last = fragments4(tcp(bytes(2000)), [1400])
     found = look([*[first] * 100, last])
     assert (found.payloads(), found.counts) == ([(101, bytes(2000))], {0: (101, 0)})
-
-
-def test_fault_21_nothing() -> None:
-    assert look([]) == Found([], [], {})
-    assert list(defragment(OPTIONS)(iter([]))) == []
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -71,11 +71,6 @@ def scan_over_ports(n: int) -> list[bytes]:
     return single(n, of=lambda _: handshake(1000, 5000)[:1])
 
 
-def scan_over_addresses(n: int) -> list[bytes]:
-    servers = [(f"10.{at >> 16 & 255}.{at >> 8 & 255}.{at & 255}", 1801) for at in range(1 << 17, (1 << 17) + n)]
-    return list(chain.from_iterable(frames(handshake(1000, 5000)[:1], server=server) for server in servers))
-
-
 def flood(n: int) -> list[bytes]:
     return frames(Sent(False, 77 * at, 0, SYN) for at in range(n))
 
@@ -84,21 +79,8 @@ def flood_with_answers(n: int) -> list[bytes]:
     return frames(chain.from_iterable(handshake(77 * at, 99 * at)[:2] for at in range(n)))
 
 
-def flood_of_refused(n: int) -> list[bytes]:
-    pairs = ([Sent(False, 77 * at, 0, SYN), Sent(True, 0, 77 * at + 1, RST | ACK)] for at in range(n))
-    return frames(chain.from_iterable(pairs))
-
-
-def answers_to_a_scan(n: int) -> list[bytes]:
-    return single(n, of=lambda _: [Sent(True, 0, 1001, RST | ACK)])
-
-
 def segments(n: int) -> list[bytes]:
     return in_data(bytes([at]) for at in (msmq(16) * (n // 16 + 1))[:n])
-
-
-def segments_and_a_conflict(n: int) -> list[bytes]:
-    return [*segments(n), *frames([Sent(False, 1001 + n // 2, 5001, ACK, b"?!")])]
 
 
 def small_segments_under_large_ones(n: int) -> list[bytes]:
@@ -122,20 +104,12 @@ def packets_a_keep_alive_and_a_copy(n: int) -> list[bytes]:
     return [*in_data(msmq(48) for _ in range(n)), *frames(more)]
 
 
-def keep_alives(n: int) -> list[bytes]:
-    return [*in_data(iter([msmq(48)])), *frames(Sent(False, 1048, 5001, ACK, b"\0") for _ in range(n))]
-
-
 def gaps(n: int) -> list[bytes]:
     return frames([*handshake(1000, 5000), *(Sent(False, 1001 + 2 * at, 5001, ACK, b"L") for at in range(n))])
 
 
 def gaps_backwards(n: int) -> list[bytes]:
     return [*gaps(0), *gaps(n)[:2:-1]]
-
-
-def resets(n: int) -> list[bytes]:
-    return [*in_data(iter([msmq(48)])), *frames(Sent(False, 1049, 0, RST) for _ in range(n))]
 
 
 def resets_between_data(n: int) -> list[bytes]:
@@ -170,26 +144,19 @@ def fragments_of_segments(n: int) -> list[bytes]:
     return [ethernet(one) for at, segment in enumerate(whole) for one in fragments4(segment, [40], identification=at)]
 
 
-def copies_of_fragments(n: int) -> list[bytes]:
-    return [ethernet(fragments4(tcp(msmq(48)), [40])[0]) for _ in range(n)]
-
-
 MANY: dict[Callable[[int], list[bytes]], int] = {
     case: n
     for n, cases in {
         200: (whole_connections, connections_on_one_port),
-        1000: (scan_over_ports, scan_over_addresses, answers_to_a_scan, flood, flood_with_answers, flood_of_refused),
+        1000: (scan_over_ports, flood, flood_with_answers),
         5000: (conflicts,),
         2500: (
             segments,
-            segments_and_a_conflict,
             small_segments_under_large_ones,
             conflicts_over_one_byte,
             packets_a_keep_alive_and_a_copy,
-            keep_alives,
             gaps,
             gaps_backwards,
-            resets,
             resets_between_data,
             finishes,
             strays,
@@ -197,7 +164,6 @@ MANY: dict[Callable[[int], list[bytes]], int] = {
             fragments_without_an_end,
             fragments_of_one_datagram,
             fragments_of_segments,
-            copies_of_fragments,
         ),
     }.items()
     for case in cases

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from pace import bounded
-from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake, pieces
+from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake
 
 from schemas.ingest import TcpReason
 from udfs.tcp.connections import Connections, Segment
@@ -117,94 +116,115 @@ def test_what_was_sent_comes_back(seed: int) -> None:
             assert one(sent, overlap) == expected
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_what_was_lost_is_a_gap(seed: int) -> None:
-    """Exactly: bytes that the capture does not hold but an acknowledgment or later bytes prove."""
-    rng = random.Random(seed)
-    for _ in range(8):
-        isns = rng.choice(ISNS), rng.choice(ISNS)
-        texts = rng.randbytes(rng.randrange(1, 9000)), rng.randbytes(rng.randrange(1, 9000))
-        sent = conversation(rng, *texts, client_isn=isns[0], server_isn=isns[1], largest=rng.choice([50, 1460]))
-        lost = {i for i, s in enumerate(sent) if s.payload and rng.random() < 0.2}
-        kept = shuffled(rng, [s for i, s in enumerate(sent) if i not in lost], rng.choice([0, 4]))
-        sides = one(kept)
-        for by_server, (isn, text, side) in enumerate(zip(isns, texts, sides, strict=True)):
-            held = bytearray(len(text))
-            for s in kept:
-                if s.by_server == by_server and s.payload:
-                    at = (s.seq - isn - 1) % 2**32
-                    held[at : at + len(s.payload)] = b"\1" * len(s.payload)
-            gaps: list[tuple[int, int]] = []
-            for at, there in enumerate(held):
-                if not there and gaps and sum(gaps[-1]) == at:
-                    gaps[-1] = gaps[-1][0], gaps[-1][1] + 1
-                elif not there:
-                    gaps.append((at, 1))
-            expected = bytes(c for c, there in zip(text, held, strict=True) if there)
-            assert side == Rebuilt(expected, gaps, False, [], isn)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_fault_42_mid_stream(seed: int) -> None:
-    """Offset 0 is the lowest sequence number seen carrying data, even when it is seen late."""
-    rng = random.Random(seed)
-    isn = rng.choice(ISNS)
-    sent = conversation(rng, TEXT, TEXT, client_isn=isn, server_isn=9, largest=500, opened=False)
-    client, server = one(shuffled(rng, sent, rng.choice([0, 5])))
-    assert (client, server) == (whole(TEXT, None), whole(TEXT, None))
-
-
 # --- rows of the table of faults --------------------------------------------------------------------------------------
 
 
-def test_fault_34_identical_retransmission() -> None:
-    sent = [*OPEN, data(1001, b"abc"), data(1001, b"abc"), data(1004, b"def"), data(1004, b"def"), data(1001, b"abc")]
-    assert one(sent)[0] == whole(b"abcdef", 1000)
+ANSWER = Sent(True, 5001, 1007, ACK)
+CLIENT_SENDS: dict[str, tuple[list[Sent | Segment], Rebuilt]] = {
+    "10: the snap length cut each segment": (
+        [segment(data(at, b"abcd"), captured=3) for at in (1001, 1005)],
+        Rebuilt(b"abcabc", [(3, 1), (7, 1)], False, [], 1000),
+    ),
+    "10: it left no payload": (
+        [segment(data(at, b"abcd"), captured=0) for at in (1001, 1005)],
+        Rebuilt(b"", [(0, 8)], False, [], 1000),
+    ),
+    "34: the same again": (
+        [data(1001, b"abc"), data(1001, b"abc"), data(1004, b"def"), data(1004, b"def"), data(1001, b"abc")],
+        whole(b"abcdef", 1000),
+    ),
+    "35: the same again, cut elsewhere": (
+        [data(1001, b"abc"), data(1004, b"def"), data(1002, b"bcdefg"), data(1001, b"a")],
+        whole(b"abcdefg", 1000),
+    ),
+    "38: acknowledged before it is seen": (
+        [Sent(True, 5001, 1007, ACK), data(1004, b"def"), data(1001, b"abc")],
+        whole(b"abcdef", 1000),
+    ),
+    "45: reset": ([data(1001, b"abc"), Sent(True, 5001, 1004, RST | ACK)], whole(b"abc", 1000)),
+    "47: keep-alive without a byte": (
+        [data(1001, b"abcdef"), ANSWER, data(1006, b""), ANSWER, data(1007, b"ghi")],
+        whole(b"abcdefghi", 1000),
+    ),
+    "47: keep-alive with garbage": (
+        [data(1001, b"abcdef"), ANSWER, data(1006, b"x"), ANSWER, data(1006, b"x"), ANSWER, data(1007, b"ghi")],
+        whole(b"abcdefghi", 1000),
+    ),
+    "47: keep-alive before any data": ([data(1000, b"x"), data(1001, b"abc")], whole(b"abc", 1000)),
+    "47: the last byte, alone, after an empty segment behind it": (
+        [data(1001, b"abc"), data(1005, b""), data(1004, b"d")],
+        whole(b"abcd", 1000),
+    ),
+    "47: the last byte, alone, after the FIN": (
+        [data(1001, b"abc"), data(1005, b"", flags=FIN | ACK), data(1004, b"d")],
+        whole(b"abcd", 1000),
+    ),
+    "49: only acknowledgments": ([Sent(True, 5001, 1010, ACK)], Rebuilt(b"", [(0, 9)], False, [], 1000)),
+    "49: acknowledged beyond what is seen": (
+        [data(1001, b"abc"), Sent(True, 5001, 1010, ACK)],
+        Rebuilt(b"abc", [(3, 6)], False, [], 1000),
+    ),
+    "49: the FIN is no byte, and what is acknowledged beyond it proves nothing": (
+        [data(1001, b"abc", flags=FIN | ACK), Sent(True, 5001, 1005, ACK), Sent(True, 5001, 1999, ACK)],
+        whole(b"abc", 1000),
+    ),
+    "49: a segment is lost": (
+        [data(1001, b"abc"), data(1007, b"ghi"), Sent(True, 5001, 1010, ACK)],
+        Rebuilt(b"abcghi", [(3, 3)], False, [], 1000),
+    ),
+    "50: FIN with data, and data behind it": (
+        [data(1001, b"abc"), data(1004, b"def", flags=FIN | ACK), data(1007, b"late"), data(1009, b"later")],
+        Rebuilt(b"abcdef", [], False, [(5, TcpReason.AFTER_FIN), (6, TcpReason.AFTER_FIN)], 1000),
+    ),
+    "50: data before the SYN": (
+        [data(901, b"x" * 50), data(1001, b"abc")],
+        Rebuilt(b"abc", [], False, [(3, TcpReason.BEFORE_START)], 1000),
+    ),
+    "50: SYN and SYN/ACK again": (
+        [OPEN[0], OPEN[1], data(1001, b"abc"), OPEN[0], OPEN[1], data(1004, b"def")],
+        whole(b"abcdef", 1000),
+    ),
+    "52: window probe with the next byte": (
+        [data(1001, b"abc"), data(1004, b"d"), data(1004, b"d"), data(1004, b"defg"), data(1008, b"h")],
+        whole(b"abcdefgh", 1000),
+    ),
+    "55: urgent data is inline": (
+        [data(1001, b"abc"), data(1004, b"!", flags=ACK | URG | PSH), data(1005, b"def")],
+        whole(b"abc!def", 1000),
+    ),
+}
 
 
-def test_fault_35_repacketised_retransmission() -> None:
-    sent = [*OPEN, data(1001, b"abc"), data(1004, b"def"), data(1002, b"bcdefg"), data(1001, b"a")]
-    assert one(sent)[0] == whole(b"abcdefg", 1000)
+@pytest.mark.parametrize("what", CLIENT_SENDS)
+def test_what_a_client_sends_after_the_handshake(what: str) -> None:
+    """Each name begins with its row in the table of faults."""
+    sent, expected = CLIENT_SENDS[what]
+    assert one([*OPEN, *sent])[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("overlap", "inside", "around", "before", "behind", "same_start_longer"),
-    [
-        (Overlap.FIRST, b"..aaaa..", b"bbaaaabb", b"bbaaaa..", b"..aaaabb", b"..aaaabb"),
-        (Overlap.WINDOWS, b"..aaaa..", b"bbbbbbbb", b"bbaaaa..", b"..aaaabb", b"..aaaabb"),
-        (Overlap.LINUX, b"..aaaa..", b"bbbbbbbb", b"bbbbaa..", b"..aaaabb", b"..bbbbbb"),
-        (Overlap.LAST, b"..abba..", b"bbbbbbbb", b"bbbbaa..", b"..aabbbb", b"..bbbbbb"),
-    ],
-)
-def test_fault_36_overlap_still_queued(
-    overlap: Overlap, inside: bytes, around: bytes, before: bytes, behind: bytes, same_start_longer: bytes
-) -> None:
-    """A first segment of four bytes behind a hole, and a second one over it."""
-    cases = [(3, 2, inside), (0, 8, around), (0, 4, before), (4, 4, behind), (2, 6, same_start_longer)]
-    for start, length, expected in cases:
-        sent = [*OPEN, data(1101 + 2, b"aaaa"), data(1101 + start, b"b" * length)]
-        client, _ = one(sent, overlap)
-        assert client.conflict
-        assert client.data == expected.strip(b".")
+OVERLAPS = {  # segments of which two hold other bytes; the stream by the policies first, windows, linux and last
+    "36: inside": ([data(1003, b"aaaa"), data(1004, b"bb")], [b"aaaa", b"aaaa", b"aaaa", b"abba"]),
+    "36: around": ([data(1003, b"aaaa"), data(1001, b"b" * 8)], [b"bbaaaabb", b"b" * 8, b"b" * 8, b"b" * 8]),
+    "36: before": ([data(1003, b"aaaa"), data(1001, b"bbbb")], [b"bbaaaa", b"bbaaaa", b"bbbbaa", b"bbbbaa"]),
+    "36: behind": ([data(1003, b"aaaa"), data(1005, b"bbbb")], [b"aaaabb", b"aaaabb", b"aaaabb", b"aabbbb"]),
+    "36: longer": ([data(1003, b"aaaa"), data(1003, b"b" * 6)], [b"aaaabb", b"aaaabb", b"b" * 6, b"b" * 6]),
+    "37: acknowledged": (
+        [data(1001, b"aaaa"), Sent(True, 5001, 1005, ACK), data(1001, b"b" * 6)],
+        [b"aaaabb"] * 4,
+    ),
+    "37: partly acknowledged": (
+        [data(1001, b"aaaa"), Sent(True, 5001, 1003, ACK), data(1001, b"b" * 6)],
+        [b"aaaabb", b"aaaabb", b"aabbbb", b"aabbbb"],
+    ),
+}
 
 
-@pytest.mark.parametrize("overlap", Overlap)
-def test_fault_37_overlap_already_acknowledged(overlap: Overlap) -> None:
-    sent = [*OPEN, data(1001, b"aaaa"), Sent(True, 5001, 1005, ACK), data(1001, b"bbbbbb")]
-    client, _ = one(sent, overlap)
-    assert (client.data, client.conflict) == (b"aaaabb", True)
-
-
-@pytest.mark.parametrize("overlap", Overlap)
-def test_fault_37_partly_acknowledged(overlap: Overlap) -> None:
-    sent = [*OPEN, data(1001, b"aaaa"), Sent(True, 5001, 1003, ACK), data(1001, b"bbbbbb")]
-    expected = {Overlap.LAST: b"aabbbb", Overlap.LINUX: b"aabbbb"}.get(overlap, b"aaaabb")
-    assert one(sent, overlap)[0].data == expected
-
-
-def test_fault_38_acknowledgment_before_the_data() -> None:
-    sent = [*OPEN, Sent(True, 5001, 1007, ACK), data(1004, b"def"), data(1001, b"abc")]
-    assert one(sent)[0] == whole(b"abcdef", 1000)
+@pytest.mark.parametrize("what", OVERLAPS)
+def test_the_policy_decides_where_bytes_differ(what: str) -> None:
+    sent, expected = OVERLAPS[what]
+    sides = [one([*OPEN, *sent], overlap)[0] for overlap in Overlap]
+    assert [side.data for side in sides] == expected
+    assert all(side.conflict for side in sides)
 
 
 @pytest.mark.parametrize("largest", [1, 2, 700])
@@ -215,12 +235,6 @@ def test_fault_39_whole_file_backwards(largest: int, seed: int) -> None:
     isn = rng.choice(ISNS)
     sent = conversation(rng, request, response, client_isn=isn, largest=largest)
     assert one(sent[::-1]) == (whole(request, isn), whole(response, 5000))
-
-
-@pytest.mark.parametrize("isn", ISNS)
-def test_fault_43_sequence_wrap(isn: int) -> None:
-    sent = conversation(random.Random(1), TEXT, TEXT, client_isn=isn, server_isn=isn, largest=100)
-    assert one(sent) == (whole(TEXT, isn), whole(TEXT, isn))
 
 
 def test_fault_43_more_than_four_gib() -> None:
@@ -264,21 +278,6 @@ def test_fault_44_port_reuse_with_the_same_server_isn() -> None:
     )
 
 
-def test_fault_44_second_vantage_point() -> None:
-    """Two captures of three connections on one port, one after the other: every segment finds its connection."""
-    rng = random.Random(4)
-    texts = [rng.randbytes(700) for _ in range(6)]
-    parts = [
-        conversation(rng, texts[i], texts[i + 1], client_isn=isn, server_isn=isn + 77, largest=90)
-        for i, isn in ((0, 1000), (2, 1300), (4, 900))
-    ]
-    sent = [s for part in parts for s in part]
-    found, outside = rebuild(sent + sent)
-    assert outside == []
-    assert [(client.data, server.data) for client, server in found] == list(zip(texts[::2], texts[1::2], strict=True))
-    assert not any(side.gaps or side.conflict or side.rejected for pair in found for side in pair)
-
-
 def test_fault_44_second_vantage_point_that_saw_other_segments() -> None:
     """The next initial sequence number lies ahead, as stacks choose it: what comes before it is the first one's."""
     first = conversation(random.Random(1), TEXT[:3000], TEXT[3000:], largest=100, client_isn=1000)
@@ -294,31 +293,12 @@ def test_fault_44_second_vantage_point_that_saw_other_segments() -> None:
     assert not any(side.rejected or side.conflict for side in found[0])
 
 
-def test_fault_44_port_used_again_with_the_same_isn_after_all_was_quiet() -> None:
-    texts = [TEXT[:900], TEXT[900:1200], TEXT[1200:3000], TEXT[3000:]]
-    first, again = (conversation(random.Random(1), *texts[i : i + 2], largest=90) for i in (0, 2))
-    begins_s = {0: first, 241: again}
-    sent = [
-        segment(one)._replace(time_ns=s * 10**9 + at) for s, part in begins_s.items() for at, one in enumerate(part)
-    ]
-    found, outside = rebuild(sent)
-    assert outside == []
-    assert [(client.data, server.data) for client, server in found] == list(zip(texts[::2], texts[1::2], strict=True))
-
-
-def test_fault_44_the_same_connection_from_a_vantage_point_with_a_slow_clock() -> None:
+@pytest.mark.parametrize(("later_s", "connections"), [(239, 1), (241, 2)])
+def test_fault_44_the_same_initial_numbers_again(later_s: int, connections: int) -> None:
+    """After four quiet minutes a port is used again; before, another vantage point saw the same connection."""
     sent = conversation(random.Random(1), TEXT[:900], TEXT[900:], largest=90)
-    seen = [segment(one)._replace(time_ns=s * 10**9 + at) for s in (0, 239) for at, one in enumerate(sent)]
-    client, server = one(seen)
-    assert (client.data, server.data, client.conflict) == (TEXT[:900], TEXT[900:], False)
-
-
-def test_fault_44_reuse_without_any_syn() -> None:
-    first = conversation(random.Random(1), TEXT[:900], largest=90)
-    again = conversation(random.Random(1), TEXT[900:], client_isn=2**31, server_isn=2**30, largest=90, opened=False)
-    found, outside = rebuild(first + again)
-    assert outside == []
-    assert [client.data for client, _ in found] == [TEXT[:900], TEXT[900:]]
+    seen = [segment(one)._replace(time_ns=s * 10**9 + at) for s in (0, later_s) for at, one in enumerate(sent)]
+    assert rebuild(seen) == ([(whole(TEXT[:900], 1000), whole(TEXT[900:], 5000))] * connections, [])
 
 
 def test_syn_from_nowhere_does_not_split_a_connection() -> None:
@@ -330,11 +310,6 @@ def test_syn_from_nowhere_does_not_split_a_connection() -> None:
         assert outside == []
         assert found[0] == (whole(TEXT, 1000), whole(TEXT, 5000))
         assert {side.data for pair in found[1:] for side in pair} == {b""}
-
-
-def test_fault_45_reset() -> None:
-    sent = [*OPEN, data(1001, b"abc"), Sent(True, 5001, 1004, RST | ACK)]
-    assert one(sent)[0] == whole(b"abc", 1000)
 
 
 @pytest.mark.parametrize("seq", [5001 + 2**31, 5001 + 2**20, 5001 - 2**20, 0])
@@ -355,30 +330,13 @@ def test_fault_48_lone_far_segment_behind_a_wrong_reset_bit(distance: int) -> No
     assert outside == [place + 1]
 
 
-@pytest.mark.parametrize("again", [1, 2, 3])
-def test_fault_44_reuse_without_any_syn_of_few_segments(again: int) -> None:
+@pytest.mark.parametrize("again", [1, 2, 3, 40])
+def test_fault_44_reuse_without_any_syn(again: int) -> None:
     first = conversation(random.Random(1), TEXT, largest=90)
     second = [data(2**31 + 10 * i, b"0123456789") for i in range(again)]
     found, outside = rebuild([*first, *second])
     assert outside == []
     assert [client.data for client, _ in found] == [TEXT, b"0123456789" * again]
-
-
-@pytest.mark.parametrize("garbage", [b"", b"\0", b"x"])
-def test_fault_47_keep_alive(garbage: bytes) -> None:
-    probe = data(1006, garbage)
-    answer = Sent(True, 5001, 1007, ACK)
-    sent = [*OPEN, data(1001, b"abcdef"), answer, probe, answer, probe, answer, data(1007, b"ghi")]
-    assert one(sent)[0] == whole(b"abcdefghi", 1000)
-    before_data = [*OPEN, data(1000, garbage), Sent(True, 5001, 1001, ACK), data(1001, b"abc")]
-    assert one(before_data)[0] == whole(b"abc", 1000)
-
-
-def test_fault_47_last_byte_after_its_end_is_no_keep_alive() -> None:
-    """A byte alone that arrives after the FIN or an empty segment behind it."""
-    for flags in (ACK, FIN | ACK):
-        sent = [*OPEN, data(1001, b"abc"), data(1005, b"", flags=flags), data(1004, b"d")]
-        assert one(sent)[0] == whole(b"abcd", 1000)
 
 
 @pytest.mark.parametrize("distance", [2**30, -(2**30), 2**31, 2**29])
@@ -389,33 +347,6 @@ def test_fault_48_far_off_the_window(distance: int) -> None:
         found, outside = rebuild([*sent[:at], stray, *sent[at:]])
         assert found == [(whole(TEXT, 1000), whole(TEXT, 5000))]
         assert outside == [at]
-
-
-def test_fault_49_one_direction_only() -> None:
-    sent = conversation(random.Random(6), TEXT, TEXT, largest=300)
-    client, server = one([s for s in sent if not s.by_server])
-    assert client == whole(TEXT, 1000)
-    assert (server.data, server.isn) == (b"", None)
-
-
-def test_fault_49_acknowledgments_prove_missing_bytes() -> None:
-    sent = conversation(random.Random(6), TEXT, b"", largest=300, closed=False)
-    sent.append(Sent(True, 5001, 1001 + len(TEXT), ACK))
-    client, _ = one([s for s in sent if s.by_server or s.flags & SYN])
-    assert client == Rebuilt(b"", [(0, len(TEXT))], False, [], 1000)
-    client, _ = one([*OPEN, data(1001, b"abc"), Sent(True, 5001, 1010, ACK)])
-    assert client == Rebuilt(b"abc", [(3, 6)], False, [], 1000)
-
-
-def test_fault_49_acknowledged_end_is_no_gap() -> None:
-    """The FIN takes a sequence number and no byte; an acknowledgment beyond it proves nothing."""
-    sent = [*OPEN, data(1001, b"abc", flags=FIN | ACK), Sent(True, 5001, 1005, ACK), Sent(True, 5001, 1999, ACK)]
-    assert one(sent)[0] == whole(b"abc", 1000)
-
-
-def test_fault_50_data_on_the_syn() -> None:
-    sent = [Sent(False, 1000, 0, SYN, b"abc"), *OPEN[1:], data(1004, b"def")]
-    assert one(sent)[0] == whole(b"abcdef", 1000)
 
 
 def fast_open(size: int, acknowledged: int, text: bytes = TEXT[:600]) -> list[Sent]:
@@ -443,31 +374,7 @@ def test_fault_50_fast_open(size: int, acknowledged: int, overlap: Overlap) -> N
     assert one([sent[1], sent[0], *sent[2:]], overlap) == expected, "the SYN/ACK was captured first"
     assert one([*sent[:2], *sent[:2], *sent[2:]], overlap) == expected, "both were sent again"
     assert one([sent[0], Sent(False, 1000, 0, SYN), *sent[1:]], overlap) == expected, "the SYN without data"
-    assert one([s for s in sent if not s.by_server], overlap)[0] == expected[0]
-
-
-def test_fault_50_fast_open_whose_answer_carries_data() -> None:
-    sent = [
-        Sent(False, 1000, 0, SYN, b"abc"),
-        Sent(True, 5000, 1004, SYN | ACK, b"xy"),
-        Sent(True, 5003, 1004, ACK, b"z"),
-    ]
-    assert one([*sent, data(1004, b"def", ack=5004)]) == (whole(b"abcdef", 1000), whole(b"xyz", 5000))
-
-
-def test_fault_50_fast_open_on_a_port_that_is_used_again() -> None:
-    """Each SYN/ACK finds the SYN whose data it acknowledges, at both vantage points."""
-    first = fast_open(300, 300)
-    again = [
-        s._replace(seq=s.seq + (90_000, 70_000)[s.by_server], ack=s.ack and s.ack + (70_000, 90_000)[s.by_server])
-        for s in fast_open(300, 120, TEXT[600:1200])
-    ]
-    found, outside = rebuild([*first, *again, *first, *again])
-    assert outside == []
-    assert found == [
-        (whole(TEXT[:600], 1000), whole(b"answer", 5000)),
-        (whole(TEXT[600:1200], 91_000), whole(b"answer", 75_000)),
-    ]
+    assert one([s for s in sent if not s.by_server], overlap)[0] == expected[0], "one direction only (49)"
 
 
 @pytest.mark.parametrize("ack", [1000, 1005])
@@ -475,81 +382,6 @@ def test_fault_50_answer_to_no_byte_of_the_syn(ack: int) -> None:
     """It acknowledges less than the SYN, or more than its data: it opens another connection ([RFC 9293] 3.10.7.3)."""
     found, _ = rebuild([Sent(False, 1000, 0, SYN, b"abc"), Sent(True, 5000, ack, SYN | ACK)])
     assert [(client.isn, server.isn) for client, server in found] == [(1000, None), (None, 5000)]
-
-
-def test_fault_50_fast_open_that_is_sent_again_with_other_bytes() -> None:
-    """The SYN's data was not acknowledged: the overlap policy decides, as for all bytes that arrive twice."""
-    sent = [Sent(False, 1000, 0, SYN, b"abc"), *OPEN[1:], data(1001, b"xbc"), data(1004, b"def")]
-    assert one(sent)[0] == Rebuilt(b"abcdef", [], True, [], 1000)
-    assert one(sent, Overlap.LAST)[0] == Rebuilt(b"xbcdef", [], True, [], 1000)
-
-
-def test_fault_50_syn_again() -> None:
-    sent = [OPEN[0], OPEN[0], OPEN[1], OPEN[1], OPEN[2], data(1001, b"abc"), OPEN[0], OPEN[1], data(1004, b"def")]
-    assert one(sent)[0] == whole(b"abcdef", 1000)
-
-
-def test_fault_50_fin_with_data_and_data_behind_it() -> None:
-    sent = [*OPEN, data(1001, b"abc"), data(1004, b"def", flags=FIN | ACK), data(1007, b"late"), data(1009, b"later")]
-    client, _ = one(sent)
-    assert client == Rebuilt(b"abcdef", [], False, [(5, TcpReason.AFTER_FIN), (6, TcpReason.AFTER_FIN)], 1000)
-
-
-def test_fault_50_data_before_the_syn() -> None:
-    client, _ = one([*OPEN, data(901, b"x" * 50), data(1001, b"abc")])
-    assert client == Rebuilt(b"abc", [], False, [(3, TcpReason.BEFORE_START)], 1000)
-
-
-def test_fault_51_one_byte_segments() -> None:
-    sent = conversation(random.Random(7), TEXT[:2000], TEXT[:1000], largest=1)
-    assert one(sent) == (whole(TEXT[:2000], 1000), whole(TEXT[:1000], 5000))
-
-
-def test_fault_52_window_probe_with_the_next_byte() -> None:
-    sent = [*OPEN, data(1001, b"abc"), data(1004, b"d"), data(1004, b"d"), data(1004, b"defg"), data(1008, b"h")]
-    assert one(sent)[0] == whole(b"abcdefgh", 1000)
-
-
-def test_fault_55_urgent_data_is_inline() -> None:
-    sent = [*OPEN, data(1001, b"abc"), data(1004, b"!", flags=ACK | URG | PSH), data(1005, b"def")]
-    assert one(sent)[0] == whole(b"abc!def", 1000)
-
-
-@pytest.mark.parametrize("captured", [0, 1, 40, 99])
-def test_fault_10_snaplen(captured: int) -> None:
-    sent = [segment(s) for s in OPEN]
-    sent += [segment(data(1001 + 100 * i, TEXT[100 * i : 100 * i + 100]), captured=captured) for i in range(3)]
-    client, _ = one(sent)
-    assert client.data == b"".join(TEXT[100 * i : 100 * i + captured] for i in range(3))
-    size = 100 - captured
-    gaps = [(100 * i + captured, size) for i in range(3)] if captured else [(0, 300)]
-    assert (client.gaps, client.rejected) == (gaps, [])
-
-
-@pytest.mark.parametrize("overlap", Overlap)
-def test_many_retransmissions_in_bounded_time(overlap: Overlap) -> None:
-    rng = random.Random(8)
-    text = rng.randbytes(400_000)
-    sent = [*OPEN, *(data(1001 + at, part) for at, part in pieces(rng, text, 200))]
-    sent += [data(1001 + at, part) for at, part in pieces(rng, text, 200)]
-    rng.shuffle(sent[3:])
-    with bounded(100):
-        assert one(sent, overlap)[0] == whole(text, 1000)
-
-
-def test_many_connections_on_one_port_in_bounded_time() -> None:
-    sent = [s for i in range(20_000) for s in (Sent(False, i * 70_001, 0, SYN), data(i * 70_001 + 1, b"x"))]
-    with bounded(100):
-        found, outside = rebuild(sent)
-        assert (len(found), outside) == (20_000, [])
-
-
-def test_goodbye_in_any_order() -> None:
-    rng = random.Random(9)
-    for _ in range(50):
-        ends = goodbye(1004, 5001)
-        rng.shuffle(ends)
-        assert one([*OPEN, *ends, data(1001, b"abc")])[0] == whole(b"abc", 1000)
 
 
 @pytest.mark.parametrize("seed", range(30))

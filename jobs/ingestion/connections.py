@@ -19,7 +19,6 @@ from udfs.passes.options import Batches, Pass
 
 _RECENT_BYTES = 1 << 17
 _ROWS = 10_000
-_PLANNED = PLANNED
 
 
 class Connection(NamedTuple):
@@ -63,8 +62,8 @@ def _batches(planned: Iterable[Row]) -> Batches:
         for kind, decision in row.items():
             kinds[kind].append(decision)
     for kind, decisions in kinds.items():
-        values = pa.array(decisions, _PLANNED.field(kind).type)
-        yield record_batch({kind: values}, len(values), _PLANNED)
+        values = pa.array(decisions, PLANNED.field(kind).type)
+        yield record_batch({kind: values}, len(values), PLANNED)
 
 
 def collect_history(packed: bytes, history: Iterable[Row], places: Mapping[int, Place]) -> Connection:

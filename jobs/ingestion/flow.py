@@ -40,7 +40,7 @@ class Extracted(Generic[T]):
     captures: Sequence[Row]
     rows: T
     segments: T
-    """Rows of SEGMENTS among them."""
+    """The segments among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Changes(Generic[T]):
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
     listed = engine.table([{"uri": file} for file in files], staging.FILE)
-    return engine.collect(engine.run(listed, index_files(options), staging.INDEX.arrow, parts=len(files)))
+    return engine.collect(engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:

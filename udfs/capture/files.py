@@ -76,8 +76,12 @@ class _Expanded:
     """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is returned."""
 
     def __init__(self, open_file: Callable[[], pa.NativeFile], compression: Compression, offset: int) -> None:
-        self._expansion = _Expansion(open_file)
-        self._pieces = self._expansion.pieces(compression)
+        # The generators do not know this object: a cycle would keep the last piece, of up to 17 MB, of each of many
+        # files, until Python looks for cycles.
+        self._faults: list[CaptureReason] = []
+        expand = _gunzip if compression is Compression.GZIP else _unzstd
+        most = max(EXPANSION_LIMIT * open_file().size(), _ALWAYS_WHOLE)
+        self._pieces = _limited(expand(open_file, self._faults), most, self._faults)
         self._rest = memoryview(b"")
         while offset > 0 and (skipped := self.read(min(offset, _CHUNK))):
             offset -= len(skipped)
@@ -85,7 +89,7 @@ class _Expanded:
     @property
     def fault(self) -> CaptureReason | None:
         """Returns why the expansion ended early."""
-        return self._expansion.fault
+        return self._faults[0] if self._faults else None
 
     def read(self, size: int) -> bytes:
         parts: list[memoryview] = []
@@ -100,84 +104,76 @@ class _Expanded:
         return b"".join(parts)
 
 
-class _Expansion:
-    """Expands pieces of a fixed size, so neither content nor fault depends on the sizes that are read.
+# These expand pieces of a fixed size, so neither content nor fault depends on the sizes that are read. The reason why
+# they end early goes to `faults`.
 
-    Who reads the pieces is not known here: a cycle would keep the last piece, of up to 17 MB, until Python looks for
-    cycles, and that of each of many files.
-    """
 
-    def __init__(self, open_file: Callable[[], pa.NativeFile]) -> None:
-        self.fault: CaptureReason | None = None
-        self._open = open_file
-        self._file = open_file()
+def _limited(pieces: Iterator[bytes], most: int, faults: list[CaptureReason]) -> Iterator[bytes]:
+    """Yields the first `most` bytes."""
+    for piece in filter(None, pieces):
+        if most:
+            yield piece[:most]
+        most -= len(piece)
+        if most < 0:
+            faults.append(CaptureReason.EXPANSION_LIMIT)
+            return
 
-    def pieces(self, compression: Compression) -> Iterator[bytes]:
-        """Yields the content, up to the limit."""
-        return self._limited(self._gunzip() if compression is Compression.GZIP else self._unzstd())
 
-    def _limited(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        left = max(EXPANSION_LIMIT * self._file.size(), _ALWAYS_WHOLE)
-        for piece in filter(None, pieces):
-            if left:
-                yield piece[:left]
-            left -= len(piece)
-            if left < 0:
-                self.fault = CaptureReason.EXPANSION_LIMIT
-                return
-
-    def _gunzip(self) -> Iterator[bytes]:
-        """Yields the content of a gzip file's members [RFC 1952]; zeros behind a member are padding."""
-        inflate = zlib.decompressobj(wbits=31)
-        data = b""
-        while True:
-            if inflate.eof:
-                data = data.lstrip(b"\0")
-            if len(data) < len(_GZIP):
-                more = self._file.read(_PIECE)
-                data += more
-                if not more:
-                    break
-            elif inflate.eof and not data.startswith(_GZIP):
-                self.fault = CaptureReason.CORRUPT_COMPRESSION
-                return
-            else:
-                inflate = zlib.decompressobj(wbits=31) if inflate.eof else inflate
-                before = inflate.copy()
-                try:
-                    yield inflate.decompress(data)
-                except zlib.error:
-                    yield from self._until_fault(before.decompress(data[i : i + 1]) for i in range(len(data)))
-                    return
-                data = inflate.unused_data
-        if data or not inflate.eof:
-            self.fault = CaptureReason.TRUNCATED_COMPRESSION
-
-    def _unzstd(self) -> Iterator[bytes]:
-        stream = pa.CompressedInputStream(self._file, "zstd")
-        whole = 0
-        while True:
-            try:
-                piece: bytes = stream.read(_PIECE)
-            except OSError:
+def _gunzip(open_file: Callable[[], pa.NativeFile], faults: list[CaptureReason]) -> Iterator[bytes]:
+    """Yields the content of a gzip file's members [RFC 1952]; zeros behind a member are padding."""
+    file = open_file()
+    inflate = zlib.decompressobj(wbits=31)
+    data = b""
+    while True:
+        if inflate.eof:
+            data = data.lstrip(b"\0")
+        if len(data) < len(_GZIP):
+            more = file.read(_PIECE)
+            data += more
+            if not more:
                 break
-            if not piece:
+        elif inflate.eof and not data.startswith(_GZIP):
+            faults.append(CaptureReason.CORRUPT_COMPRESSION)
+            return
+        else:
+            inflate = zlib.decompressobj(wbits=31) if inflate.eof else inflate
+            before = inflate.copy()
+            try:
+                yield inflate.decompress(data)
+            except zlib.error:
+                yield from _until_fault((before.decompress(data[i : i + 1]) for i in range(len(data))), faults)
                 return
-            whole += len(piece)
-            yield piece
-        # The failing call may have expanded some bytes: expand the file again up to that call, then byte by byte.
-        stream = pa.CompressedInputStream(self._open(), "zstd")
-        while whole > 0:
-            whole -= len(stream.read(min(whole, _PIECE)))
-        yield from self._until_fault(iter(lambda: stream.read(1), b""))
+            data = inflate.unused_data
+    if data or not inflate.eof:
+        faults.append(CaptureReason.TRUNCATED_COMPRESSION)
 
-    def _until_fault(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Yields the pieces before the one that cannot be expanded."""
+
+def _unzstd(open_file: Callable[[], pa.NativeFile], faults: list[CaptureReason]) -> Iterator[bytes]:
+    stream = pa.CompressedInputStream(open_file(), "zstd")
+    whole = 0
+    while True:
         try:
-            yield from pieces
-        except (OSError, zlib.error) as error:
-            cut = "runcated" in str(error)
-            self.fault = CaptureReason.TRUNCATED_COMPRESSION if cut else CaptureReason.CORRUPT_COMPRESSION
+            piece: bytes = stream.read(_PIECE)
+        except OSError:
+            break
+        if not piece:
+            return
+        whole += len(piece)
+        yield piece
+    # The failing call may have expanded some bytes: expand the file again up to that call, then byte by byte.
+    stream = pa.CompressedInputStream(open_file(), "zstd")
+    while whole > 0:
+        whole -= len(stream.read(min(whole, _PIECE)))
+    yield from _until_fault(iter(lambda: stream.read(1), b""), faults)
+
+
+def _until_fault(pieces: Iterator[bytes], faults: list[CaptureReason]) -> Iterator[bytes]:
+    """Yields the pieces before the one that cannot be expanded."""
+    try:
+        yield from pieces
+    except (OSError, zlib.error) as error:
+        cut = "runcated" in str(error)
+        faults.append(CaptureReason.TRUNCATED_COMPRESSION if cut else CaptureReason.CORRUPT_COMPRESSION)
 
 
 def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:

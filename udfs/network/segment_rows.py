@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas import staging
 from schemas.ingest import FrameReason
+from schemas.staging import EXTRACTED
 from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.network.checksum import NO_SUM
@@ -20,7 +20,6 @@ FRAME_DETAILS = {
     FrameReason.IP_FRAGMENT: "Record {frame} is a fragment of an IP datagram that could not be reassembled.",
 }
 """The sentence for each reason why a frame could not be read."""
-EXTRACTED = staging.EXTRACTED
 
 
 def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import staging
 from schemas.ingest import Compression, FramingReason, Stage, TcpReason
+from schemas.staging import ASSEMBLED
 from udfs.arrow.buffers import record_batch, struct_array
 from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
@@ -25,11 +25,10 @@ from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max
-_ASSEMBLED = staging.ASSEMBLED
 
 
 def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureFile], *, final: bool) -> Pass:
-    """Turns rows of SEGMENTS and STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
+    """Turns segments and rows of STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
     no row is a framed run, and segments from before the resumed state are not needed. Memory: the window of each
@@ -393,7 +392,7 @@ class _Out:
         """Yields all rows that were added since the last batch."""
         for kind, rows in self._rows.items():
             if rows:
-                values = pa.array([row for _, row in rows], _ASSEMBLED.field(kind).type)
+                values = pa.array([row for _, row in rows], ASSEMBLED.field(kind).type)
                 yield self._batch(kind, pa.array([endpoints for endpoints, _ in rows]), values)
                 rows.clear()
         if self._packets:
@@ -404,7 +403,7 @@ class _Out:
         self._bytes = 0
 
     def _batch(self, kind: str, endpoints: pa.Array, rows: pa.Array) -> pa.RecordBatch:
-        return record_batch({"endpoints": endpoints, kind: rows}, len(rows), _ASSEMBLED)
+        return record_batch({"endpoints": endpoints, kind: rows}, len(rows), ASSEMBLED)
 
     def _packet_rows(self, counts: list[int]) -> pa.StructArray:
         framed = [framed for _, _, framed, _ in self._packets]
@@ -420,7 +419,7 @@ class _Out:
         columns |= packet_columns(
             buffer, start, size, keep_bodies=options.keep_bodies, dropped=dropped, hiding_key=options.hiding_key
         )
-        return struct_array(columns, _ASSEMBLED.field("packet").type)
+        return struct_array(columns, ASSEMBLED.field("packet").type)
 
 
 _TCP_DETAILS = {

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.ingest import FrameReason, Stage
-from schemas.staging import Counted
+from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.dissect import find_segments
-from udfs.network.segment_rows import EXTRACTED, FRAME_DETAILS, segment_rows
+from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 _LARGEST = 0xFFFF
@@ -118,7 +118,7 @@ class _Pending:
 
 
 def defragment(options: IngestOptions) -> Pass:
-    """Turns rows of `schemas.staging.FRAGMENTS`, sorted by key, capture and frame, into rows of EXTRACTED.
+    """Turns fragments (`schemas.staging.EXTRACTED`), sorted by key, capture and frame, into other rows of EXTRACTED.
 
     One segment per complete datagram that is one from or to one of the ports, with record and time of the fragment that
     completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable TCP

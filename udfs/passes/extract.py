@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.ingest import Compression, Stage
-from schemas.staging import Counted
+from schemas.staging import EXTRACTED, Counted
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import join_small, read_blocks
 from udfs.capture.records import Cursor, Records
 from udfs.msmq.ping import find_pings
 from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
-from udfs.network.segment_rows import EXTRACTED, FRAME_DETAILS, fragment_rows, segment_rows
+from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import preframe
 
@@ -35,51 +35,42 @@ def extract_splits(options: IngestOptions) -> Pass:
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for split in batch.to_pylist():
-                yield from _Split(split, options).rows()
+                yield from _extract(split, options)
 
     return run
 
 
-class _Split:
-    """One byte range of a capture."""
+def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
+    """Yields the rows of a split; holds one block of about 24 MiB and its rows in memory."""
+    capture, kept = split["capture"], options.raw_kept
+    cursor = Cursor.from_json(split["cursor"])
+    compression = Compression(split["compression"])
+    source = open_source(split["uri"], compression, cursor.offset)
+    only = None if split.get("only") is None else np.array([list(c) for c in split["only"]], np.uint8)
+    counts: Counter[str] = Counter()
+    size = min(_BLOCK_BYTES, options.split_bytes)
+    for records, base, faults in join_small(read_blocks(source, cursor, split["stop"], size)):
+        segments, rejected, fragments = find_segments(records, options.ports)
+        if only is not None:
+            yield segment_rows(records.buffer, _select(segments, fixed_binary(only)), capture)
+            continue
+        others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
+        counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
+        counts.update(rejected.not_judged)
+        if len(segments.frame):
+            file_base = base if compression is Compression.NONE else None
+            yield from preframe(records.buffer, segments, capture, file_base, options)
+        if len(fragments.frame):
+            yield fragment_rows(records.buffer, fragments, capture)
+        yield from _batch(capture, "ping", find_pings(records))
+        yield from _batch(capture, "fault", (_fault_row(fault, kept) for fault in faults))
+        yield from _batch(capture, "fault", _rejected_rows(records, rejected, kept))
+    yield from _batch(capture, "count", ({"what": what, "records": n} for what, n in counts.items() if n))
 
-    def __init__(self, split: dict[str, Any], options: IngestOptions) -> None:
-        self._capture = split["capture"]
-        self._cursor = Cursor.from_json(split["cursor"])
-        self._stop = split["stop"]
-        self._unpacked = split["compression"] == Compression.NONE
-        self._source = open_source(split["uri"], Compression(split["compression"]), self._cursor.offset)
-        self._only = (
-            None if split.get("only") is None else fixed_binary(np.array([list(c) for c in split["only"]], np.uint8))
-        )
-        self._options = options
 
-    def rows(self) -> Batches:
-        """Yields the split's rows; holds one block of about 24 MiB and its rows in memory."""
-        counts: Counter[str] = Counter()
-        size = min(_BLOCK_BYTES, self._options.split_bytes)
-        for records, base, faults in join_small(read_blocks(self._source, self._cursor, self._stop, size)):
-            segments, rejected, fragments = find_segments(records, self._options.ports)
-            if self._only is not None:
-                yield segment_rows(records.buffer, _select(segments, self._only), self._capture)
-                continue
-            others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
-            counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
-            counts.update(rejected.not_judged)
-            if len(segments.frame):
-                file_base = base if self._unpacked else None
-                yield from preframe(records.buffer, segments, self._capture, file_base, self._options)
-            if len(fragments.frame):
-                yield fragment_rows(records.buffer, fragments, self._capture)
-            yield from self._batch("ping", find_pings(records))
-            kept = self._options.raw_kept
-            yield from self._batch("fault", (_fault_row(fault, kept) for fault in faults))
-            yield from self._batch("fault", _rejected_rows(records, rejected, kept))
-        yield from self._batch("count", ({"what": what, "records": n} for what, n in counts.items() if n))
-
-    def _batch(self, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
-        if extracted := [{"capture": self._capture, kind: row} for row in rows]:
-            yield pa.RecordBatch.from_pylist(extracted, EXTRACTED)
+def _batch(capture: int, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
+    if extracted := [{"capture": capture, kind: row} for row in rows]:
+        yield pa.RecordBatch.from_pylist(extracted, EXTRACTED)
 
 
 def _select(segments: Segments, only: pa.Array) -> Segments:

@@ -29,7 +29,7 @@ def index_files(options: IngestOptions) -> Pass:
     def run(batches: Batches) -> Batches:
         for batch in batches:
             for uri in batch.column("uri").to_pylist():
-                yield pa.RecordBatch.from_pylist([_index(uri, options)], INDEX.arrow)
+                yield pa.RecordBatch.from_pylist([_index(uri, options)], INDEX)
 
     return run
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas import staging
+from schemas.staging import EXTRACTED, FRAMED_PACKETS, PACKET
 from udfs.arrow.buffers import Ints, fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
 from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
-from udfs.network.segment_rows import EXTRACTED, segment_rows
+from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.tcp.connections import Segment
 from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, merge
@@ -33,7 +33,6 @@ HEAD_BYTES = 2 * HEADER_SIZE
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Headers of neighbouring packets are much alike: compression leaves a sixth of what Spark stores and sends."""
 _MASK, _HALF = (1 << 32) - 1, 1 << 31
-_PACKET, _FRAMED_PACKETS = staging.PACKET, staging.FRAMED_PACKETS
 
 
 class _Cuts(NamedTuple):
@@ -290,9 +289,7 @@ def _run_rows(
         capture,
         time_ns=pa.array([int(time.min()) if len(time) else None for time in timed], pa.int64()),
         last_ns=pa.array([int(time.max()) if len(time) else None for time in timed], pa.int64()),
-        file_offsets=pa.array(
-            [None if base is None else _file_offsets(segments, run, base) for run in runs], pa.binary()
-        ),
+        file_offsets=pa.array([_file_offsets(segments, run, base) for run in runs], pa.binary()),
         framed_run=pa.repeat(pa.scalar(value=True), len(runs)),
     )
     field, at = EXTRACTED.field("run_packets"), EXTRACTED.get_field_index("run_packets")
@@ -325,7 +322,7 @@ def _packets(segments: Segments, runs: list[_Run], options: IngestOptions) -> li
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
     columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)
     columns |= packet_columns(buffer, start, size, keep_bodies=options.keep_bodies, hiding_key=options.hiding_key)
-    rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(_FRAMED_PACKETS))))
+    rows = pa.RecordBatch.from_struct_array(struct_array(columns, pa.struct(list(FRAMED_PACKETS))))
     bounds = np.cumsum([0] + [len(run.sizes) for run in runs]).tolist()
     return [_to_stream(rows.slice(low, high - low)) for low, high in pairwise(bounds)]
 
@@ -348,7 +345,7 @@ def unpack() -> Pass:
                 offset = pc.add(rows.column("offset"), place["stream_offset"])
                 fixed = {name: pa.repeat(place[name], rows.num_rows) for name in ("stream_id", "capture_id")}
                 columns = {"stream_offset": offset} | fixed
-                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in _PACKET]
-                yield pa.RecordBatch.from_arrays(arrays, schema=_PACKET)
+                arrays = [columns[f.name] if f.name in columns else rows.column(f.name) for f in PACKET]
+                yield pa.RecordBatch.from_arrays(arrays, schema=PACKET)
 
     return run
