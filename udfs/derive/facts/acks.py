@@ -16,15 +16,6 @@ _FIGURES = ("number", "messages", "first_ns", "last_ns", "first_key", "last_key"
 _ABOUT = ("session_id", "destination_queue", "transactional", "time_to_be_received", "time_to_reach_queue")
 
 
-def repeated_order_acks(acks: pl.DataFrame, verdicts: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of RepeatedOrderAck.
-
-    `acks` are acknowledgments of pairs (`receiver`, `source_queue_manager`), `verdicts` need only be those of the
-    `repeated_acks`, and `sequences` those of their scopes.
-    """
-    return in_last_sequence(refused_meanwhile(repeated_acks(acks), verdicts), sequences)
-
-
 def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
     """Returns the OrderAcks for the highest number of a pair's sequence, if they came often and over a long time.
 
