@@ -6,6 +6,7 @@ Each run of 500 messages of a scope has one that is resent, two that are swapped
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -35,6 +36,7 @@ _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
+_EMPTY: Any = {pl.String: "", pl.Binary: b"", pl.Boolean: False, pl.List: []}
 _QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
 _RECEIVERS = 50
 _STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
@@ -247,5 +249,14 @@ def _ack() -> dict[str, pl.Expr]:
 
 
 def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
-    made = to_arrow(with_columns_of(table, rows))
+    """Returns the rows with all columns of the table; what nobody gives is null, or else empty."""
+    columns = with_columns_of(table, rows)
+    filled = [
+        pl.col(one.name).fill_null(
+            pl.lit([]) if columns.schema[one.name] == pl.List else _EMPTY.get(columns.schema[one.name], 0)
+        )
+        for one in table.arrow
+        if not one.nullable
+    ]
+    made = to_arrow(columns.with_columns(filled))
     return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)
