@@ -20,10 +20,7 @@ from jobs.replaying.flow import replay as write_all
 from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
 from jobs.replaying.judging import judge_messages
-from jobs.replaying.sources import Sources
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.pings import PINGS
+from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
@@ -33,8 +30,7 @@ Row: TypeAlias = Any
 """A row with its columns as attributes."""
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
-READ = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
-TABLES: dict[str, Table] = {table.name: table for table in READ}
+TABLES: dict[str, Table] = {table.name: table for table in SOURCES}
 
 
 class Tables:
