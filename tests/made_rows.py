@@ -251,12 +251,8 @@ def _ack() -> dict[str, pl.Expr]:
 def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
     """Returns the rows with all columns of the table; what nobody gives is null, or else empty."""
     columns = with_columns_of(table, rows)
-    filled = [
-        pl.col(one.name).fill_null(
-            pl.lit([]) if columns.schema[one.name] == pl.List else _EMPTY.get(columns.schema[one.name], 0)
-        )
-        for one in table.arrow
-        if not one.nullable
-    ]
+    needed = {one.name: columns.schema[one.name] for one in table.arrow if not one.nullable}
+    empty = {name: pl.lit(_EMPTY.get(of.base_type(), 0)).cast(of) for name, of in needed.items()}
+    filled = [pl.col(name).fill_null(of) for name, of in empty.items()]
     made = to_arrow(columns.with_columns(filled))
     return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)

@@ -103,8 +103,14 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
     """Returns a row of VERDICTS for the message with a number, accepted with its predecessor in place."""
-    row = {"scope_key": "queue s q", "source_queue_manager": "s", "session_id": "a->b", "stream_id": "a>"}
-    row |= {"stream_offset": order * 10, "captured_ns": order, "captured_at": T0 // 1000, "replay_order": order}
+    row: dict[str, Any] = {
+        "scope_key": "queue s q",
+        "source_queue_manager": "s",
+        "session_id": "a->b",
+        "stream_id": "a>",
+    }
+    row |= {"stream_id": "a>", "stream_offset": order * 10, "replay_order": order}
+    row |= {"captured_ns": order, "captured_at": T0 // 1000}
     row |= {"tx_sequence_id": 7, "tx_sequence_number": number, "previous_tx_sequence_number": number - 1}
     row |= {"incoming_tx_sequence_id": 7, "incoming_tx_sequence_number": number - 1, "message_id": f"s\\{number}"}
     row |= {"accepted": True, "verdict": "in_order", "evidence": "none", "gap_size": 0, "reject_count": 0}

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from replay_tables import T0, Tables
@@ -124,7 +124,6 @@ class Scene:
         self.tables.rows[table].append(place | {"length": length, "stage": stage})
 
 
-P = ParamSpec("P")
 Event = Callable[[Scene], None]
 """Adds packets to a scene."""
 SCENES: dict[str, tuple[Event, dict[FindingKind, Severity]]] = {}
@@ -136,11 +135,11 @@ COVERED: dict[str, tuple[float | None, float | None, int]] = {}
 INFO, WARNING, ERROR = Severity
 
 
-def event(add: Callable[Concatenate[Scene, P], None]) -> Callable[P, Event]:
+def event(add: Callable[..., None]) -> Callable[..., Event]:
     """Makes an event of what adds packets to a scene."""
 
     @wraps(add)
-    def of(*arguments: P.args, **options: P.kwargs) -> Event:
+    def of(*arguments: Any, **options: Any) -> Event:
         return lambda played: add(played, *arguments, **options)
 
     return of
