@@ -10,17 +10,19 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from made_messages import made
+from made_rows import large_tables
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.spark_session import open_session
+from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Verdict
 
 _DAYS = 30
@@ -30,9 +32,11 @@ _FILES = 48  # of a table: a fleet's has hundreds, of the size that OPTIMIZE mak
 _GOES = 3
 
 
-def verdicts(spark: SparkSession, messages: int) -> DataFrame:
-    """Made verdicts of so many messages, spread over the days."""
-    rows = made(spark, messages, _SCOPES)["messages"]
+def verdicts(spark: SparkSession, messages: int, folder: str) -> DataFrame:
+    """Made verdicts of so many messages, spread over the days; the messages are written to a folder."""
+    for at, part in enumerate(large_tables(messages, _SCOPES)):
+        pq.write_table(part[MESSAGES], Path(folder, f"{at}.parquet"))
+    rows = spark.read.parquet(folder)
     of_scope = F.regexp_extract("destination_queue", r"(\d+)$", 1)
     apart = _DAYS * _NS_PER_DAY // max(messages // _SCOPES, 1)
     first = 1_700_000_000 * 10**9
@@ -158,7 +162,7 @@ def main() -> None:
     spark = open_session("benchmark of layouts")
     with TemporaryDirectory() as folder:
         source = Path(folder, "made")
-        verdicts(spark, asked.messages).write.parquet(str(source))
+        verdicts(spark, asked.messages, mkdtemp(dir=folder)).write.parquet(str(source))
         rows = spark.read.parquet(str(source))
         size = sum(file.stat().st_size for file in source.glob("*.parquet")) // _FILES
         spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(size))

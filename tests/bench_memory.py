@@ -14,7 +14,7 @@ from unittest import mock
 
 import pyarrow as pa
 from made_rows import made
-from replayed import replay_here
+from replay_tables import replay_all
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying import conversations, explaining, fates, inputs, judging
@@ -70,7 +70,7 @@ def measure(messages: int, scopes: int) -> list[Held]:
 
     sources = read_sources(InProcess(load=lambda table: tables.get(table, table.arrow.empty_table())))
     with mock.patch.object(InProcess, "derive", derive), mock.patch.object(InProcess, "run", run):
-        replay_here(sources)
+        replay_all(sources)
     return sorted(found, reverse=True)
 
 

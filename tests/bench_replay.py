@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from made_messages import write_warehouse
+from made_rows import write_warehouse
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.logs import log_as, step

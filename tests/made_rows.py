@@ -1,23 +1,34 @@
-"""Makes the tables of a night with so many messages and scopes, of which the benchmark of the replay times each step.
+"""Makes what the replay reads, without a capture: so many messages in so many scopes, for benchmarks.
 
 Each run of 500 messages of a scope has one that is resent, two that are swapped and one number that expires.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from schemas.ingest import STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from jobs.app.config import Config
+from jobs.bench.nights import BYTES_PER_MESSAGE
+from jobs.warehouse.local_tables import to_spark
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table
+from schemas.tables import INGESTED
 from schemas.wire import UNLIMITED
 from udfs.derive.columns import UTC as _US
-from udfs.derive.frames import to_arrow
+from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.ends import NULL_GUID
 from udfs.derive.tables import with_columns_of
 
 _T0 = 1_700_000_000_000_000_000
+_CAPTURE = "0123456789abcdef0123456789abcdef"
+_SIZE = 1000  # bytes of a packet
 _ROUND = 500  # messages of a scope
 _NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
@@ -25,6 +36,7 @@ _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
+_EMPTY: Any = {pl.String: "", pl.Binary: b"", pl.Boolean: False, pl.List: []}
 _QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
 _RECEIVERS = 50
 _STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
@@ -148,6 +160,42 @@ def made(messages: int, scopes: int) -> dict[Table, pa.Table]:
     return large | small_tables(messages, scopes)
 
 
+def write_warehouse(spark: SparkSession, folder: Path, messages: int, scopes: int) -> None:
+    """Writes a warehouse as `decode` leaves it."""
+    warehouse = Warehouse.of(spark, Config.load({"warehouse": str(folder)}, None))
+    for table in (*INGESTED, *DECODED_TABLES):
+        warehouse.create(table)
+
+    def write(tables: Mapping[Table, pa.Table]) -> None:
+        for table, rows in tables.items():
+            to_spark(spark, rows).write.format("delta").mode("append").save(warehouse.location(table.name))
+
+    small = small_tables(messages, scopes)
+    streams, recovered = to_frame(small.pop(STREAMS)), []
+    for part in chain([small], large_tables(messages, scopes)):
+        packets = _packets(part)
+        recovered.append(packets.group_by("stream_id").agg(recovered_bytes=pl.len() * _SIZE))
+        write(part | {PACKETS: _shaped(PACKETS, packets)})
+    sizes = pl.concat(recovered).group_by("stream_id").agg(pl.sum("recovered_bytes"))
+    size = messages * BYTES_PER_MESSAGE
+    capture = pl.DataFrame({"capture_id": [_CAPTURE], "size_bytes": [size], "content_bytes": [size]}).with_columns(
+        status=pl.lit("ok"), compression=pl.lit("none"), ingested_at=pl.lit(_T0 // 1000).cast(_US)
+    )
+    streams = streams.drop("recovered_bytes").join(sizes, on="stream_id")
+    write({STREAMS: _shaped(STREAMS, streams), CAPTURES: _shaped(CAPTURES, capture)})
+
+
+def _packets(tables: Mapping[Table, pa.Table]) -> pl.DataFrame:
+    """Returns the packets of which these are the decoded rows."""
+    keys = ("stream_id", "stream_offset", "captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
+    kinds = {MESSAGES: pl.lit("user_message"), ACKS: pl.col("ack_type"), HANDSHAKES: pl.col("handshake_type")}
+    return pl.concat(
+        to_frame(tables[table]).select(*keys, packet_type=kind, size=pl.lit(_SIZE))
+        for table, kind in kinds.items()
+        if table in tables
+    )
+
+
 def _message() -> dict[str, pl.Expr]:
     number, k, at = pl.col("number"), pl.col("k"), (pl.col("ns") // 1000).cast(_US)
     return {
@@ -155,7 +203,7 @@ def _message() -> dict[str, pl.Expr]:
         "stream_offset": pl.col("offset"),
         "captured_at": at,
         "captured_ns": pl.col("ns"),
-        "capture_id": pl.lit("0123456789abcdef0123456789abcdef"),
+        "capture_id": pl.lit(_CAPTURE),
         "first_frame": k * 2,
         "last_frame": k * 2 + 1,
         "source_queue_manager": pl.col("source"),
@@ -201,5 +249,10 @@ def _ack() -> dict[str, pl.Expr]:
 
 
 def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
-    made = to_arrow(with_columns_of(table, rows))
+    """Returns the rows with all columns of the table; what nobody gives is null, or else empty."""
+    columns = with_columns_of(table, rows)
+    needed = {one.name: columns.schema[one.name] for one in table.arrow if not one.nullable}
+    empty = {name: pl.lit(_EMPTY.get(of.base_type(), 0)).cast(of) for name, of in needed.items()}
+    filled = [pl.col(name).fill_null(of) for name, of in empty.items()]
+    made = to_arrow(columns.with_columns(filled))
     return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)

@@ -15,13 +15,12 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.explaining import Explained, find_by_facts, find_on_messages, put_together, with_proof
 from jobs.replaying.fates import LITERAL_TALLIES, Fates, add_up, find_fates, find_transactions
+from jobs.replaying.flow import Options
+from jobs.replaying.flow import replay as write_all
 from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
 from jobs.replaying.judging import judge_messages
-from jobs.replaying.sources import Sources
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.pings import PINGS
+from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
@@ -31,8 +30,7 @@ Row: TypeAlias = Any
 """A row with its columns as attributes."""
 NULL = "00000000-0000-0000-0000-000000000000"
 T0 = 1_700_000_000_000_000_000
-READ = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
-TABLES: dict[str, Table] = {table.name: table for table in READ}
+TABLES: dict[str, Table] = {table.name: table for table in SOURCES}
 
 
 class Tables:
@@ -101,6 +99,28 @@ def arrow(table: Table, rows: Iterable[dict[str, Any]]) -> pa.Table:
 def rows_of(table: pa.Table) -> list[Row]:
     """Returns the rows of a table, with their columns as attributes."""
     return [SimpleNamespace(**one) for one in table.to_pylist()]
+
+
+def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
+    """Returns a row of VERDICTS for the message with a number, accepted with its predecessor in place."""
+    row: dict[str, Any] = {
+        "scope_key": "queue s q",
+        "source_queue_manager": "s",
+        "session_id": "a->b",
+        "stream_id": "a>",
+    }
+    row |= {"stream_id": "a>", "stream_offset": order * 10, "replay_order": order}
+    row |= {"captured_ns": order, "captured_at": T0 // 1000}
+    row |= {"tx_sequence_id": 7, "tx_sequence_number": number, "previous_tx_sequence_number": number - 1}
+    row |= {"incoming_tx_sequence_id": 7, "incoming_tx_sequence_number": number - 1, "message_id": f"s\\{number}"}
+    row |= {"accepted": True, "verdict": "in_order", "evidence": "none", "gap_size": 0, "reject_count": 0}
+    return row | {"assumed": False, "missing_runs": 0, "behind_gap": False, "content_hash": 1} | columns
+
+
+def fates_of(verdicts: pa.Table) -> Fates[pa.Table]:
+    """Returns what became of the messages in VERDICTS, of which no stream is known."""
+    engine, sources = InProcess(), Tables().sources()
+    return find_fates(engine, verdicts, unite(engine, sources), sources.packets)
 
 
 class Replayed:
@@ -215,6 +235,13 @@ def replay(sources: Sources[pa.Table], *, reading: Reading = Reading.CONFORMANT,
 def replay_once(sources: Sources[pa.Table]) -> Replayed:
     """Returns what the replay finds in tables in which conversations may be twice."""
     return Replayed(sources, Reading.CONFORMANT, Scope.AUTO, unites=True)
+
+
+def replay_all(sources: Sources[pa.Table]) -> dict[str, pa.Table]:
+    """Returns all tables that a replay writes, by name."""
+    engine, options = InProcess(), Options()
+    write_all(engine, sources, unite(engine, sources), accept_by_fold(engine, options.reading), options)
+    return engine.tables
 
 
 def states_after(replayed: Replayed) -> dict[str, tuple[Any, ...]]:

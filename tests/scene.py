@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -123,45 +124,63 @@ class Scene:
         self.tables.rows[table].append(place | {"length": length, "stage": stage})
 
 
-SCENES: dict[str, tuple[Callable[[Scene], None], dict[FindingKind, Severity]]] = {}
-
-
-def scene(**kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
-    """A scene, by its function's name, and the findings it must give: these and no others."""
-
-    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
-        SCENES[play.__name__] = play, {FindingKind(kind): severity for kind, severity in kinds.items()}
-        return play
-
-    return named
-
-
+Event = Callable[[Scene], None]
+"""Adds packets to a scene."""
+SCENES: dict[str, tuple[Event, dict[FindingKind, Severity]]] = {}
+"""By name: what happens, and the findings it must give, these and no others."""
+READINGS: dict[str, str] = {}
+"""Which reading explains the OrderAcks of some scenes."""
+COVERED: dict[str, tuple[float | None, float | None, int]] = {}
+"""Coverage of bytes and of time, and connections in mid-stream, of some scenes."""
 INFO, WARNING, ERROR = Severity
 
 
-READINGS: dict[str, str] = {}
+def event(add: Callable[..., None]) -> Callable[..., Event]:
+    """Makes an event of what adds packets to a scene."""
+
+    @wraps(add)
+    def of(*arguments: Any, **options: Any) -> Event:
+        return lambda played: add(played, *arguments, **options)
+
+    return of
 
 
-def reads(reading: str, **kinds: Severity) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
-    """A scene whose OrderAcks this reading explains."""
-
-    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
-        READINGS[play.__name__] = reading
-        return scene(**kinds)(play)
-
-    return named
+connection, message, messages = event(Scene.connection), event(Scene.message), event(Scene.messages)
+ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
+missing = event(Scene.missing)
 
 
-COVERED: dict[str, tuple[float | None, float | None, int]] = {}
+def script(
+    name: str,
+    reading: str | None = None,
+    coverage: tuple[float | None, float | None, int] | None = None,
+    *,
+    guids: bool = False,
+    **kinds: Severity,
+) -> Callable[..., None]:
+    """Adds a scene by its name and the findings that it must give; what is returned takes its events."""
+    if reading is not None:
+        READINGS[name] = reading
+    if coverage is not None:
+        COVERED[name] = coverage
+
+    def of(*events: Event) -> None:
+        def play(played: Scene) -> None:
+            played.guids = guids
+            for one in events:
+                one(played)
+
+        play.__name__ = name
+        scene(**kinds)(play)
+
+    return of
 
 
-def covered(
-    byte_coverage: float | None, time_coverage: float | None, mid_stream: int = 0, **kinds: Severity
-) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
-    """A scene with this coverage."""
+def scene(**kinds: Severity) -> Callable[[Event], Event]:
+    """Adds a scene by its function's name."""
 
-    def named(play: Callable[[Scene], None]) -> Callable[[Scene], None]:
-        COVERED[play.__name__] = byte_coverage, time_coverage, mid_stream
-        return scene(**kinds)(play)
+    def named(play: Event) -> Event:
+        SCENES[play.__name__] = play, {FindingKind(kind): severity for kind, severity in kinds.items()}
+        return play
 
     return named

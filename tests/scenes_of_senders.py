@@ -3,19 +3,35 @@
 from typing import Any
 
 from replay_tables import T0
-from scene import DAYS, ERROR, INFO, NS, WARNING, S, Scene, guid, scene
+from scene import (
+    DAYS,
+    ERROR,
+    INFO,
+    NS,
+    WARNING,
+    S,
+    Scene,
+    ack,
+    connection,
+    event,
+    final_ack,
+    guid,
+    message,
+    messages,
+    missing,
+    scene,
+    script,
+)
 
 from jobs.simulator import build
 from schemas.wire import UNLIMITED, MessageClass
 
-
-@scene(not_received_by_application=WARNING)
-def purged_from_its_queue(s: Scene) -> None:
-    s.connection(lasting=60)
-    s.messages(1)
-    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_Q_PURGED)
+script("purged_from_its_queue", not_received_by_application=WARNING)(
+    connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_Q_PURGED)
+)
 
 
+@event
 def returned(s: Scene, message_class: MessageClass, at: float = 1, **fields: Any) -> None:
     """A message, outside transactions unless it has a sequence, and an administration message of the class about it."""
     s.connection(lasting=60)
@@ -25,32 +41,24 @@ def returned(s: Scene, message_class: MessageClass, at: float = 1, **fields: Any
     s.packet("messages", (f"{s.name}.0<", 0), at, packet)
 
 
-@scene(not_received_by_application=ERROR)
-def returned_because_the_queue_is_full(s: Scene) -> None:
-    returned(s, MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA)
-
-
-@scene(not_received_by_application=WARNING)
-def returned_because_nobody_read_it_in_time(s: Scene) -> None:
-    returned(s, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
+script("returned_because_the_queue_is_full", not_received_by_application=ERROR)(
+    returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA)
+)
+script("returned_because_nobody_read_it_in_time", not_received_by_application=WARNING)(
+    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
+)
 
 
 @scene(not_received_by_application=WARNING)
 def a_transaction_that_nobody_read_in_time(s: Scene) -> None:
     fields = {"number": 1, "sequence": S, "time_to_reach_queue": DAYS, "time_to_be_received": 30}
-    returned(s, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT, 31.5, **fields)
+    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT, 31.5, **fields)(s)
 
 
-@scene()
-def received_by_its_application(s: Scene) -> None:
-    returned(s, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
-
-
-@scene(refused_for_cause=ERROR)
-def refused_for_cause(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
+script("received_by_its_application")(returned(MessageClass.MQMSG_CLASS_ACK_RECEIVE))
+script("refused_for_cause", refused_for_cause=ERROR)(
+    connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
+)
 
 
 @scene(refused_for_cause=ERROR)
@@ -66,49 +74,31 @@ def refused_for_several_causes(s: Scene) -> None:
         s.final_ack(4 + number, number, message_class)
 
 
-@scene()
-def read_from_its_queue(s: Scene) -> None:
-    s.connection(lasting=60)
-    s.messages(1)
-    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+script("read_from_its_queue")(
+    connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+)
+script("another_message_was_refused_for_cause")(
+    connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, named=9)
+)
+script("new_messages_under_an_old_sequence", out_of_order=ERROR, sequence_regressed=ERROR)(
+    connection(), message(0, 1, 0, S + 5), message(1, 7, 6, S)
+)
+script("new_messages_under_old_numbers", out_of_order=ERROR, sequence_regressed=ERROR, gap_expired=WARNING)(
+    connection(),
+    message(0, 3, 0, message_id=10, sent_time=T0 // NS),
+    message(5, 2, 1, message_id=11, sent_time=T0 // NS + 5),
+)
+script("overtaken_by_later_messages", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(),
+    message(0, 3, 0, message_id=11, sent_time=T0 // NS),
+    message(5, 2, 1, message_id=10, sent_time=T0 // NS),
+)
+script("old_messages_under_an_old_sequence", duplicates=INFO, resend_schedule=INFO)(
+    connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
+)
 
 
-@scene()
-def another_message_was_refused_for_cause(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    s.final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, named=9)
-
-
-@scene(out_of_order=ERROR, sequence_regressed=ERROR)
-def new_messages_under_an_old_sequence(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, S + 5)
-    s.message(1, 7, 6, S)
-
-
-@scene(out_of_order=ERROR, sequence_regressed=ERROR, gap_expired=WARNING)
-def new_messages_under_old_numbers(s: Scene) -> None:
-    s.connection()
-    s.message(0, 3, 0, message_id=10, sent_time=T0 // NS)
-    s.message(5, 2, 1, message_id=11, sent_time=T0 // NS + 5)
-
-
-@scene(out_of_order=ERROR, gap_expired=WARNING)
-def overtaken_by_later_messages(s: Scene) -> None:
-    s.connection()
-    s.message(0, 3, 0, message_id=11, sent_time=T0 // NS)
-    s.message(5, 2, 1, message_id=10, sent_time=T0 // NS)
-
-
-@scene(duplicates=INFO, resend_schedule=INFO)
-def old_messages_under_an_old_sequence(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, S)
-    s.message(1, 1, 0, S + 5)
-    s.message(30, 1, 0, S)
-
-
+@event
 def sent(s: Scene, *ordinals: tuple[int, int]) -> None:
     """Messages with these ordinals, sent at these seconds."""
     s.connection()
@@ -116,44 +106,13 @@ def sent(s: Scene, *ordinals: tuple[int, int]) -> None:
         s.message(i, i + 1, i, message_id=ordinal, sent_time=T0 // NS + at)
 
 
-@scene(ordinal_regressed=WARNING)
-def message_ids_fall(s: Scene) -> None:
-    sent(s, (10, 0), (11, 1), (5, 2), (6, 3))
-
-
-@scene()
-def message_ids_within_a_second(s: Scene) -> None:
-    sent(s, (10, 0), (12, 1), (11, 1), (13, 2))
-
-
-@scene()
-def message_ids_wrap(s: Scene) -> None:
-    sent(s, (0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3))
-
-
-@scene()
-def committed_late(s: Scene) -> None:
-    sent(s, (11, 5), (12, 6), (10, 4))
-
-
-@scene(unacknowledged=WARNING)
-def never_acknowledged(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1, 2)
-    s.ack(0.6, 1)
-
-
-@scene()
-def the_capture_ends_before_an_answer_is_due(s: Scene) -> None:
-    s.connection(lasting=10)
-    s.messages(1, 2)
-    s.ack(0.6, 1)
-
-
-@scene()
-def the_answers_take_another_path(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1, 2)
+script("message_ids_fall", ordinal_regressed=WARNING)(sent((10, 0), (11, 1), (5, 2), (6, 3)))
+script("message_ids_within_a_second")(sent((10, 0), (12, 1), (11, 1), (13, 2)))
+script("message_ids_wrap")(sent((0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3)))
+script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
+script("never_acknowledged", unacknowledged=WARNING)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
+script("the_capture_ends_before_an_answer_is_due")(connection(lasting=10), messages(1, 2), ack(0.6, 1))
+script("the_answers_take_another_path")(connection(lasting=20), messages(1, 2))
 
 
 @scene()
@@ -173,42 +132,15 @@ def the_answer_may_be_in_unreadable_bytes(s: Scene) -> None:
     s.tables.rows["quarantine"].append(row)
 
 
-@scene()
-def the_way_back_was_not_captured(s: Scene) -> None:
-    s.connection(lasting=20, answers=False)
-    s.messages(1)
-
-
-@scene(slow_acknowledgment=WARNING)
-def acknowledged_late(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1)
-    s.ack(10.6, 1)
-
-
-@scene()
-def acknowledged_just_in_time(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1)
-    s.ack(10.4, 1)
-
-
-@scene(out_of_order=WARNING, repeated_order_ack=WARNING)
-def the_same_answer_again_and_again(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    s.message(5, 3, 2)
-    for at in (1, 31, 62):
-        s.ack(at, 1)
-
-
-@scene(out_of_order=WARNING, repeated_order_ack=INFO)
-def refused_after_the_last_answer(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    for at in (1, 31, 62):
-        s.ack(at, 1)
-    s.message(63, 3, 2)
+script("the_way_back_was_not_captured")(connection(lasting=20, answers=False), messages(1))
+script("acknowledged_late", slow_acknowledgment=WARNING)(connection(lasting=20), messages(1), ack(10.6, 1))
+script("acknowledged_just_in_time")(connection(lasting=20), messages(1), ack(10.4, 1))
+script("the_same_answer_again_and_again", out_of_order=WARNING, repeated_order_ack=WARNING)(
+    connection(), messages(1), message(5, 3, 2), *(ack(at, 1) for at in (1, 31, 62))
+)
+script("refused_after_the_last_answer", out_of_order=WARNING, repeated_order_ack=INFO)(
+    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 3, 2)
+)
 
 
 @scene(repeated_order_ack=INFO, duplicates=INFO)
@@ -220,85 +152,54 @@ def answers_that_do_not_reach_the_sender(s: Scene) -> None:
     s.ack(61, 1)
 
 
-@scene()
-def the_same_answer_before_it_goes_on(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    for at in (1, 31, 62):
-        s.ack(at, 1)
-    s.message(63, 2, 1)
-    s.ack(64, 2)
+script("the_same_answer_before_it_goes_on")(
+    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
+)
+script("the_same_answer_three_times_in_a_minute")(connection(), messages(1), *(ack(at, 1) for at in (1, 31, 60)))
+script("too_late_for_the_queue", expired_on_arrival=WARNING, out_of_order=WARNING)(
+    connection(),
+    message(0, 1, 0, sent_time=T0 // NS),
+    message(62, 3, 2, sent_time=T0 // NS + 1, time_to_reach_queue=60),
+)
+script("too_late_to_be_received", expired_on_arrival=WARNING)(
+    connection(),
+    message(0, 1, 0, sent_time=T0 // NS, sequence=None),
+    message(62, 2, 0, sent_time=T0 // NS + 1, time_to_reach_queue=DAYS, time_to_be_received=60, sequence=None),
+)
+script("late_but_accepted")(
+    connection(),
+    message(0, 1, 0, sent_time=T0 // NS),
+    message(62, 2, 1, sent_time=T0 // NS + 1, time_to_reach_queue=60),
+)
+script("by_a_clock_that_is_slow")(
+    connection(),
+    message(0, 1, 0, sent_time=T0 // NS - 100, time_to_reach_queue=60, sequence=None),
+    message(1, 2, 0, sent_time=T0 // NS - 99, time_to_reach_queue=60, sequence=None),
+)
+script("just_in_time")(
+    connection(),
+    message(0, 1, 0, sent_time=T0 // NS, sequence=None),
+    message(61, 2, 0, sent_time=T0 // NS + 1, time_to_reach_queue=60, sequence=None),
+    message(DAYS, 3, 0, sent_time=T0 // NS + 2, time_to_reach_queue=UNLIMITED, sequence=None),
+)
 
 
-@scene()
-def the_same_answer_three_times_in_a_minute(s: Scene) -> None:
-    s.connection()
-    s.messages(1)
-    for at in (1, 31, 60):
-        s.ack(at, 1)
-
-
-@scene(expired_on_arrival=WARNING, out_of_order=WARNING)
-def too_late_for_the_queue(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, sent_time=T0 // NS)
-    s.message(62, 3, 2, sent_time=T0 // NS + 1, time_to_reach_queue=60)
-
-
-@scene(expired_on_arrival=WARNING)
-def too_late_to_be_received(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, sent_time=T0 // NS, sequence=None)
-    s.message(62, 2, 0, sent_time=T0 // NS + 1, time_to_reach_queue=DAYS, time_to_be_received=60, sequence=None)
-
-
-@scene()
-def late_but_accepted(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, sent_time=T0 // NS)
-    s.message(62, 2, 1, sent_time=T0 // NS + 1, time_to_reach_queue=60)
-
-
-@scene()
-def by_a_clock_that_is_slow(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, sent_time=T0 // NS - 100, time_to_reach_queue=60, sequence=None)
-    s.message(1, 2, 0, sent_time=T0 // NS - 99, time_to_reach_queue=60, sequence=None)
-
-
-@scene()
-def just_in_time(s: Scene) -> None:
-    s.connection()
-    s.message(0, 1, 0, sent_time=T0 // NS, sequence=None)
-    s.message(61, 2, 0, sent_time=T0 // NS + 1, time_to_reach_queue=60, sequence=None)
-    s.message(DAYS, 3, 0, sent_time=T0 // NS + 2, time_to_reach_queue=UNLIMITED, sequence=None)
-
-
-@scene(two_addresses=ERROR, duplicates_differ=ERROR)
-def one_number_from_two_addresses(s: Scene) -> None:
-    two_networks(s)
-    s.message(1, 1, 0, on=1, message_id=7)
-
-
-@scene(two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR)
-def two_sequences_from_two_addresses(s: Scene) -> None:
-    two_networks(s)
-    s.message(1, 1, 0, S + 5, on=1)
-    s.message(2, 2, 1)
-
-
-@scene(two_addresses=INFO)
-def one_host_on_two_networks(s: Scene) -> None:
-    two_networks(s)
-    s.message(1, 2, 1, on=1)
-
-
+@event
 def two_networks(s: Scene) -> None:
     """Connections from two addresses at once, and a message on the first."""
     s.guids = True
     s.connection(0, lasting=10)
     s.connection(1, lasting=10, src_ip="ip.other")
     s.messages(1)
+
+
+script("one_number_from_two_addresses", two_addresses=ERROR, duplicates_differ=ERROR)(
+    two_networks(), message(1, 1, 0, on=1, message_id=7)
+)
+script("two_sequences_from_two_addresses", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR)(
+    two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1)
+)
+script("one_host_on_two_networks", two_addresses=INFO)(two_networks(), message(1, 2, 1, on=1))
 
 
 @scene(two_addresses=INFO)
@@ -320,6 +221,7 @@ def two_identities_at_one_address(s: Scene) -> None:
     s.handshake(f"{s.name}.9", guid(f"{s.name}.c"), guid(f"{s.name}.b"))
 
 
+@event
 def in_transactions(s: Scene, *marks: tuple[int, int, bool, bool]) -> None:
     """Messages with these numbers, transaction IDs, FM and LM."""
     s.connection()
@@ -327,67 +229,40 @@ def in_transactions(s: Scene, *marks: tuple[int, int, bool, bool]) -> None:
         s.message(number, number, number - 1, transaction_id=transaction, first=first, last=last)
 
 
-@scene(torn_transaction=ERROR)
-def no_last_message(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False), (2, 8, True, True))
-
-
-@scene(torn_transaction=ERROR)
-def no_first_message(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, True), (2, 8, False, True))
-
-
-@scene(out_of_order=INFO, resend_schedule=INFO)
-def the_first_message_of_a_transaction_comes_late(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, True))
-    s.connection(1)
-    for at, number, first in ((2, 3, False), (3, 2, True), (4, 3, False)):
-        s.message(at, number, number - 1, on=at % 2, transaction_id=8, first=first, last=not first)
-    s.message(5, 4, 3, transaction_id=9)
-
-
-@scene(out_of_order=ERROR, gap_expired=WARNING, transaction_partly_delivered=ERROR)
-def one_message_of_a_transaction_is_lost(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False))
-    s.message(2, 3, 2, transaction_id=7, first=False, last=False)
-    s.message(3, 4, 1, transaction_id=7, first=False, last=True)
-
-
-@scene(out_of_order=WARNING, transaction_partly_delivered=WARNING)
-def one_message_of_a_transaction_is_pending(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False))
-    s.message(2, 3, 2, transaction_id=7, first=False, last=True)
-
-
-@scene(out_of_order=WARNING)
-def a_whole_transaction_is_pending(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, True))
-    s.message(2, 3, 2, transaction_id=8, first=True, last=False)
-    s.message(3, 4, 3, transaction_id=8, first=False, last=True)
-
-
-@scene()
-def the_capture_ends_within_a_transaction(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, True), (2, 8, True, False))
-
-
-@scene()
-def the_capture_begins_within_a_transaction(s: Scene) -> None:
-    in_transactions(s, (5, 7, False, True), (6, 8, True, True))
-
-
-@scene(capture_gap=WARNING)
-def bytes_missing_within_a_transaction(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False))
-    s.missing()
-    s.message(3, 3, 2, transaction_id=8)
-
-
-@scene(interleaved_transaction=ERROR)
-def one_transaction_within_another(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False), (2, 8, True, True), (3, 7, False, True))
-
-
-@scene()
-def one_transaction_after_another_of_the_same_id(s: Scene) -> None:
-    in_transactions(s, (1, 7, True, False), (2, 7, False, True), (3, 8, True, True), (4, 7, True, True))
+script("no_last_message", torn_transaction=ERROR)(in_transactions((1, 7, True, False), (2, 8, True, True)))
+script("no_first_message", torn_transaction=ERROR)(in_transactions((1, 7, True, True), (2, 8, False, True)))
+script("the_first_message_of_a_transaction_comes_late", out_of_order=INFO, resend_schedule=INFO)(
+    in_transactions((1, 7, True, True)),
+    connection(1),
+    *(
+        message(at, number, number - 1, on=at % 2, transaction_id=8, first=first, last=not first)
+        for at, number, first in ((2, 3, False), (3, 2, True), (4, 3, False))
+    ),
+    message(5, 4, 3, transaction_id=9),
+)
+script(
+    "one_message_of_a_transaction_is_lost", out_of_order=ERROR, gap_expired=WARNING, transaction_partly_delivered=ERROR
+)(
+    in_transactions((1, 7, True, False)),
+    message(2, 3, 2, transaction_id=7, first=False, last=False),
+    message(3, 4, 1, transaction_id=7, first=False, last=True),
+)
+script("one_message_of_a_transaction_is_pending", out_of_order=WARNING, transaction_partly_delivered=WARNING)(
+    in_transactions((1, 7, True, False)), message(2, 3, 2, transaction_id=7, first=False, last=True)
+)
+script("a_whole_transaction_is_pending", out_of_order=WARNING)(
+    in_transactions((1, 7, True, True)),
+    message(2, 3, 2, transaction_id=8, first=True, last=False),
+    message(3, 4, 3, transaction_id=8, first=False, last=True),
+)
+script("the_capture_ends_within_a_transaction")(in_transactions((1, 7, True, True), (2, 8, True, False)))
+script("the_capture_begins_within_a_transaction")(in_transactions((5, 7, False, True), (6, 8, True, True)))
+script("bytes_missing_within_a_transaction", capture_gap=WARNING)(
+    in_transactions((1, 7, True, False)), missing(), message(3, 3, 2, transaction_id=8)
+)
+script("one_transaction_within_another", interleaved_transaction=ERROR)(
+    in_transactions((1, 7, True, False), (2, 8, True, True), (3, 7, False, True))
+)
+script("one_transaction_after_another_of_the_same_id")(
+    in_transactions((1, 7, True, False), (2, 7, False, True), (3, 8, True, True), (4, 7, True, True))
+)

@@ -106,7 +106,7 @@ def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes
 def test_a_sequence_that_is_not_its_connections_first_counts_as_split() -> None:
     tables = Tables()
     scene = Scene(tables, "split")
-    scenes_of_connections.another_receiver(scene)
+    scenes_of_connections.another_receiver()(scene)
     scene.message(0.5, 1, 0, S + 5)
     scene.message(1, 2, 1, S + 5, on=1)
     rows = replayed_rows(replay(tables.sources()))

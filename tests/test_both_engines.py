@@ -20,17 +20,16 @@ from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.sources import Sources
+from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse.local_tables import Memory, to_spark, to_table
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.judging import CHAIN
-from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES, SESSION_ACKS, TABLE_OF
+from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
 from schemas.outcomes import OUTCOMES
-from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
 from udfs.derive.frames import ALL, Derivation, Frames, making, to_arrow
@@ -38,18 +37,6 @@ from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
 from udfs.replay.acceptance import STATE, fold_scopes
 
-READ = {
-    "messages": MESSAGES,
-    "streams": STREAMS,
-    "stream_gaps": STREAM_GAPS,
-    "quarantine": QUARANTINE,
-    "acks": ACKS,
-    "handshakes": HANDSHAKES,
-    "captures": CAPTURES,
-    "packets": PACKETS,
-    "session_acks": SESSION_ACKS,
-    "pings": PINGS,
-}
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, STATES)
 LOST = 0.1
 """Share of messages that each end lacks."""
@@ -75,14 +62,6 @@ class InMemory(OnSpark):
 def in_memory(spark: SparkSession, tables: dict[str, pa.Table]) -> InMemory:
     """Returns an engine on Spark that has these tables."""
     return InMemory(Warehouse(spark, "unused", local=Memory(dict(tables))))
-
-
-def rows_on(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Returns rows as Spark has them."""
-    return to_spark(spark, table)
-
-
-TABLES = {table.name: table for table in (*READ.values(), STATES, ENDS)}
 
 
 def night(folder: Path, **options: Any) -> InProcess:
@@ -121,16 +100,10 @@ def _lose_packets(engine: InProcess) -> None:
     engine.replace(STREAMS, engine.table(streams, STREAMS.arrow))
 
 
-def united(engine: Engine[T], states_before: T, ends_before: T) -> tuple[Sources[T], Conversations[T]]:
-    """Returns the tables that a replay reads, and each conversation once."""
-    read = {name: engine.read(table) for name, table in READ.items()}
-    sources = Sources(**read, states_before=states_before, ends_before=ends_before)
-    return sources, unite(engine, sources)
-
-
-def replayed(engine: Engine[T], states_before: T, ends_before: T, options: Options) -> Conversations[T]:
+def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
     """Replays the tables of an engine, and returns what was captured twice."""
-    sources, once = united(engine, states_before, ends_before)
+    sources = read_sources(engine)
+    once = unite(engine, sources)
 
     def accept(chains: T) -> T:
         return engine.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
@@ -204,7 +177,7 @@ def test_both_engines_derive_the_same(
     ]
     tables = [pa.Table.from_pylist(*one) for one in rows]
     expected = derived(InProcess(), derivation, *tables)
-    found = derived(in_memory(spark, {}), derivation, *(rows_on(spark, table) for table in tables))
+    found = derived(in_memory(spark, {}), derivation, *(to_spark(spark, table) for table in tables))
     assert found.keys() == expected.keys()
     for name, table in expected.items():
         assert found[name].columns == table.column_names
@@ -216,7 +189,7 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     given = to_arrow(pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2]}))
     clock = pa.array([[{"frame": 1, "step_ns": -5}], None], CAPTURES.arrow.field("clock_steps").type)
     given = given.append_column("clock_steps", clock)
-    here, there, table = InProcess(), in_memory(spark, {}), rows_on(spark, given)
+    here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
     found = there.union(table, there.one(same, rows=table))
     assert counted(found.toArrow()) == counted(here.union(given, here.one(same, rows=given)))
 
@@ -224,10 +197,9 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
 @pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
 def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     here = night(tmp_path, **NIGHTS[kind])
-    there = in_memory(spark, {table.name: here.read(table) for table in READ.values()})
+    there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
     options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
-    none = [table.arrow.empty_table() for table in (STATES, ENDS)]
-    once = replayed(here, none[0], none[1], options)
+    once = replayed(here, options)
     if NIGHTS[kind].get("both_ends"):
         assert once.found is not None
         assert once.found.placed.num_rows
@@ -235,7 +207,7 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     else:
         assert once.found is None
     assert (once.steps is not None) is ("clock_step_s" in NIGHTS[kind])
-    on_spark = replayed(there, there.table([], STATES.arrow), there.table([], ENDS.arrow), options)
+    on_spark = replayed(there, options)
     for table in WRITTEN:
         assert counted(there.warehouse.read_local(table)) == counted(here.read(table)), table.name
     renamed, expected = on_spark.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))

@@ -30,9 +30,7 @@ from scenes_of_captures import (
     SOURCE,
     A,
     B,
-    add_a_sender_on_two_legs,
     add_all,
-    add_captures_of_both_ends,
 )
 from test_operations import Commits, Killed
 from test_outcomes import outcomes_of, rows_of
@@ -48,16 +46,10 @@ SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
 
 
-@pytest.mark.parametrize("of_product", [False, True])
+@pytest.mark.parametrize("options", [BOTH_ENDS, CLOCK_STEP], ids=["both ends", "clock step"])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_captures_of_both_ends_give_the_verdicts_of_one(block: int, of_product: bool) -> None:
-    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=of_product, **BOTH_ENDS) == []
-
-
-@pytest.mark.parametrize("of_product", [False, True])
-@pytest.mark.parametrize("block", BLOCKS)
-def test_a_clock_that_steps_back_changes_no_verdict(block: int, of_product: bool) -> None:
-    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=of_product, **CLOCK_STEP) == []
+def test_neither_captures_of_both_ends_nor_a_clock_that_steps_back_change_a_verdict(block: int, options: Row) -> None:
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=True, **options) == []
 
 
 def ahead(capture: Path, seconds: int) -> None:
@@ -77,8 +69,7 @@ def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, se
     (capture,) = tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")
     ahead(capture, seconds)
     night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    for given in (night.fates(), night.fates_of_product()):
-        assert difference(SEED, expected(tmp_path), night, given) is None
+    assert difference(SEED, expected(tmp_path), night, night.fates_of_product()) is None
     assert bool(plain_copies.copies(night.raw)) is twice
 
 
@@ -115,16 +106,14 @@ def night(second: Night) -> dict[str, list[Row]]:
     return {"streams": list(streams.values())} | {name: rows.to_pylist() for name, rows in tables.items()}
 
 
-def test_the_verdicts_are_the_truth(night: dict[str, list[Row]], folder: Path, second: Night) -> None:
-    def fate(row: Row) -> Fate:
-        before = row["incoming_tx_sequence_id"]
-        given = {name: row[name] for name in Fate._fields} | {"incoming_tx_sequence_id": before and int(before)}
-        return Fate(**given)
-
-    placed = {own: key for key, own in second.own_keys.items()}
-    keys = [(row["stream_id"], row["stream_offset"]) for row in night["verdicts"]]
-    fates = {placed.get(key, key): fate(row) for key, row in zip(keys, night["verdicts"], strict=True)}
-    assert difference(SEED, expected(folder), second, fates) is None
+def test_the_verdicts_are_the_truth_and_lead_back_to_their_messages(
+    night: dict[str, list[Row]], folder: Path, second: Night
+) -> None:
+    assert difference(SEED, expected(folder), second, second.fates_of_product()) is None
+    kept = ("stream_id", "stream_offset", "captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
+    messages, verdicts = ({tuple(row[name] for name in kept) for row in night[of]} for of in ("messages", "verdicts"))
+    assert verdicts <= messages
+    assert len(verdicts) == len(night["verdicts"])
 
 
 def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
@@ -141,14 +130,6 @@ def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path
     known = {key: count for key, count in expected.items() if key[0] not in unknown and count}
     assert {key: count for key, count in found.items() if key[0] not in unknown and count} == known
     assert {name for _, name in known} >= {"lost", "repaired", "expired"}
-
-
-def test_every_verdict_leads_back_to_its_message(night: dict[str, list[Row]]) -> None:
-    kept = ("captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
-    messages = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["messages"]}
-    verdicts = {(row["stream_id"], row["stream_offset"]): [row[name] for name in kept] for row in night["verdicts"]}
-    assert verdicts.items() <= messages.items()
-    assert len(verdicts) == len(night["verdicts"])
 
 
 def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
@@ -309,19 +290,14 @@ def test_the_address_names_a_receiver_without_a_handshake(united: dict[str, Any]
         assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
 
 
-TWO_LEGS = [(1, "new_sequence"), (2, "in_order"), (5, "unknown"), (6, "in_order")]
-
-
 def test_what_went_over_an_unknown_leg_is_not_taken_for_lost(united: dict[str, Any]) -> None:
     found = [row for row in united["verdicts"] if row.source_queue_manager == "two legs"]
-    assert [(row.tx_sequence_number, row.verdict) for row in found] == TWO_LEGS
-
-
-def test_what_went_over_an_unknown_leg_is_not_taken_for_lost_without_spark() -> None:
-    tables = Tables()
-    add_a_sender_on_two_legs(tables)
-    fates = replayer.verdicts(tables.rows, reading="conformant", scope="auto")
-    assert [(offset // 100, fate.verdict) for (_, offset), fate in sorted(fates.items())] == TWO_LEGS
+    assert [(row.tx_sequence_number, row.verdict) for row in found] == [
+        (1, "new_sequence"),
+        (2, "in_order"),
+        (5, "unknown"),
+        (6, "in_order"),
+    ]
 
 
 def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:
@@ -355,35 +331,3 @@ def test_a_step_back_does_not_change_the_order(united: dict[str, Any]) -> None:
         (4, "in_order"),
     ]
     assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, -298, -297]  # as recorded
-
-
-def test_one_end_fills_what_the_other_lacks_without_spark() -> None:
-    tables = Tables()
-    add_captures_of_both_ends(tables)
-    once, own = plain_copies.once(tables.rows)
-    assert own == {("far>", 300): ("near>", 300)}
-    assert once["stream_gaps"] == []
-    times = {row["stream_offset"]: row["captured_ns"] - T0 for row in once["messages"]}
-    assert times == {100 * at: at * SECOND for at in range(5)}
-
-
-def scene(frames: Path, **options: Any) -> Night:
-    """Returns a simulated night without Spark."""
-    simulate(str(frames), SEED, 400, bodies=(0, 500), **options)
-    return Night(sorted(frames.glob("simulated_*.pcap")))
-
-
-@pytest.mark.parametrize("step_s", [0, -0.4])
-def test_without_copies_and_steps_nothing_is_changed(tmp_path: Path, step_s: float) -> None:
-    found = scene(tmp_path, clock_step_s=step_s)
-    assert found.tables is found.raw
-    assert not any(found.clock_steps.values())
-
-
-def test_the_clock_of_a_capture_is_read_in_the_order_of_its_records(tmp_path: Path) -> None:
-    found = scene(tmp_path, **CLOCK_STEP)
-    ((step,),) = [steps for steps in found.clock_steps.values() if steps]
-    for messages, falls in ((found.raw["messages"], True), (found.every_message, False)):
-        times = {row["last_frame"]: row["captured_ns"] for row in messages}
-        after = [ns for frame, ns in times.items() if frame >= step["frame"]]
-        assert (min(after) < max(ns for frame, ns in times.items() if frame < step["frame"])) is falls

@@ -1,136 +1,30 @@
-"""Facts about acknowledgments and transactions, from frames."""
+"""Messages that came back to their sender, and broken transactions."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-import pytest
 
 from schemas.messages import MESSAGES
-from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
+from schemas.replay import ENDS, TRANSACTIONS
 from schemas.table import Table
-from udfs.derive.facts.receivers import (
-    in_last_sequence,
-    negative_acks,
-    refused_meanwhile,
-    repeated_acks,
-    returned_messages,
-)
+from udfs.derive.facts.receivers import negative_acks, returned_messages
 from udfs.derive.facts.senders import broken_transactions
 from udfs.derive.tables import schema_of
-from udfs.replay.findings.receivers import RepeatedOrderAck, Returned
+from udfs.replay.findings.receivers import Returned
 from udfs.replay.findings.senders import PartlyDelivered
 
 Row = Mapping[str, Any]
 S = 1_000_000_000
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 SEQUENCE = 1772474400 << 32 | 1
-PAIRED = {
-    **dict.fromkeys(("ack_type", "receiver", "source_queue_manager", "key"), pl.String),
-    **dict.fromkeys(("sequence", "number", "ns"), pl.Int64),
-}
-Q_EXCEED_QUOTA, RECEIVE_TIMEOUT, ACK_RECEIVE = 0x8004, 0xC002, 0x4000
+Q_EXCEED_QUOTA, RECEIVE_TIMEOUT = 0x8004, 0xC002
 
 
 def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns rows of a table; columns that they lack are null."""
     return pl.DataFrame(list(rows), schema_of(table.arrow))
-
-
-def order_acks(*answers: tuple[int, int], receiver: str = "hub", kind: str = "order_ack") -> pl.DataFrame:
-    """Returns acknowledgments of these numbers, after so many seconds, in the opposite order."""
-    rows = [
-        {"ack_type": kind, "receiver": receiver, "source_queue_manager": "guid", "key": f"{receiver}@{at}"}
-        | {"sequence": SEQUENCE - (1 << 63), "number": number, "ns": at * S}
-        for number, at in reversed(answers)
-    ]
-    return pl.DataFrame(rows, PAIRED)
-
-
-def arrival(number: int, at: int | None, verdict: str, **others: Any) -> Row:
-    place = {"scope_key": "scope", "tx_sequence_id": SEQUENCE, "tx_sequence_number": number, "verdict": verdict}
-    names = {"source_queue_manager": "guid", "session_id": "branch->hub", "destination_queue": "queue"}
-    return {**place, **names, "captured_ns": None if at is None else at * S, **others}
-
-
-def repeated_order_acks(acks: pl.DataFrame, verdicts: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    return in_last_sequence(refused_meanwhile(repeated_acks(acks), verdicts), sequences)
-
-
-LAST = frame(SEQUENCES, [{"scope_key": "scope", "tx_sequence_id": sequence} for sequence in (SEQUENCE - 1, SEQUENCE)])
-
-
-def test_order_acks_that_repeat_the_highest_number() -> None:
-    verdicts = [
-        arrival(3, 5, "in_order", destination_queue="r"),
-        arrival(5, 10, "out_of_order"),
-        arrival(6, 70, "out_of_order"),
-        arrival(7, 71, "out_of_order"),  # later
-        arrival(8, None, "out_of_order"),  # nobody knows when
-        arrival(9, 30, "duplicate"),
-        arrival(3, 30, "out_of_order"),  # not higher
-        arrival(9, 30, "out_of_order", session_id="branch->other"),
-    ]
-    acks = order_acks((2, 1), (3, 10), (3, 40), (3, 70))
-    (row,) = repeated_order_acks(acks, frame(VERDICTS, verdicts), LAST).to_dicts()
-    assert row["source_queue_manager"] == "guid"
-    assert RepeatedOrderAck(**{name: row[name] for name in RepeatedOrderAck._fields}) == RepeatedOrderAck(
-        session_id="branch->hub",
-        scope_key="scope",
-        destination_queue="queue",
-        tx_sequence_id=SEQUENCE,
-        found_at=datetime(1970, 1, 1, 0, 0, 10, tzinfo=UTC),
-        messages=3,
-        number=3,
-        seconds=60.0,
-        refused=2,
-        first_key="hub@10",
-        last_key="hub@70",
-    )
-
-
-@pytest.mark.parametrize(
-    "acks",
-    [
-        order_acks((3, 0), (3, 60)),
-        order_acks((3, 0), (3, 30), (3, 59)),
-        order_acks((3, 0), (3, 30), (3, 60), (4, 61)),
-        order_acks((3, 0), (3, 30), (3, 60), kind="final_ack"),
-        order_acks((3, 0), (3, 30), (3, 60), receiver="other"),
-        pl.concat([order_acks((3, 0), (3, 30)), order_acks((3, 60), receiver="other")]),
-        order_acks(),
-    ],
-    ids=["twice", "not for long", "a higher one", "of another kind", "of another receiver", "of two receivers", "none"],
-)
-def test_order_acks_that_are_nothing_unusual(acks: pl.DataFrame) -> None:
-    rows = repeated_order_acks(acks, frame(VERDICTS, [arrival(3, 0, "in_order")]), LAST)
-    assert (rows.height, set(RepeatedOrderAck._fields) - set(rows.columns)) == (0, set())
-
-
-def test_only_the_last_sequence_of_a_scope_is_stuck() -> None:
-    acks, verdicts = order_acks((3, 0), (3, 30), (3, 60)), frame(VERDICTS, [arrival(3, 0, "in_order")])
-    assert repeated_order_acks(acks, verdicts, LAST).height == 1
-    later = frame(SEQUENCES, [{"scope_key": "scope", "tx_sequence_id": SEQUENCE + 1}])
-    assert repeated_order_acks(acks, verdicts, pl.concat([LAST, later])).height == 0
-    elsewhere = later.with_columns(scope_key=pl.lit("another"))
-    assert repeated_order_acks(acks, verdicts, pl.concat([LAST, elsewhere])).height == 1
-
-
-def test_each_pair_and_session_has_a_row_of_its_own() -> None:
-    acks = pl.concat([order_acks((3, 0), (3, 30), (3, 60)), order_acks((4, 0), (4, 1), (4, 99), receiver="other")])
-    verdicts = [arrival(3, 0, "in_order"), arrival(4, 0, "in_order", session_id="branch->other")]
-    rows = repeated_order_acks(acks, frame(VERDICTS, verdicts), LAST)
-    assert sorted(rows.select("session_id", "number", "seconds").rows()) == [
-        ("branch->hub", 3, 60.0),
-        ("branch->other", 4, 99.0),
-    ]
-    assert rows["refused"].to_list() == [0, 0]
-
-
-def test_at_the_same_time_the_lower_key_is_the_first() -> None:
-    acks = order_acks((3, 0), (3, 0), (3, 60), (3, 60)).with_columns(key=pl.Series(["b", "a", "d", "c"]))
-    assert repeated_acks(acks).select("first_key", "last_key").rows() == [("c", "b")]
 
 
 ON = frame(ENDS, [{"stream_id": stream, "session_id": f"session {stream}"} for stream in "ab"])
@@ -152,22 +46,6 @@ def returned(*rows: Row) -> list[Returned]:
     found = returned_messages(messages, negative_acks(messages, ON), ON)
     named = [Returned(**{name: row[name] for name in Returned._fields}) for row in found.to_dicts()]
     return sorted(named, key=lambda one: (one.message_class, one.session_id, one.destination_queue or ""))
-
-
-def test_negative_acknowledgments_are_told_by_their_class() -> None:
-    messages = [
-        negative("b", 5, "m1"),
-        negative("b", 6, "m1", RECEIVE_TIMEOUT),
-        negative("b", 7, "m1", ACK_RECEIVE),
-        negative("unknown", 8, "m1"),
-        message("a", 1, "m1"),
-    ]
-    rows = negative_acks(frame(MESSAGES, messages), ON)
-    assert sorted(rows.unnest("ack").rows()) == [
-        ("m1", Q_EXCEED_QUOTA, "session b", 5 * S, BEGAN + timedelta(seconds=5), "b@5"),
-        ("m1", RECEIVE_TIMEOUT, "session b", 6 * S, BEGAN + timedelta(seconds=6), "b@6"),
-    ]
-    assert negative_acks(frame(MESSAGES), ON).schema == rows.schema
 
 
 def test_messages_that_came_back_by_class_session_and_queue() -> None:

@@ -42,13 +42,6 @@ def ends_of(streams: Rows, handshakes: Rows, previous: Rows | None = None) -> di
     return {row["stream_id"]: row for row in to_arrow(ends.select(ENDS.names)).cast(ENDS.arrow).to_pylist()}
 
 
-def test_a_handshake_names_both_ends_of_both_directions() -> None:
-    ends = ends_of(connection("x", "1", "2"), handshake("x", A, B))
-    names = ("sender", "receiver", "sender_guid", "receiver_guid", "address", "session_id", "receiver_by_address")
-    assert [ends["x>"][name] for name in names] == [A, B, A, B, "1", f"{A}->{B}", None]
-    assert [ends["x<"][name] for name in names] == [B, A, B, A, "2", f"{B}->{A}", None]
-
-
 @pytest.mark.parametrize(
     ("request_names", "response_names", "session"),
     [(NULL_GUID, B, f"{A}->{B}"), (D, B, f"{A}->{B}"), (B, NULL_GUID, f"{A}->{B}"), (None, None, f"{A}->2")],
@@ -56,12 +49,6 @@ def test_a_handshake_names_both_ends_of_both_directions() -> None:
 def test_the_response_names_the_server(request_names: str | None, response_names: str | None, session: str) -> None:
     ends = ends_of(connection("x", "1", "2"), handshake("x", A, request_names, response_names))
     assert ends["x>"]["session_id"] == session
-
-
-def test_addresses_stand_for_queue_managers_that_nothing_names() -> None:
-    ends = ends_of(connection("x", "1", "2"), [])
-    assert (ends["x>"]["session_id"], ends["x<"]["session_id"]) == ("1->2", "2->1")
-    assert (ends["x>"]["sender_guid"], ends["x>"]["receiver_guid"]) == (None, None)
 
 
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
@@ -134,12 +121,6 @@ def test_an_earlier_connection_without_times_names_none() -> None:
     assert ends[f"{PORTS}#7"]["session_id"] == "1->2"
 
 
-def test_the_direction_back_names_a_connection_in_mid_stream_as_well() -> None:
-    back = {"stream_id": "10.0.0.2:1801>10.0.0.1:50000#7", "src_ip": "2", "dst_ip": "1", "from_initiator": False}
-    ends = ends_of([*in_mid_stream(), *in_mid_stream(**back)], [], known())
-    assert {row["session_id"] for row in ends.values()} == {f"{A}->{B}", f"{B}->{A}"}
-
-
 def test_a_handshake_of_its_own_goes_before_the_earlier_night() -> None:
     streams = in_mid_stream()
     ends = ends_of(streams, [{"stream_id": f"{PORTS}#7", "client_guid": C, "server_guid": NULL_GUID}], known())
@@ -151,10 +132,6 @@ def test_an_address_named_here_does_not_have_the_guid_of_the_earlier_night() -> 
     before = [{"stream_id": "old#0", "sender_guid": D, "address": "1", "last_ns": 1}]
     assert ends_of(streams, [], before)["x>"]["receiver_by_address"] == D
     assert ends_of(streams, handshake("y", A, B), before)["x>"]["receiver_by_address"] == A
-
-
-def test_no_streams_have_no_ends() -> None:
-    assert ends_of([], []) == {}
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,6 @@ def test_hashes_are_those_that_spark_documents() -> None:
     assert hashes(a=pl.Series(["ABC"]), b=pl.Series(["DEF"])) == [3233247871021311208]
 
 
-def test_a_null_leaves_the_hash_of_the_columns_before() -> None:
-    nothing, text = pl.Series([None], dtype=pl.String), pl.Series(["ABC"])
-    assert hashes(a=nothing) == [42]
-    assert hashes(a=nothing, b=text, c=pl.Series([None], dtype=pl.Int64)) == hashes(b=text)
-
-
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [

@@ -13,8 +13,8 @@ from schemas.outcomes import LOST, OUTCOME_COUNTS, OUTCOMES, Outcome, count_colu
 from schemas.replay import SEQUENCES, STATES, VERDICTS, Verdict
 from schemas.table import Table
 from udfs.derive import books
+from udfs.derive.columns import quotient
 from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.quotients import quotient
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.tables import schema_of
 

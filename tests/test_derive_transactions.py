@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 
 import plain_transactions
 import polars as pl
+import pyarrow as pa
 import pytest
-from derived_outcomes import Outcomes, arrival, derive, judge, verdicts_of
-from replay_tables import T0, Tables, replay
+from replay_tables import T0, Tables, arrival, arrow, fates_of, replay
 
-from schemas.replay import TRANSACTIONS
-from udfs.derive.frames import to_frame
-from udfs.derive.outcomes.counts import message_fates
-from udfs.derive.transactions.assembled import assemble_transactions
-from udfs.derive.transactions.derived import derive_transactions
-from udfs.derive.transactions.messages import ID, read_messages
-from udfs.derive.transactions.whole import find_uses, whole_transactions
+from jobs.engine.in_process import InProcess
+from jobs.replaying.fates import find_transactions
+from schemas.replay import VERDICTS
+from udfs.derive.frames import to_arrow, to_frame
+from udfs.derive.transactions.messages import ID
 
 S1 = 1 << 63
 
@@ -95,19 +93,18 @@ Rows = dict[str, list[Row]]
 
 
 class Replayed(NamedTuple):
-    """What was replayed, and what is derived from it."""
+    """Verdicts, and what follows from them."""
 
     verdicts: pl.DataFrame
-    outcomes: Outcomes
     fates: pl.DataFrame
     transactions: pl.DataFrame
 
 
-def derived(verdicts: pl.DataFrame) -> Replayed:
-    """Derives everything from verdicts."""
-    outcomes = derive(verdicts)
-    fates = message_fates(outcomes.rows)
-    return Replayed(verdicts, outcomes, fates, derive_transactions(verdicts, outcomes.unusual, fates))
+def derived(verdicts: pa.Table) -> Replayed:
+    """Derives transactions from verdicts."""
+    fates = fates_of(verdicts)
+    transactions = find_transactions(InProcess(), verdicts, fates)
+    return Replayed(to_frame(verdicts), to_frame(fates.of_messages), to_frame(transactions))
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +120,8 @@ def tables() -> Tables:
 
 @pytest.fixture(scope="module")
 def replayed(tables: Tables) -> Replayed:
-    """What follows from the verdicts of the second replayer on all of them."""
-    return derived(judge(tables))
+    """What follows from the verdicts on all of them."""
+    return derived(replay(tables.sources()).verdicts)
 
 
 @pytest.fixture(scope="module")
@@ -263,55 +260,8 @@ def test_two_computations_agree(replayed: Replayed) -> None:
 @pytest.mark.parametrize("column", ["tx_transaction_id", "tx_first", "tx_last", "captured_at", "destination_queue"])
 def test_two_computations_agree_where_something_is_unknown(replayed: Replayed, column: str) -> None:
     known = pl.int_range(pl.len()) % 7 != 0
-    assert differing(derived(replayed.verdicts.with_columns(pl.when(known).then(column))))[:1] == []
-
-
-def test_a_replay_finds_the_same_transactions(tables: Tables, replayed: Replayed) -> None:
-    found = to_frame(replay(tables.sources()).transactions)
-    assert found.schema == replayed.transactions.schema
-    assert found.sort(ID).equals(replayed.transactions.sort(ID))
-
-
-def test_an_aggregate_finds_the_same_transactions(replayed: Replayed) -> None:
-    messages = read_messages(replayed.verdicts)
-    uses = find_uses(messages, replayed.outcomes.unusual)
-    every = uses.select(ID).unique()
-    assembled = assemble_transactions(replayed.verdicts, messages, replayed.fates, every)
-    whole = whole_transactions(uses)
-    assert 25 < len(whole) < len(assembled) - 25
-    assert sorted(map(repr, assembled.iter_rows())) == sorted(map(repr, replayed.transactions.iter_rows()))
-
-
-def test_what_is_whole_but_came_in_an_unusual_slot_is_assembled(replayed: Replayed) -> None:
-    slots = replayed.verdicts.select(
-        "source_queue_manager",
-        "scope_key",
-        (pl.col("tx_sequence_id").cast(pl.Int128) - S1).cast(pl.Int64).alias("sequence"),
-        pl.col("tx_sequence_number").alias("number"),
-    )
-    assert find_uses(read_messages(replayed.verdicts), slots)["all_whole"].any() is False
-
-
-def test_senders_may_come_apart_or_together(replayed: Replayed) -> None:
-    is_even = pl.col("source_queue_manager").str.ends_with("0") | pl.col("source_queue_manager").str.ends_with("2")
-    halves = [
-        derive_transactions(
-            *(rows.filter(half) for rows in (replayed.verdicts, replayed.outcomes.unusual, replayed.fates))
-        )
-        for half in (is_even, ~is_even)
-    ]
-    assert 0 < len(halves[0]) < len(replayed.transactions)
-    apart = pl.concat(halves)
-    assert sorted(map(repr, apart.iter_rows())) == sorted(map(repr, replayed.transactions.iter_rows()))
-
-
-def test_no_message_of_a_transaction_gives_no_rows(replayed: Replayed) -> None:
-    nothing = derived(replayed.verdicts.clear()).transactions
-    assert nothing.is_empty()
-    assert nothing.schema == replayed.transactions.schema
-    assert nothing.columns == TRANSACTIONS.names
-    without = replayed.verdicts.with_columns(tx_transaction_id=pl.lit(None, pl.Int64))
-    assert derived(without).transactions.is_empty()
+    rows = to_arrow(replayed.verdicts.with_columns(pl.when(known).then(column)))
+    assert differing(derived(rows))[:1] == []
 
 
 # --- verdicts as literals -------------------------------------------------------------------------------------------
@@ -323,7 +273,7 @@ ELSEWHERE = {"scope_key": "queue s r", "stream_id": "b>", "content_hash": 2}
 
 def transactions(*rows: dict[str, Any]) -> list[Row]:
     """The transactions of verdicts, on which the two computations agree."""
-    replayed = derived(verdicts_of(list(rows)))
+    replayed = derived(arrow(VERDICTS, rows))
     assert differing(replayed) == []
     return [SimpleNamespace(**row) for row in replayed.transactions.sort(ID).to_dicts()]
 

@@ -15,20 +15,15 @@ import pytest
 from deltalake import DeltaTable
 from growth import assert_linear
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables
-from replayed import replay_here, sources_of
+from replay_tables import T0, Tables, replay_all, replay_once
 from scene import guid
 from warehouses import config
 from wiretap import ACK, PSH, Sent, handshake, pcap, records
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import unite
-from jobs.replaying.inputs import read_inputs
 from jobs.simulator import build
 from jobs.steps import nightly
 from schemas.explained import ARRIVAL
 from schemas.outcomes import Outcome
-from schemas.replay import VERDICTS, Scope
 from udfs.derive.replay import marks
 from udfs.replay.arrivals import Arrival
 from udfs.replay.rows import write_rows
@@ -309,10 +304,10 @@ def night(n: int, *names: str) -> Tables:
 def replayed(n: int) -> Night:
     """Replays a night of all tricks, counting rows."""
     tables = night(n, *TRICKS)
-    sources = sources_of(tables.rows)
+    sources = tables.sources()
     with steps_noted() as steps:
-        found = replay_here(sources)
-    return Night(len(tables.rows["messages"]), {name: table.num_rows for name, table in found.tables.items()}, steps)
+        found = replay_all(sources)
+    return Night(len(tables.rows["messages"]), {name: table.num_rows for name, table in found.items()}, steps)
 
 
 N = 100
@@ -362,7 +357,7 @@ def test_steps_that_pair_rows_are_noted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRICKS)
 def test_twice_as_many_of_one_thing_take_twice_the_time(name: str) -> None:
-    assert_linear(replay_here, lambda n: sources_of(night(n, name).rows), 1_000)
+    assert_linear(replay_all, lambda n: night(n, name).sources(), 1_000)
 
 
 # --- what is done instead ---------------------------------------------------------------------------------------------
@@ -377,9 +372,7 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
             send(tables, stream, i, (sequence, 1, 0), source_queue_manager=f"{name}.{i}")
         for sequence in (1, 2, 3, 4):
             tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
-    sources = sources_of(tables.rows)
-    engine = InProcess()
-    acks = read_inputs(engine, sources, unite(engine, sources), Scope.AUTO).acks
+    acks = replay_once(tables.sources()).inputs.acks
     found: dict[tuple[str, int], set[str]] = {}
     for row in acks.to_pylist():
         found.setdefault((row["receiver"], row["sequence"] + (1 << 63)), set()).add(row["source_queue_manager"])
@@ -402,7 +395,7 @@ def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing
             miss(tables, connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 1)
 
     def verdicts() -> dict[str, list[str]]:
-        rows = replay_here(sources_of(tables.rows)).rows(VERDICTS)
+        rows = replay_once(tables.sources()).verdicts.to_pylist()
         rows.sort(key=lambda row: (row["source_queue_manager"], row["replay_order"]))
         return {
             name: [row["verdict"] for row in rows if row["stream_id"] == f"{name}.0>"] for name in ("broken", "whole")

@@ -1,7 +1,6 @@
 """What became of each message: the replay against the second computation, and named scenes of each outcome.
 
 `python tests/test_outcomes.py 1000000` makes as many messages as asked, and prints the outcomes that differ.
-tests/test_derive_outcomes.py looks at what outcomes are derived from.
 """
 
 import random
@@ -11,14 +10,18 @@ from typing import Any
 
 import night_outcomes
 import plain_outcomes
+import polars as pl
 import pytest
 from plain_outcomes import Message, Row, Run
-from replay_tables import Replayed, Tables, compare_nights, replay
+from replay_tables import T0, Replayed, Tables, arrival, arrow, compare_nights, fates_of, replay
 from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
+from schemas.replay import VERDICTS
 from udfs.derive.frames import to_frame
+from udfs.derive.outcomes.slots import unarrived
+from udfs.derive.outcomes.tallies import scope_states
 from udfs.tcp.connections import Direction
 from udfs.tcp.overlap import acked_bytes
 
@@ -201,6 +204,48 @@ def test_verdicts_on_an_assumed_state_are_marked(replayed: Replayed) -> None:
         covers = {row["covered_at"] for row in ordered if row["accepted"] is None}
         for row, expected in zip(ordered, plain_outcomes.assumed(ordered), strict=True):
             assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
+
+
+UNKNOWN = {"accepted": None, "verdict": "unknown"}
+COVERED = {"covered_at": T0 // 1000}
+
+
+@pytest.mark.parametrize(
+    ("rows", "assumed"),
+    [
+        ([arrival(1, 1)], False),
+        ([arrival(1, 1, **UNKNOWN), arrival(2, 2, assumed=True)], True),
+        ([arrival(1, 1, **UNKNOWN, **COVERED), arrival(2, 2)], False),
+        ([arrival(1, 1, **UNKNOWN), arrival(2, 2, **UNKNOWN, **COVERED)], False),
+        ([arrival(1, 5, **UNKNOWN), arrival(2, 1, tx_sequence_id=8)], False),  # from zero on
+        ([arrival(1, 1), arrival(2, 2, **UNKNOWN)], True),
+        ([arrival(1, 2, assumed=True)], True),  # what the previous warehouse left
+        ([arrival(1, 2, assumed=True), arrival(2, 3, assumed=True, **COVERED)], False),
+        ([arrival(1, 1, assumed=True)], False),
+    ],
+)
+def test_a_state_is_assumed_until_something_ends_the_doubt(rows: list[Row], assumed: bool) -> None:
+    (state,) = scope_states(to_frame(fates_of(arrow(VERDICTS, rows)).tallies)).to_dicts()
+    assert state["state_assumed"] is assumed
+
+
+def test_bytes_that_were_never_acknowledged() -> None:
+    streams = pl.DataFrame(
+        [
+            ("closed", True, 150, 200, 0),  # stream, closed, acknowledged, recovered and missing bytes
+            ("closed, the rest missing", True, 150, 150, 50),
+            ("open", False, 150, 200, 0),
+            ("no acknowledgment captured", True, None, 200, 0),
+            ("all acknowledged", True, 200, 200, 0),
+        ],
+        schema=["stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"],
+        orient="row",
+    )
+    sizes = pl.DataFrame({"stream_offset": [0, 100, 120, 150], "size": [100, 50, 31, 50]})
+    packets = streams.select("stream_id").join(sizes, how="cross")
+    messages = packets.filter(pl.col("stream_offset") < 150).with_columns(scope_key=pl.lit("queue s q"))
+    found = unarrived(streams, packets, messages).rows()
+    assert sorted(found) == [("queue s q", name, 120) for name in ("closed", "closed, the rest missing")]
 
 
 def test_what_tcp_acknowledged() -> None:

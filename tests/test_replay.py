@@ -302,12 +302,48 @@ def test_an_order_ack_fixes_the_initial_state(night: Night) -> None:
     assert found[2].reason == "predecessor_missing"
 
 
+def test_of_two_receivers_of_a_scope_the_last_order_ack_fixes_the_initial_state() -> None:
+    tables = Tables()
+    for receiver, ns, number in (("b", T0 - 20, 9), ("c", T0 - 10, 3)):
+        tables.stream(f"{receiver}>", "a", receiver)
+        tables.stream(f"{receiver}<", receiver, "a")
+        tables.message((f"{receiver}>", 1), T0 + number, (S1, 4, 3), source_queue_manager="a")
+        tables.ack(f"{receiver}<", ns, (S1, number), source_queue_manager=receiver)
+    found = verdict_of(replay(tables.sources(), scope=Scope.QUEUE))
+    assert [found[f"{receiver}>", 1].verdict for receiver in "cb"] == ["in_order", "duplicate"]
+
+
 def test_order_acks_confirm_and_contradict(night: Night) -> None:
     found = [night.verdicts["acked-0>", i] for i in range(len(ACKNOWLEDGED))]
     assert [row.evidence for row in found] == [evidence for _, evidence in ACKNOWLEDGED]
     assert found[0].ack_latency_ms == pytest.approx(2.5)
     assert found[3].ack_latency_ms == pytest.approx(0.5)
     assert found[6].acknowledged_at is None
+
+
+# --- unread bytes ---------------------------------------------------------------------------------------------------
+
+
+def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
+    tables = Tables()
+    for stream, sender, gaps in (("x>", "a", (2, 4, 14, 22)), ("y>", "b", (1, 5))):
+        tables.stream(stream, sender, "c")
+        for at in gaps:
+            tables.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": at, "length": 1})
+        for at, number, queue in ((10, 1, "q"), (20, 2, "q"), (21, 1, "r"), (30, 3, "q")):
+            tx, named = (S1, number, number - 1), {"source_queue_manager": sender, "destination_queue": queue}
+            tables.message((stream, at), T0 + at, tx, **named)
+    found = verdict_of(replay(tables.sources(), scope=Scope.QUEUE))
+    assert {key: (row.missing_runs, row.behind_gap) for key, row in found.items()} == {
+        ("x>", 10): (2, False),
+        ("x>", 20): (3, True),
+        ("x>", 21): (3, False),
+        ("x>", 30): (4, True),
+        ("y>", 10): (2, False),
+        ("y>", 20): (2, False),
+        ("y>", 21): (2, False),
+        ("y>", 30): (2, False),
+    }
 
 
 # --- scopes resumed from the previous warehouse ----------------------------------------------------------------------

@@ -20,7 +20,7 @@ from udfs.derive.outcomes.slots import MESSAGE, PLACE, SLOT, accepted_twice, una
 from udfs.derive.outcomes.tallies import scope_states, tally
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.summaries.sessions import summarize_sessions
-from udfs.derive.transactions.derived import derive_transactions
+from udfs.derive.transactions.assembled import derive_transactions
 from udfs.replay.arrivals import find_plain_runs
 from udfs.replay.slots import explain_slots
 

@@ -51,3 +51,13 @@ def timestamp(ns: pl.Expr) -> pl.Expr:
 def number_of(*texts: str) -> pl.Expr:
     """Returns a number that equal texts share in all frames, and others by chance only: a hash of 64 bits."""
     return pl.struct(*texts).hash(seed=0).reinterpret(signed=True)
+
+
+def quotient(dividend: pl.Expr, divisor: float) -> pl.Expr:
+    """Returns the double nearest to the quotient; null for null.
+
+    Polars multiplies a column by the reciprocal of a constant instead, and 60 s come out as 60.00000000000001 s. By a
+    column it divides.
+    """
+    column_of_divisors = dividend * 0 + divisor
+    return dividend / column_of_divisors

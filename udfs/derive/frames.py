@@ -33,7 +33,8 @@ class Derivation(NamedTuple):
     """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
 
     `inputs` name the columns that it needs, or ALL. All inputs have the columns `by`: a call gets all rows of one or of
-    many groups, which have the same values there, in no order. Without `by`, a call gets all rows. The frames of
+    many groups, which have the same values there, in no order. (Of `work` it is said that it is "right for all rows of
+    any x": `by` may be x, or columns that contain x.) Without `by`, a call gets all rows. The frames of
     `shared` are few rows, of which every call gets all. Of frames without rows it makes frames without rows, which have
     the right columns and types.
     """
@@ -112,11 +113,7 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
 
 def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
     """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
-    found = {name: rows[name].drop_null().combine_chunks() for name in names}
-    return {
-        name: pa.Table.from_arrays(there.flatten(), names=[of.name for of in there.type])
-        for name, there in found.items()
-    }
+    return {name: _of_struct(rows[name]) for name in names}
 
 
 def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:

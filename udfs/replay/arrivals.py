@@ -78,16 +78,12 @@ class Arrival(NamedTuple):
     @property
     def before(self) -> State | None:
         """Returns the state that it met; None where it is unknown."""
-        if self.before_sequence is None or self.before_number is None:
-            return None
-        return self.before_sequence, self.before_number
+        return _state(self.before_sequence, self.before_number)
 
     @property
     def opening(self) -> State | None:
         """Returns the state before the first arrival of the scope; None where it is unknown."""
-        if self.opening_sequence is None or self.opening_number is None:
-            return None
-        return self.opening_sequence, self.opening_number
+        return _state(self.opening_sequence, self.opening_number)
 
     @property
     def state(self) -> State:
@@ -128,6 +124,10 @@ class Arrival(NamedTuple):
     def read(cls, batches: Batches) -> Iterator[tuple[str, Iterator[Self]]]:
         """Yields the rows of each scope, which lie next to each other."""
         return groupby(read_rows(batches, cls), attrgetter("scope_key"))
+
+
+def _state(sequence: int | None, number: int | None) -> State | None:
+    return None if sequence is None or number is None else (sequence, number)
 
 
 def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:

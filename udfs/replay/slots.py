@@ -148,44 +148,34 @@ def _lost(outcome: Outcome) -> bool | None:
     return None if outcome in LOSS_UNKNOWN else outcome in LOST
 
 
+_OF_MESSAGE: Mapping[Outcome, str] = {
+    Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
+    "known.",
+    Outcome.REFUSED_FOR_CAUSE: "A FinalAck of class {named} says that the message never reached its queue.",
+    Outcome.DELIVERED_TWICE: "The message was accepted more than once.",
+    Outcome.NOT_READ: "The message reached its queue, and a FinalAck of class {named} says that it left it unread.",
+    Outcome.DELIVERED_AFTER_REFUSAL: "The message was refused as out of order, and accepted when it came again.",
+    Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "The captures do not tell whether this arrival was accepted, but "
+    "{acknowledgment} says that the receiver has the message.",
+    Outcome.DISPLACED: "The message was never accepted, because another message with its sequence number was.",
+    Outcome.DELIVERED_BEFORE_CAPTURE: "Only resends of the message were captured, and {acknowledgment} says that the "
+    "receiver has it.",
+    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender then skipped its number.",
+    Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
+    "accepted any more.",
+    Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.{again}",
+    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
+    Outcome.DELIVERED: "The message was accepted.",
+}
+
+
 def _of_message(outcome: Outcome, proof: DeliveredBy | None, final_ack_class: int | None, *, stuck: bool) -> str:
     """Returns what became of a message in one sentence."""
-    named = "unknown" if final_ack_class is None else f"0x{final_ack_class:04X}"
-    acknowledgment = "a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck"
-    again = " It was refused each time that it was resent." if stuck else ""
-    match outcome:
-        case Outcome.CONTRADICTED:
-            return "The receiver's acknowledgments contradict the replay, so whether it has the message is not known."
-        case Outcome.REFUSED_FOR_CAUSE:
-            return f"A FinalAck of class {named} says that the message never reached its queue."
-        case Outcome.DELIVERED_TWICE:
-            return "The message was accepted more than once."
-        case Outcome.NOT_READ:
-            return f"The message reached its queue, and a FinalAck of class {named} says that it left it unread."
-        case Outcome.DELIVERED_AFTER_REFUSAL:
-            return "The message was refused as out of order, and accepted when it came again."
-        case Outcome.DELIVERED_BY_ACKNOWLEDGMENT:
-            return (
-                f"The captures do not tell whether this arrival was accepted, but {acknowledgment} says that the "
-                "receiver has the message."
-            )
-        case Outcome.DISPLACED:
-            return "The message was never accepted, because another message with its sequence number was."
-        case Outcome.DELIVERED_BEFORE_CAPTURE:
-            return f"Only resends of the message were captured, and {acknowledgment} says that the receiver has it."
-        case Outcome.GIVEN_UP:
-            return "The message was refused as out of order, and its sender then skipped its number."
-        case Outcome.PASSED_BY:
-            return (
-                "The message was only refused, and the receiver went on beyond its number, so it can not be accepted "
-                "any more."
-            )
-        case Outcome.PENDING:
-            return f"The message was only refused so far; the receiver still waits for one before it.{again}"
-        case Outcome.UNKNOWN:
-            return "The captures do not tell whether the receiver has it."
-        case _:
-            return "The message was accepted."
+    return _OF_MESSAGE[outcome].format(
+        named="unknown" if final_ack_class is None else f"0x{final_ack_class:04X}",
+        acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
+        again=" It was refused each time that it was resent." if stuck else "",
+    )
 
 
 def _of_numbers(run: Run) -> str:

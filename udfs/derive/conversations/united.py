@@ -89,7 +89,7 @@ def unite_streams(
     """Unites streams that count with their copies: all rows of any of these, to which COUNTING was added.
 
     It returns rows of STREAMS, STREAM_GAPS, QUARANTINE and HANDSHAKES in place of these; what `place_copies` and
-    `clock_differences` return; and as `copied` what ENDS tells of copies.
+    `clock_differences` return; and as `copied` those columns of ENDS in which a copy differs from its stream.
     """
     ranges = (copies, streams, stream_gaps, quarantine)
     unread = unread_by_all(*ranges)

@@ -8,8 +8,7 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import nanoseconds, number_of, row_key, signed
-from udfs.derive.quotients import quotient
+from udfs.derive.columns import nanoseconds, number_of, quotient, row_key, signed
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
 from udfs.replay.words import NS

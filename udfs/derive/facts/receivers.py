@@ -5,8 +5,7 @@ import polars as pl
 from schemas.messages import AckType
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
-from udfs.derive.columns import key_at, nanoseconds, row_key, timestamp, unsigned
-from udfs.derive.quotients import quotient
+from udfs.derive.columns import key_at, nanoseconds, quotient, row_key, timestamp, unsigned
 from udfs.replay.words import NS
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals

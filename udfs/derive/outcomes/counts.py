@@ -87,10 +87,5 @@ def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
     return outcomes.filter(pl.col("arrivals") > 0).select(*SLOT, *MESSAGE, fate=fate)
 
 
-def with_fate(messages: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
-    """Adds `fate` to rows with SLOT and MESSAGE; `fates` is what `message_fates` returns."""
-    return messages.join(fates, on=[*SLOT, *MESSAGE], how="left").with_columns(pl.col("fate").fill_null("delivered"))
-
-
 def _has_outcome(outcomes: Iterable[Outcome]) -> pl.Expr:
     return pl.col("outcome").is_in([outcome.value for outcome in outcomes])

@@ -32,9 +32,7 @@ def sequences_used(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     return with_flow(messages, flows, "session_id").select(*SENDER_THERE, sequence).unique()
 
 
-def pair_acks(
-    acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame | None = None
-) -> pl.DataFrame:
+def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """Returns acknowledgments with `receiver` and `source_queue_manager`, which are a pair, and what they acknowledge.
 
     One row per ACKS row and pair: `ack_type`, `sequence` (`signed`), `number`, `ns`, `key` and, of a FinalAck, its
@@ -84,13 +82,11 @@ def _is_final() -> pl.Expr:
     return pl.col("ack_type") == AckType.FINAL_ACK.value
 
 
-def _for_senders(acks: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame | None) -> list[pl.DataFrame]:
+def _for_senders(acks: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> list[pl.DataFrame]:
     """Returns acknowledgments without an addressee, for each of the senders that they may be for."""
     acks = acks.drop("source_queue_manager")
     of_session = _few_senders(flows, "session_id")
     for_all = acks.join(of_session, on="session_id")
-    if used is None:
-        return [for_all]
     others = acks.join(of_session, on="session_id", how="anti")
     return [for_all, others.join(_few_senders(used, "session_id", "sequence"), on=["session_id", "sequence"])]
 

@@ -11,21 +11,10 @@ _STATE = ("sequence", "number", "known", "ns")
 """Of two states the higher one counts; of equal ones the one that is known, and of these the later one."""
 
 
-def find_initial_states(flows: pl.DataFrame, order_acks: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key`, `sequence`, `number`, `ns`, `resumed` and `assumed_until` of scopes with a known beginning.
-
-    The state is what the last OrderAck before the scope's first message names, or the scope's row in `previous`, the
-    STATES of the previous warehouse, whichever is higher. `resumed`: there is such a row, so bytes may be missing
-    before the first message even on the scope's first stream, if that was captured from mid-stream. `assumed_until`:
-    the previous warehouse only assumed the state; the time in ns of the first OrderAck that covers it. Null for a known
-    state. `flows` are those that have messages, with their scopes; `order_acks` are rows of `acks.pair_acks`.
-    """
-    return choose_states(with_order_acks(first_messages(flows, previous), order_acks))
-
-
 def first_messages(flows: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
     """Returns `scope_key` and the time `first_ns` of the scope's first message, for each of its pairs.
 
+    `flows` are those that have messages, with their scopes; `previous` are the STATES of the previous warehouse.
     `only` is the one sequence of which an OrderAck is sure to be the scope's; null for any. Queues share a pair but
     not their numbers, so in a queue's scope that is the first message's sequence. `left_ns`, `left_sequence`,
     `left_number` and `left_known` are the state in which the previous warehouse left the scope before; null for none.
@@ -112,7 +101,14 @@ def _with_covering(firsts: pl.DataFrame, order_acks: pl.DataFrame) -> pl.DataFra
 
 
 def choose_states(firsts: pl.DataFrame) -> pl.DataFrame:
-    """Returns the states of `find_initial_states` from those of `with_order_acks`. Right for all rows of any scope."""
+    """Returns `scope_key`, `sequence`, `number`, `ns`, `resumed` and `assumed_until` of scopes with a known beginning.
+
+    The state is what the last OrderAck before the scope's first message names, or what the previous warehouse left,
+    whichever is higher. `resumed`: the previous warehouse left one, so bytes may be missing before the first message
+    even on the scope's first stream, if that was captured from mid-stream. `assumed_until`: the previous warehouse only
+    assumed the state; the time in ns of the first OrderAck that covers it. Null for a known state. `firsts` are rows of
+    `with_order_acks`. Right for all rows of any `scope_key`.
+    """
     acks = (
         firsts.drop_nulls("ack_ns")
         .sort("ack_ns", "ack_sequence", "ack_number")

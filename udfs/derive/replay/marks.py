@@ -218,7 +218,7 @@ def initial_marks(initial: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of MARK before all messages of each scope with an initial state, on stream number 0.
 
     Where a previous warehouse left it, that is the scope's first stream, so the next one is a further one. `initial`
-    are rows of `initial_states.find_initial_states`. Right for any rows.
+    are rows of `initial_states.choose_states`. Right for any rows.
     """
     return _marks_of(
         initial.select(

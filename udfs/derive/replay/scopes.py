@@ -34,11 +34,6 @@ TRANSACTIONAL = tuple(
 """The columns of MESSAGES that the replay reads."""
 
 
-def select_transactional(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns transactional MESSAGES, with the columns TRANSACTIONAL. Right for any rows."""
-    return messages.filter("transactional").select(TRANSACTIONAL)
-
-
 def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Returns one row per FLOW_KEY of transactional messages at their final destination.
 

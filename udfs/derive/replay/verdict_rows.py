@@ -3,8 +3,7 @@
 import polars as pl
 
 from schemas.replay import VERDICTS, Reason
-from udfs.derive.columns import timestamp, tx_sequence, unsigned
-from udfs.derive.quotients import quotient
+from udfs.derive.columns import quotient, timestamp, tx_sequence, unsigned
 from udfs.derive.replay.marks import STREAM, with_stream_number
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY
 from udfs.derive.spark_hash import xxhash64

@@ -109,8 +109,8 @@ def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -
     `ends` have no copies. Of `acks`, those for the sequences that are `asked` for suffice. One without an addressee is
     for the senders that are drawn of its session.
     """
-    pairs = select_order_acks(pair_acks(acks, ends, asked))
     sequences = asked.with_columns(signed(pl.col("tx_sequence_id")).alias("sequence"))
+    pairs = select_order_acks(pair_acks(acks, ends, asked, sequences))
     found = pairs.join(sequences, on=["receiver", "source_queue_manager", "sequence"])
     return found.select(*PICTURE, "ns", "number").unique()
 

@@ -1,15 +1,26 @@
-"""Assembles transactions whose messages are not all plain, or lie in several places."""
+"""Derives the table `transactions`; assembles those whose messages are not all plain, or lie in several places."""
 
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
 from udfs.derive.columns import row_key, signed, tx_sequence
-from udfs.derive.transactions.messages import ID, NUMBER
+from udfs.derive.transactions.messages import ID, NUMBER, read_messages
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
-from udfs.derive.transactions.whole import message_id
+from udfs.derive.transactions.whole import find_uses, message_id, whole_transactions
 
 _ORDER = ("sequence", "number", "scope_key")
 _OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
+
+
+def derive_transactions(verdicts: pl.DataFrame, unusual: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
+    """Returns one row of TRANSACTIONS per use of a transaction ID; all rows of a sender have to be there.
+
+    `unusual` are the slots of `unusual_arrivals`, `fates` those of `message_fates`. `witness` lists keys.
+    """
+    messages = read_messages(verdicts)
+    uses = find_uses(messages, unusual)
+    others = uses.filter(~pl.col("all_whole")).select(ID).unique()
+    return pl.concat([whole_transactions(uses), assemble_transactions(verdicts, messages, fates, others)])
 
 
 def assemble_transactions(
@@ -17,11 +28,11 @@ def assemble_transactions(
 ) -> pl.DataFrame:
     """Returns one row of TRANSACTIONS per use of a sender's transaction ID, of the `chosen` IDs; resends do not count.
 
-    The ID has 20 bits and comes round again. Within a sequence a transaction begins at FM, and at whatever follows LM,
-    in the order of the numbers, so a message that arrives late stays in its place. Where a transaction has messages
-    in several scopes, the parts without FM or LM follow one another in the order of their message IDs; those that share
-    an ID and a number, in the order of their scopes' names. `messages` are those of `read_messages`, `fates` those of
-    `message_fates`.
+    The ID has 20 bits, so a sender uses each again. In the order of the numbers of a sequence, a transaction begins
+    with a message that has FM, or right after one that has LM, so a message that arrives late stays in its place. Where
+    a transaction has messages in several scopes, the parts without FM or LM are in the order of their message IDs, and
+    those that share an ID and a number in the order of their scopes' names. `messages` are those of `read_messages`,
+    `fates` those of `message_fates`.
     """
     nearby = first_arrivals(with_neighbours_of(messages.join(chosen, on=ID, how="semi"), messages))
     of_chosen = with_parts(with_neighbours(nearby.join(chosen, on=ID, how="semi"), nearby))

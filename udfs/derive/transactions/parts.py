@@ -61,9 +61,9 @@ def with_neighbours(messages: pl.DataFrame, among: pl.DataFrame) -> pl.DataFrame
 def with_parts(messages: pl.DataFrame) -> pl.DataFrame:
     """Adds what is known of the part of a transaction that a message belongs to; messages have their neighbours.
 
-    A part begins at FM, and at whatever follows LM, in the order of the numbers. `between`: the `row` of a message with
-    a number between this one's and that of the part's last one before it. `whole`: the part has FM and LM. `anchor`:
-    the message ID that orders parts, of a whole one its first.
+    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `between`:
+    the `row` of a message with a number between this one's and that of the part's last one before it. `whole`: the part
+    has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
     """
     is_first, number, ordinal = begins(*_OF_ID), pl.col("number"), pl.col("ordinal")
     is_ended = ~is_first & pl.col("tx_last").shift(1).fill_null(value=False)
