@@ -34,7 +34,7 @@ _NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
 _NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) \d+(?:(?:, | and )\d+)*")
 _DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_MOST_WORDS = 13_000
+_MOST_WORDS = 11_500
 _LONGEST_LINE = 145
 GENERATED = {DOCS / name for name in pages()}
 WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
@@ -127,7 +127,7 @@ def test_pages_and_decisions_that_the_code_names_are_there() -> None:
 
 def test_a_decision_takes_five_lines_at_most() -> None:
     entries = [entry[0].splitlines() for entry in _DECISION.finditer((ROOT / "DECISIONS.md").read_text())]
-    assert len(entries) > 40
+    assert len(entries) > 30
     assert [lines[0] for lines in entries if len(lines) > 5 or max(map(len, lines)) > _LONGEST_LINE] == []
 
 
