@@ -16,6 +16,7 @@ from jobs.warehouse.checkpoint import broadcast_if_small, checkpoint
 from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import PIECE_BYTES
 from schemas.pings import PINGS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
@@ -121,6 +122,9 @@ class OnSpark:
 
     def select(self, rows: DataFrame, **columns: str) -> DataFrame:
         return rows.select(*(F.col(old).alias(new) for new, old in columns.items()))
+
+    def with_piece(self, rows: DataFrame) -> DataFrame:
+        return rows.withColumn("piece", F.expr(f"stream_offset div {PIECE_BYTES}"))
 
     def distinct(self, rows: DataFrame) -> DataFrame:
         return rows.distinct()
