@@ -32,7 +32,8 @@ Accept = Callable[[T], T]
 def _verdicts(
     proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
 ) -> pl.DataFrame:
-    return with_disputes(verdict_rows(proven, messages, streams), disputed)
+    of_any_piece = streams.drop("piece").unique()
+    return with_disputes(verdict_rows(proven, messages, of_any_piece), disputed)
 
 
 VERDICT_ROWS = Derivation(

@@ -116,7 +116,7 @@ class Acks:
         self._last_ns[place[is_later]], self._last_number[place[is_later]] = ns[is_later], number[is_later]
 
     def had_reached(self, group: Ints, number: Ints, ns: Ints) -> Bools:
-        """Returns whether messages had moved the state to each number or beyond when an acknowledgment came, at `ns`."""
+        """Returns whether messages had moved the state to each number or beyond at the time of an acknowledgment."""
         known = self.all.group * NUMBERS
         so_far = np.append(np.maximum.accumulate(known + self._reached + 1) - known - 1, -1)
         return so_far[self.all.first_from(group, ns)] >= number
