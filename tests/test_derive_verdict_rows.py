@@ -4,20 +4,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 from frames_of import frame_of
 
-from schemas.judging import PROVEN
+from schemas.judging import ENDED, PIECE_BYTES, PROVEN
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS, VERDICTS
 from udfs.derive.frames import to_frame
 from udfs.derive.replay.marks import number_streams
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, TRANSACTIONAL
-from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes, with_end_of_doubt, with_stream_id
+from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
 from udfs.derive.spark_hash import xxhash64
+from udfs.replay.evidence import end_doubts
 
 S = 1 << 63
 """A TxSequenceID that is 0 when it is `signed`."""
-_PROVEN = to_frame(PROVEN.empty_table()).schema
 _FLOW: dict[str, Any] = {
     **dict.fromkeys((*FLOW_KEY, "session_id", "receiver", "replay_scope", "scope_key"), pl.String),
     "first_ns": pl.Int64,
@@ -48,14 +49,20 @@ def streams_of(*streams: str) -> pl.DataFrame:
 def run(streams: pl.DataFrame, first: int, last: int, stream: str = "x", **columns: Any) -> dict[str, Any]:
     """Returns a row of PROVEN for the offsets of a stream."""
     place = streams.filter(pl.col("stream_id") == stream).row(0, named=True)
-    row = {"scope_no": place["scope_no"], "stream_no": place["stream_no"], "block": first >> 16, "replay_order": 4}
+    row = {
+        "scope_no": place["scope_no"],
+        "stream_no": place["stream_no"],
+        "piece": first // PIECE_BYTES,
+        "replay_order": 4,
+    }
     row |= {"first_offset": first, "last_offset": last, "sequence": 0, "first_number": 1, "accepted": True}
     return row | {"verdict": "in_order", "evidence": "none", "in_doubt": False} | columns
 
 
 def proven_of(*rows: dict[str, Any]) -> pl.DataFrame:
-    """Returns rows of PROVEN with the end of their doubt."""
-    return with_end_of_doubt(pl.DataFrame(rows, schema=_PROVEN))
+    """Returns rows of PROVEN, by scope and order, with the end of their doubt."""
+    proven = pa.Table.from_pylist(sorted(rows, key=lambda row: (row["scope_no"], row["replay_order"])), PROVEN)
+    return to_frame(pa.Table.from_batches(end_doubts(proven.to_batches(max_chunksize=2)), ENDED))
 
 
 def verdicts(messages: Rows, streams: pl.DataFrame, *runs: dict[str, Any]) -> Rows:
@@ -134,13 +141,6 @@ def test_a_verdict_is_assumed_until_its_doubt_ends() -> None:
     runs = [run(streams, at, at, in_doubt=doubt, initially_until=ns) for at, (doubt, ns) in enumerate(cases)]
     found = verdicts([message(at) for at in range(len(cases))], streams, *runs)
     assert [row["assumed"] for row in found] == [True, False, True, False, None, False]
-
-
-def test_runs_know_their_stream() -> None:
-    streams = streams_of("x", "y")
-    proven = proven_of(run(streams, 0, 0), run(streams, 5, 5, "y"))
-    found = with_stream_id(proven, pl.concat([streams, streams]))
-    assert sorted(found.select("first_offset", "stream_id").rows()) == [(0, "x"), (5, "y")]
 
 
 def test_disputed_messages_that_cannot_be_judged_say_why() -> None:
