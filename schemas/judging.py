@@ -23,6 +23,13 @@ MARK = row(
 `at_ns` is what counts for the order between streams; `missing` counts unread ranges.
 """
 
+PLACED = row(**{f.name: f.type for f in MARK if f.name != "at_ns"}, clock=LONG, cut_off=BOOL)
+"""A message, an initial state or the end of a stream, with what the stream before it says.
+
+`clock` is the latest `at_ns` on its stream so far; `missing` counts the unread ranges since the message before;
+`cut_off` marks the first message of a stream that was captured from mid-stream.
+"""
+
 CHAIN = row(**_STREAM, **_NUMBERS, **_LISTS, assumed_until=LONG)
 """Messages that follow one another in a scope, on one stream, without a gap; or, without `previous`, an initial state.
 
@@ -31,6 +38,7 @@ counts the unread ranges before.
 """
 
 JUDGED = row(
+    turn=LONG,
     **_STREAM,
     **{name: of for name, of in _NUMBERS.items() if name not in {"previous", "missing"}},
     **_LISTS,
@@ -46,16 +54,23 @@ JUDGED = row(
 )
 """A message with its verdict and the state before it; or a run of a chain that is all in order.
 
-In a run, `replay_order`, `state_number` and `conformant_number` are those of the first message and rise by one.
+In a run, `replay_order`, `state_number` and `conformant_number` are those of the first message and rise by one. Each
+row comes twice: at the turn TIMES with the columns TIMED alone, and at the turn VERDICT.
 """
+TIMED = ("pair_no", "sequence", "first_number", "times", "accepted")
+ACK, TIMES, VERDICT = range(3)
+"""Turns in which a pair's rows of one sequence come to be compared: all its acknowledgments, then JUDGED, twice."""
 
-ACKNOWLEDGED = row(pair_no=LONG, sequence=LONG, number=LONG, ack_ns=LONG, message_class=U16, message_no=LONG)
+ACKNOWLEDGED = row(turn=LONG, pair_no=LONG, sequence=LONG, number=LONG, ack_ns=LONG, message_class=U16, message_no=LONG)
 """An OrderAck for a pair; or a FinalAck, which has a class and the hash of a message's ID."""
+
+PIECE_BYTES = 1 << 24
+"""Streams are cut into pieces of so many bytes where a step would hold all messages of one."""
 
 PROVEN = row(
     scope_no=LONG,
     stream_no=LONG,
-    block=LONG,
+    piece=LONG,
     **dict.fromkeys(("first_offset", "last_offset", "replay_order", "sequence", "first_number"), LONG),
     **_STATE,
     **{f.name: f.type for f in list(JUDGED)[JUDGED.names.index("accepted") :] if f.name != "conformant_number"},
@@ -65,4 +80,7 @@ PROVEN = row(
     final_ack_class=U16,
     final_ns=LONG,
 )
-"""A run of messages in one block of 64 KiB of their stream, of which acknowledgments say the same."""
+"""A run of messages in one piece of their stream, of which acknowledgments say the same."""
+
+ENDED = row(**{f.name: f.type for f in PROVEN if f.name != "initially_until"}, doubt_ended_ns=LONG)
+"""A row of PROVEN, and when its verdict was no longer in doubt, if that rests on another message or on a state."""

@@ -1,4 +1,4 @@
-"""Rows come to a pass and to a derivation in whole groups, also where a key is null."""
+"""Rows come to a pass in pieces, and to a derivation in whole groups, also where a key is null."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ import pytest
 from schemas.table import LONG, STRING, U64, row
 from udfs.derive.frames import ALL, ONE, Derivation, Frames, making
 from udfs.replay import groups
-from udfs.replay.groups import whole_groups
+from udfs.replay.groups import pieces
 
 ROWS = row(one=STRING, two=LONG, value=LONG)
 
@@ -21,23 +21,20 @@ def batches(keys: Sequence[tuple[str | None, int | None]], size: int) -> Iterato
         yield pa.RecordBatch.from_pylist(rows[at : at + size], ROWS)
 
 
-@pytest.mark.parametrize("size", range(1, 5))
-def test_rows_of_a_key_are_in_one_table_and_nulls_are_equal(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_MANY", 1)
-    keys = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
-    tables = whole_groups(batches(keys, size), "one", "two")
-    seen = [set(zip(table["one"].to_pylist(), table["two"].to_pylist(), strict=True)) for table in tables]
-    assert sum(map(len, seen)) == len(set(keys))
-    assert set().union(*seen) == set(keys)
-    assert size > 1 or len(seen) == len(set(keys))
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_pieces_hold_no_more_rows_than_worth_a_call(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MANY", 4)
+    found = [table["value"].to_pylist() for table in pieces(batches([("a", 1)] * 10, size))]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert not list(pieces([]))
 
 
-@pytest.mark.parametrize("size", [1, 20])
-def test_without_a_key_all_rows_are_in_one_table(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_MANY", 1)
-    (table,) = whole_groups(batches([("a", 1), ("b", None), (None, None)], size))
-    assert table["value"].to_pylist() == [0, 1, 2]
-    assert not list(whole_groups([]))
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_pieces_hold_few_more_items_of_lists(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MANY", 4)
+    items = pa.table({"items": [[1, 2], None, [3, 4, 5], [], [6] * 9, [7]]})
+    found = [table["items"].to_pylist() for table in pieces(items.to_batches(max_chunksize=size), lists="items")]
+    assert found == [[[1, 2], None, [3, 4, 5]], [[], [6] * 9], [[7]]]
 
 
 def joined(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:

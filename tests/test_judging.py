@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.judging import CHAIN, MARK
+from schemas.judging import CHAIN, PLACED, VERDICT
 from udfs.replay.acceptance import STATE, Message, State, accept, after
 from udfs.replay.timeline import find_chains
 from udfs.replay.verdicts import judge
@@ -24,9 +24,9 @@ LITERALS = {
 
 def mark(at: int, sequence: int, number: int, previous: int) -> Row:
     """Returns a message of the only stream of a scope, the `at`th in order."""
-    place = {"scope_no": 1, "stream_no": 1, "pair_no": 1, "stream_offset": at, "at_ns": at, "captured_ns": at}
+    place = {"scope_no": 1, "stream_no": 1, "pair_no": 1, "stream_offset": at, "clock": at, "captured_ns": at}
     numbers = {"sequence": sequence, "number": number, "previous": previous, "message_no": at, "missing": 0}
-    return place | numbers | {"mid_stream": False}
+    return place | numbers | {"mid_stream": False, "cut_off": False}
 
 
 def with_states(chains: list[Row]) -> Iterator[Row]:
@@ -40,12 +40,12 @@ def with_states(chains: list[Row]) -> Iterator[Row]:
 
 def judged(sent: Iterable[tuple[int, int, int]]) -> list[tuple[bool, int | None]]:
     """Returns for each message whether it is accepted, and the number of the state before it."""
-    marks = pa.Table.from_pylist([mark(at, *one) for at, one in enumerate(sent)], MARK).to_batches()
+    marks = pa.Table.from_pylist([mark(at, *one) for at, one in enumerate(sent)], PLACED).to_batches()
     chains = pa.Table.from_batches(find_chains(marks), CHAIN).to_pylist()
     states = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
     rows = pa.Table.from_pylist(list(with_states(chains)), states).to_batches()
     found: list[tuple[bool, int | None]] = []
-    for run in (row for batch in judge(rows) for row in batch.to_pylist()):
+    for run in (row for batch in judge(rows) for row in batch.to_pylist() if row["turn"] == VERDICT):
         before, count = run["state_number"], len(run["offsets"])
         found += [(run["accepted"], before and before + nth) for nth in range(count)]
     return found
@@ -87,5 +87,5 @@ def test_random_histories_are_judged_like_their_messages(seed: int) -> None:
 
 def test_messages_in_order_are_few_rows() -> None:
     marks = [mark(at, 5, at + 1, at) for at in range(1_000)]
-    chains = list(find_chains(pa.Table.from_pylist(marks, MARK).to_batches()))
+    chains = list(find_chains(pa.Table.from_pylist(marks, PLACED).to_batches()))
     assert sum(batch.num_rows for batch in chains) <= 5

@@ -76,6 +76,9 @@ class Engine(Protocol[T]):
     def select(self, rows: T, **columns: str) -> T:
         """Returns columns under new names."""
 
+    def with_piece(self, rows: T) -> T:
+        """Adds `piece`: which of the pieces of PIECE_BYTES of its stream the `stream_offset` of a row is in."""
+
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from jobs.engine.engine import How, Row
 from schemas.ingest import CAPTURES, STREAMS
+from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.arrow.buffers import Ints
@@ -104,6 +105,9 @@ class InProcess:
 
     def select(self, rows: pa.Table, **columns: str) -> pa.Table:
         return pa.table({new: rows[old] for new, old in columns.items()})
+
+    def with_piece(self, rows: pa.Table) -> pa.Table:
+        return rows.append_column("piece", pc.divide(rows["stream_offset"], PIECE_BYTES))
 
     def distinct(self, rows: pa.Table) -> pa.Table:
         return rows.group_by(rows.column_names, use_threads=False).aggregate([])

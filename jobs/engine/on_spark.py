@@ -19,6 +19,7 @@ from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import PIECE_BYTES
 from schemas.messages import HANDSHAKES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
@@ -202,6 +203,10 @@ class OnSpark:
     @_here_if_few
     def select(self, rows: Rows, **columns: str) -> Rows:
         return rows.select(*(F.col(old).alias(new) for new, old in columns.items()))
+
+    @_here_if_few
+    def with_piece(self, rows: Rows) -> Rows:
+        return rows.withColumn("piece", F.expr(f"stream_offset div {PIECE_BYTES}"))
 
     @_here_if_few
     def distinct(self, rows: Rows) -> Rows:

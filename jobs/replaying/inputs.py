@@ -15,7 +15,14 @@ from udfs.derive.replay.acks import acknowledged, crowded, pair_acks, select_ord
 from udfs.derive.replay.coverage import blind_spans, unread_ranges
 from udfs.derive.replay.ends import find_ends
 from udfs.derive.replay.initial_states import choose_states, first_messages, with_order_acks
-from udfs.derive.replay.marks import doubtful_scopes, initial_marks, marks, number_streams, scopes_of_legs
+from udfs.derive.replay.marks import (
+    along_streams,
+    doubtful_scopes,
+    initial_marks,
+    marks,
+    number_streams,
+    scopes_of_legs,
+)
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, TRANSACTIONAL, find_flows, scoped_flows
 from udfs.derive.summaries.sessions import carried_by_stream
 
@@ -78,9 +85,9 @@ NUMBERED = Derivation(_numbered, {"flows": ALL, "unread": ALL, "ends": ALL, "leg
 FIRST_MESSAGES = Derivation(making(first_messages), {"flows": ALL, "previous": ALL})
 ORDER_ACKS = Derivation(making(select_order_acks), {"acknowledgments": ALL}, _PAIR)
 WITH_ORDER_ACKS = Derivation(making(with_order_acks), {"firsts": ALL, "order_acks": ALL}, _PAIR)
-INITIAL_MARKS = Derivation(making(lambda firsts: initial_marks(choose_states(firsts))), {"firsts": ALL})
+INITIAL_MARKS = Derivation(making(lambda firsts: along_streams(initial_marks(choose_states(firsts)))), {"firsts": ALL})
 MARKS = Derivation(
-    making(marks),
+    making(lambda **rows: along_streams(marks(**rows))),
     {
         "messages": (*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "message_id"),
         "unread": ALL,

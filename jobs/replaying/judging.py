@@ -15,31 +15,29 @@ from jobs.replaying.inputs import (
     WITH_ORDER_ACKS,
     Inputs,
 )
-from schemas.judging import CHAIN, JUDGED, PROVEN
+from schemas.judging import CHAIN, ENDED, JUDGED, PROVEN
 from schemas.replay import Reading
 from udfs.derive.frames import ALL, Derivation, making
-from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes, with_end_of_doubt, with_stream_id
-from udfs.replay.evidence import prove
-from udfs.replay.timeline import find_chains
+from udfs.derive.replay.marks import STREAM
+from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
+from udfs.replay.acks import GROUP
+from udfs.replay.evidence import end_doubts, prove
+from udfs.replay.timeline import IN_ORDER, find_chains
 from udfs.replay.verdicts import judge
 
 Accept = Callable[[T], T]
 """Adds the receiver's state before each chain: by windows on Spark, or by a fold."""
 
 
-def _of_streams(proven: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    return with_stream_id(with_end_of_doubt(proven), streams)
-
-
 def _verdicts(
     proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
 ) -> pl.DataFrame:
-    return with_disputes(verdict_rows(proven, messages, streams), disputed)
+    of_any_piece = streams.drop("piece").unique()
+    return with_disputes(verdict_rows(proven, messages, of_any_piece), disputed)
 
 
-PROVEN_ON_STREAMS = Derivation(making(_of_streams), {"proven": ALL, "streams": ALL}, ("scope_no",))
 VERDICT_ROWS = Derivation(
-    making(_verdicts), {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id",)
+    making(_verdicts), {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id", "piece")
 )
 
 
@@ -53,7 +51,7 @@ def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accep
     firsts = engine.one(FIRST_MESSAGES, flows=numbered["with_messages"], previous=states_before)
     order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)
     initial = engine.one(INITIAL_MARKS, firsts=engine.one(WITH_ORDER_ACKS, firsts=firsts, order_acks=order_acks))
-    marked = engine.one(
+    placed = engine.one(
         MARKS,
         messages=inputs.messages,
         unread=inputs.unread,
@@ -61,12 +59,19 @@ def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accep
         legs=numbered["legs"],
         disputed=inputs.disputed,
     )
-    chains = engine.keep(engine.run(engine.union(marked, initial), find_chains, CHAIN, ("scope_no",)))
+    chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
     judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
     acknowledged = engine.one(ACKNOWLEDGED, acks=inputs.acks, streams=numbered["with_messages"])
     rows = engine.union(judged, acknowledged)
-    proven = engine.keep(engine.run(rows, prove(reading), PROVEN, ("pair_no", "sequence")))
-    on_streams = engine.one(PROVEN_ON_STREAMS, proven=proven, streams=streams)
+    proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
+    ended = engine.run(proven, end_doubts, ENDED, ("scope_no",), ("replay_order",))
+    places = engine.distinct(engine.select(streams, **{name: name for name in (*STREAM, "stream_id")}))
+    on_streams = engine.keep(engine.join(ended, places, STREAM))
+    in_pieces = engine.distinct(engine.select(on_streams, stream_id="stream_id", piece="piece"))
     return engine.one(
-        VERDICT_ROWS, proven=on_streams, messages=inputs.messages, streams=streams, disputed=inputs.disputed
+        VERDICT_ROWS,
+        proven=on_streams,
+        messages=engine.with_piece(inputs.messages),
+        streams=engine.join(streams, in_pieces, ["stream_id"]),
+        disputed=engine.with_piece(inputs.disputed),
     )

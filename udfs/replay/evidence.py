@@ -13,23 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.judging import PROVEN
+from schemas.judging import ACK, ENDED, PIECE_BYTES, PROVEN, TIMES, VERDICT
 from schemas.replay import Evidence, Explains, Reading, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
+from udfs.replay.acks import GROUP, NEVER, Acks, read_acks
 from udfs.replay.groups import (
     NONE,
-    Bools,
     Ints,
     begins,
     bounds,
     columns_of,
     expand,
-    group_of,
     nullable,
     numbers,
+    pieces,
     texts,
     to_batches,
-    whole_groups,
 )
 from udfs.replay.rows import Batches
 
@@ -37,11 +36,6 @@ _MS = 1_000_000  # ns
 _LATEST_NS = LATEST_ORDER_ACK_MS * _MS
 _IN_FLIGHT_NS = 250 * _MS
 """An OrderAck that follows sooner may have left before the message arrived."""
-_NEVER = np.iinfo(np.int64).max
-_NUMBERS = 1 << 33
-"""More than there are numbers."""
-BLOCK_BITS = 16
-"""Low bits of offsets: a hash join on blocks of a stream finds the few runs that an offset may belong to."""
 _SCHEMA = PROVEN
 _KEPT = (
     *("scope_no", "stream_no", "sequence", "state_sequence", "accepted", "verdict", "reason"),
@@ -54,20 +48,37 @@ _RISING = ("first_number", "replay_order", "state_number")
 def prove(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Returns a pass that turns rows of JUDGED and of ACKNOWLEDGED into rows of PROVEN.
 
-    Those of a pair of queue managers and a sequence come next to each other, in any order.
+    Those of a pair of queue managers and a sequence, a *group*, come next to each other, by `turn`. From one piece to
+    the next it keeps the acknowledgments of the last group and, of each, what the messages of the group told at the
+    turn TIMES. So each message needs no others at the turn VERDICT.
     """
 
     def work(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for rows in whole_groups(batches, "pair_no", "sequence"):
-            group = group_of(numbers(rows, "pair_no", "sequence"), "pair_no", "sequence")
-            is_message = rows["verdict"].is_valid().to_numpy()
-            judged, acks = rows.filter(pa.array(is_message)), rows.filter(pa.array(~is_message))
+        acks = Acks()
+        for rows in pieces(batches, lists="times"):
+            groups, turn = acks.begin(numbers(rows, *GROUP)), rows["turn"].to_numpy()
+            (new, of_new), (times, of_times), (judged, of_judged) = (
+                (rows.filter(pa.array(turn == one)), groups[turn == one]) for one in (ACK, TIMES, VERDICT)
+            )
+            acks.add(read_acks(new, of_new))
+            if new.num_rows < rows.num_rows:
+                acks.put_in_order()
+            acks.learn(read_times(times, of_times))
             if judged.num_rows:
-                messages = read_messages(judged, group[is_message])
-                messages = with_acks(messages, read_acks(acks, group[~is_message]))
+                messages = with_acks(read_messages(judged, of_judged), acks)
                 yield from to_runs(with_evidence(messages, conformant=reading is Reading.CONFORMANT), judged)
 
     return work
+
+
+def read_times(judged: pa.Table, group: Ints) -> pd.DataFrame:
+    """Returns `group`, `number`, `ns`, of each message with a time, and whether it `moved` the state or may have."""
+    items, row, nth = expand(judged, "times")
+    of_run = numbers(judged, "first_number", "accepted")
+    times = items.rename(columns={"times": "ns"}).assign(group=group[row])
+    times["number"] = of_run["first_number"].to_numpy()[row] + nth
+    times["moved"] = (of_run["accepted"] != 0).to_numpy()[row]
+    return times[times["ns"] != NONE].reset_index(drop=True)
 
 
 def read_messages(judged: pa.Table, group: Ints) -> pd.DataFrame:
@@ -85,87 +96,38 @@ def read_messages(judged: pa.Table, group: Ints) -> pd.DataFrame:
     return messages
 
 
-def read_acks(acks: pa.Table, group: Ints) -> pd.DataFrame:
-    """Returns `group`, `number`, `ns`, `message_class` (NONE for an OrderAck) and `message_no`, in order of time."""
-    found = numbers(acks, "number", "ack_ns", "message_class", "message_no").rename(columns={"ack_ns": "ns"})
-    return found.assign(group=group).sort_values(["group", "ns", "number", "message_class"], ignore_index=True)
-
-
-def with_acks(messages: pd.DataFrame, acks: pd.DataFrame) -> pd.DataFrame:
+def with_acks(messages: pd.DataFrame, acks: Acks) -> pd.DataFrame:
     """Adds what acknowledgments came for each message.
 
-    `by_order_ns`: when an OrderAck first named its number or a higher one. `reached_ns`: when a message first moved the
-    state there. `following` and `overdue`: the first OrderAck after the message, and the first that came later than the
-    timers allow. `next`: the OrderAck that is the next packet. `final`: the last FinalAck that names the message. Of
-    these, `_ns` and `_number`, or `_class`; _NEVER or NONE for none.
+    `by_order_ns`: when an OrderAck first named its number or a higher one. `following` and `overdue`: the first
+    OrderAck after the message, and the first that came later than the timers allow. `next`: the OrderAck that is the
+    next packet. `final`: the last FinalAck that names the message. Of these, `_ns` and `_number`, or `_class`; NEVER
+    or NONE for none. `covered`: when the message first was, by either; and whether the replay `had_reached` its number.
     """
-    order_acks, final_acks = (acks[of].reset_index(drop=True) for of in _by_kind(acks))
-    moving = messages[(messages["accepted"] | messages["is_unknown"]) & (messages["ns"] != NONE)]
-    messages["by_order_ns"] = _first_from_number(messages, order_acks)
-    messages["reached_ns"] = _first_from_number(messages, moving)
-    for name, ns in (("following", messages["ns"]), ("overdue", messages["ns"] + _LATEST_NS)):
-        found = _first_from_time(messages["group"].to_numpy(), ns.to_numpy(), order_acks)
-        found[messages["ns"].to_numpy() == NONE] = -1
-        _add(messages, name, order_acks, found)
-    _add(messages, "next", acks, _next_packet(messages, acks))
-    finals = final_acks.groupby(["group", "number", "message_no"], as_index=False).last()
+    group, number, ns = columns_of(messages, "group", "number", "ns")
+    messages["by_order_ns"] = acks.first_from_number(group, number)
+    for name, from_ns in (("following", ns), ("overdue", ns + _LATEST_NS)):
+        found = acks.orders.first_from(group, from_ns)
+        _add(messages, name, acks.orders.acks, np.where(ns == NONE, -1, found))
+    _add(messages, "next", acks.all.acks, np.where(ns == NONE, -1, acks.next_packet(group, ns, number)))
+    finals = acks.finals_from(group, number)
     named = messages[["group", "number", "message_nos"]].rename(columns={"message_nos": "message_no"})
     places = named.merge(finals.reset_index(names="place"), "left", ["group", "number", "message_no"])["place"]
     _add(messages, "final", finals, places.fillna(-1).to_numpy(np.int64))
+    was_queued = (messages["final_class"] != NONE) & ((messages["final_class"] & QUEUED_CLASS) != 0)
+    messages["covered"] = messages["by_order_ns"].clip(upper=messages["final_ns"].where(was_queued, NEVER))
+    asked = np.flatnonzero(messages["is_refused"] & (messages["covered"] != NEVER))
+    messages["had_reached"] = False
+    covered = messages["covered"].to_numpy()
+    messages.loc[asked, "had_reached"] = acks.had_reached(group[asked], number[asked], covered[asked])
     return messages
-
-
-def _by_kind(acks: pd.DataFrame) -> "tuple[pd.Series[bool], pd.Series[bool]]":
-    is_order_ack = acks["message_class"] == NONE
-    return is_order_ack, ~is_order_ack
 
 
 def _add(messages: pd.DataFrame, name: str, acks: pd.DataFrame, place: Ints) -> None:
     """Adds time, number and class of the acknowledgment at each place; of none at -1."""
-    for column, nothing in (("ns", _NEVER), ("number", NONE), ("message_class", NONE)):
+    for column, nothing in (("ns", NEVER), ("number", NONE), ("message_class", NONE)):
         values = np.append(acks[column].to_numpy(np.int64), nothing)
         messages[f"{name}_{column.removeprefix('message_')}"] = values[place]
-
-
-def _first_from_number(messages: pd.DataFrame, events: pd.DataFrame) -> Ints:
-    """Returns the time of the first of the events of each message's group with its number or a higher one."""
-    events = events[["group", "number", "ns"]].sort_values(["group", "number"], ignore_index=True)
-    earliest = events["ns"][::-1].groupby(events["group"][::-1].to_numpy()).cummin()[::-1]
-    key, wanted = (of["group"].to_numpy(np.int64) * _NUMBERS + of["number"] for of in (events, messages))
-    place = np.searchsorted(key, wanted)
-    return np.where(_is_in(messages, events, place), np.append(earliest, _NEVER)[place], _NEVER)
-
-
-def _first_from_time(group: Ints, ns: Ints, acks: pd.DataFrame) -> Ints:
-    """Returns the place of the first of the acknowledgments of each group from each time on; -1 for none."""
-    times = np.unique(acks["ns"])
-    key = acks["group"].to_numpy(np.int64) * (len(times) + 1) + np.searchsorted(times, acks["ns"])
-    place = np.searchsorted(key, group * (len(times) + 1) + np.searchsorted(times, ns))
-    there = np.append(acks["group"].to_numpy(np.int64), -1)[place]
-    return np.where(there == group, place, -1)
-
-
-def _is_in(messages: pd.DataFrame, events: pd.DataFrame, place: Ints) -> Bools:
-    found: Bools = np.append(events["group"].to_numpy(np.int64), -1)[place] == messages["group"].to_numpy()
-    return found
-
-
-def _next_packet(messages: pd.DataFrame, acks: pd.DataFrame) -> Ints:
-    """Returns the place of the OrderAck that follows each message directly in time; -1 where another packet does."""
-    found = np.full(len(messages), -1)
-    if acks.empty:
-        return found
-    timed = np.flatnonzero(messages["ns"] != NONE)
-    group, ns, number = (
-        np.concatenate([messages[name].to_numpy()[timed], acks[name].to_numpy()]) for name in ("group", "ns", "number")
-    )
-    place = np.concatenate([np.full(len(timed), -1), np.where(_by_kind(acks)[0], np.arange(len(acks)), -1)])
-    packet = np.concatenate([timed, np.full(len(acks), -1)])
-    order = np.lexsort((place >= 0, number, ns, group))
-    group, place, packet = group[order], place[order], packet[order]
-    follows = np.flatnonzero((packet[:-1] >= 0) & (group[:-1] == group[1:]))
-    found[packet[follows]] = place[follows + 1]
-    return found
 
 
 def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
@@ -180,18 +142,16 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
     OrderAck did so before the message came, only the next OrderAck counts.
     """
     ns, number, accepted, refused = (messages[name] for name in ("ns", "number", "accepted", "is_refused"))
-    has_final = messages["final_class"] != NONE
-    was_queued = has_final & ((messages["final_class"] & QUEUED_CLASS) != 0)
-    by_order, following = messages["by_order_ns"], messages["following_ns"]
-    covered = by_order.clip(upper=messages["final_ns"].where(was_queued, _NEVER))
-    acknowledged = covered.where(covered >= ns, following).where(ns != NONE, _NEVER)
+    by_order, following, covered = (messages[name] for name in ("by_order_ns", "following_ns", "covered"))
+    acknowledged = covered.where(covered >= ns, following).where(ns != NONE, NEVER)
     names_it = messages["following_number"] >= number
-    covered_later = by_order.where(by_order >= ns, following.where(names_it, _NEVER)).where(ns != NONE, _NEVER)
+    covered_later = by_order.where(by_order >= ns, following.where(names_it, NEVER)).where(ns != NONE, NEVER)
     is_late = (messages["overdue_number"] != NONE) & (messages["overdue_number"] < number)
-    not_covered = accepted & is_late & (covered >= messages["overdue_ns"]) & ~has_final
-    too_soon = refused & (covered != _NEVER) & (covered < messages["reached_ns"])
-    is_lower = refused & (following != _NEVER) & (messages["following_number"] < number)
-    confirmed = (accepted & (acknowledged != _NEVER)) | (messages["is_duplicate"] & (covered != _NEVER))
+    not_covered = accepted & is_late & (covered >= messages["overdue_ns"])
+    not_covered &= messages["final_class"] == NONE
+    too_soon = refused & (covered != NEVER) & ~messages["had_reached"]
+    is_lower = refused & (following != NEVER) & (messages["following_number"] < number)
+    confirmed = (accepted & (acknowledged != NEVER)) | (messages["is_duplicate"] & (covered != NEVER))
     messages["acknowledged_ns"], messages["covered_ns"] = acknowledged, covered_later
     messages["evidence"] = np.select(
         [conformant & not_covered, confirmed, conformant & too_soon, is_lower],
@@ -217,9 +177,9 @@ def _explained_by(messages: pd.DataFrame) -> "NDArray[np.str_]":
 def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of PROVEN: messages of a row of JUDGED that are next to each other and have the same evidence."""
     said = ("row", "acknowledged_ns", "covered_ns", "evidence", "explained_by", "final_ns", "final_class")
-    block = messages["offsets"].to_numpy() >> BLOCK_BITS
-    is_first = begins(*columns_of(messages, *said), block)
-    alone = ((messages["final_ns"] != _NEVER) | (messages["explained_by"] != "")).to_numpy()
+    piece = messages["offsets"].to_numpy() // PIECE_BYTES
+    is_first = begins(*columns_of(messages, *said), piece)
+    alone = ((messages["final_ns"] != NEVER) | (messages["explained_by"] != "")).to_numpy()
     is_first |= alone
     is_first[1:] |= alone[:-1]
     first, last = bounds(is_first)
@@ -227,14 +187,32 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
     rows = judged.take(pa.array(firsts["row"].to_numpy()))
     columns = {name: rows[name].combine_chunks() for name in _KEPT}
     columns |= {name: pc.add(rows[name], nth).combine_chunks() for name in _RISING}
-    columns |= {name: nullable(firsts[name].replace(_NEVER, NONE)) for name in ("acknowledged_ns", "covered_ns")}
+    columns |= {name: nullable(firsts[name].replace(NEVER, NONE)) for name in ("acknowledged_ns", "covered_ns")}
     columns |= {
-        "block": pa.array(block[first]),
+        "piece": pa.array(piece[first]),
         "first_offset": pa.array(firsts["offsets"].to_numpy()),
         "last_offset": pa.array(messages["offsets"].to_numpy()[last]),
         "evidence": pa.array(firsts["evidence"].astype(str), pa.string()),
         "explained_by": texts(firsts["explained_by"]),
         "final_ack_class": nullable(firsts["final_class"], pa.int32()),
-        "final_ns": nullable(firsts["final_ns"].replace(_NEVER, NONE)),
+        "final_ns": nullable(firsts["final_ns"].replace(NEVER, NONE)),
     }
     yield from to_batches(columns, _SCHEMA)
+
+
+def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Turns rows of PROVEN into rows of ENDED; those of a scope come in replay order.
+
+    The state before a row with a `doubt_order` rests on the last unknown message of its scope before it. From one piece
+    to the next it keeps when an OrderAck covered the last unknown message.
+    """
+    covered = NONE
+    for rows in pieces(batches):
+        known = numbers(rows, "accepted", "covered_ns", "doubt_order", "initially_until")
+        times = np.append(covered, known["covered_ns"])
+        places = np.append(0, np.where(known["accepted"] == NONE, np.arange(1, len(times)), 0))
+        last = np.maximum.accumulate(places)
+        covered = times[last[-1]]
+        ended = np.where(known["doubt_order"] == NONE, known["initially_until"], times[last[:-1]])
+        columns = {one.name: rows[one.name].combine_chunks() for one in ENDED if one.name in rows.column_names}
+        yield from to_batches(columns | {"doubt_ended_ns": nullable(pd.Series(ended))}, ENDED)

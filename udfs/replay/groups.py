@@ -15,25 +15,40 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NONE = np.iinfo(np.int64).min
 """Stands for null in columns of numbers, below all others."""
+NUMBERS = 1 << 33
+"""More than there are numbers in a sequence."""
 _BATCH_ROWS = 2_000
 """A row may list hundreds of messages."""
 _MANY = 100_000
 """Rows that are worth a call of their own: the cost of vectorised steps is per call."""
 
 
-def whole_groups(batches: Batches, *key: str) -> Iterator[pa.Table]:
-    """Yields tables of rows whose key no other table has; rows with the same key come next to each other.
+def pieces(batches: Batches, *, lists: str | None = None) -> Iterator[pa.Table]:
+    """Yields the rows as tables of _MANY rows, the last of fewer; with `lists`, hardly more than _MANY items of these.
 
-    Without a key, all rows are in one table. Memory is that of _MANY rows, or of all rows with one key.
+    So the memory of a step does not grow with the rows of a key: what it has to know of those before, it keeps.
     """
-    waiting: list[pa.Table] = []
-    for begins_groups, rows in parts_of_groups(batches, *key):
-        if begins_groups and waiting:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting = []
-        waiting.append(rows)
+    waiting, count = [], 0
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        while rows.num_rows:
+            ends = np.cumsum(_weights(rows, lists))
+            cut = min(int(np.searchsorted(ends, _MANY - count)) + 1, rows.num_rows)
+            waiting.append(rows.slice(0, cut))
+            rows, count = rows.slice(cut), count + int(ends[cut - 1])
+            if count >= _MANY:
+                yield pa.concat_tables(waiting).combine_chunks()
+                waiting, count = [], 0
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _weights(rows: pa.Table, lists: str | None) -> Ints:
+    """Returns 1 for each row, or the length of its list if that is greater."""
+    if lists is None:
+        return np.ones(rows.num_rows, np.int64)
+    lengths = pc.fill_null(pc.list_value_length(rows[lists]), 1).to_numpy()
+    return np.maximum(lengths, 1).astype(np.int64)
 
 
 def parts_of_groups(batches: Batches, *key: str) -> Iterator[tuple[bool, pa.Table]]:
@@ -94,7 +109,7 @@ def group_of(frame: pd.DataFrame, *key: str) -> Ints:
 def bounds(is_first: Bools) -> tuple[Ints, Ints]:
     """Returns the places of the first and of the last row of each run, given which rows begin one."""
     first = np.flatnonzero(is_first)
-    return first, np.append(first[1:], len(is_first)) - 1
+    return first, np.append(first, len(is_first))[1:] - 1
 
 
 def before(values: "pd.Series[int]", groups: Ints, nothing: int) -> "pd.Series[int]":
@@ -134,6 +149,8 @@ def texts(values: "pd.Series[str]") -> pa.Array:
 
 
 def to_batches(columns: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Returns the columns of the schema as batches that Spark can hold."""
+    """Returns the columns of the schema as batches that Spark can hold; those that are not given are null."""
+    count = len(next(iter(columns.values())))
+    columns = {one.name: pa.nulls(count, one.type) for one in schema} | columns
     table = pa.table([columns[name] for name in schema.names], schema=schema)
     yield from table.to_batches(max_chunksize=_BATCH_ROWS)

@@ -14,20 +14,23 @@ import pyarrow as pa
 from schemas.judging import CHAIN
 from udfs.replay.groups import (
     NONE,
+    Bools,
     as_lists,
-    before,
     begins,
     bounds,
     columns_of,
     group_of,
     nullable,
     numbers,
-    so_far,
+    pieces,
     to_batches,
-    whole_groups,
 )
 from udfs.replay.rows import Batches
 
+BEFORE_ALL = NONE
+"""The clock of what has no time, at the beginning of a stream."""
+IN_ORDER = ("clock", "stream_no", "stream_offset")
+"""The order of the rows of a scope for `find_chains`."""
 STREAM_END = (1 << 63) - 1
 """Stream offset of what comes after all messages."""
 _LONGEST = 256
@@ -36,47 +39,66 @@ _SCHEMA = CHAIN
 
 
 def find_chains(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of MARK, those of a scope next to each other, into rows of CHAIN in replay order."""
-    for rows in whole_groups(batches, "scope_no"):
-        yield from join_into_chains(in_replay_order(numbers(rows, *rows.column_names)))
+    """Turns rows of PLACED, those of a scope next to each other and IN_ORDER, into rows of CHAIN in replay order.
 
-
-def in_replay_order(marks: pd.DataFrame) -> pd.DataFrame:
-    """Returns messages and initial states in replay order, with `replay_order` and the unread ranges so far, `missing`.
-
-    `replay_order` is 1 for the scope's first message, 0 for a state before it. Unread ranges count from the next
-    message of their stream on. A stream that was captured from mid-stream counts as one more range, unless it is the
-    scope's first.
+    From one piece to the next it keeps the sums over the last scope's rows, and the messages of its last chain, which
+    may go on: all others have their row of CHAIN.
     """
-    marks = marks.sort_values(["scope_no", "stream_no", "stream_offset"], kind="stable", ignore_index=True)
-    stream, is_message = group_of(marks, "scope_no", "stream_no"), marks["previous"] != NONE
-    marks["clock"] = so_far(marks["at_ns"], stream)
-    missing_here = marks["missing"].groupby(stream).cumsum()
-    marks["added"] = missing_here - before(missing_here.where(is_message, 0), stream, 0)
-    is_first = is_message & (is_message.groupby(stream).cumsum() == 1)
-    marks["cut_off"] = (is_first & (marks["mid_stream"] == 1)).astype(np.int64)
-    marks = marks[(marks["number"] != NONE) | (marks["stream_offset"] == STREAM_END)]
-    marks = marks.sort_values(["scope_no", "clock", "stream_no", "stream_offset"], kind="stable", ignore_index=True)
-    scope = group_of(marks, "scope_no")
-    of_scope = marks.groupby(scope)
-    marks["replay_order"] = (marks["previous"] != NONE).groupby(scope).cumsum()
-    on_first_stream = marks["cut_off"].where(marks["mid_stream"] != NONE).groupby(scope).transform("first")
-    later = (of_scope["cut_off"].cumsum() - on_first_stream.fillna(0)).clip(lower=0)
-    marks["missing"] = of_scope["added"].cumsum() + later.astype(np.int64)
-    return marks[marks["number"] != NONE].reset_index(drop=True)
+    sums, waiting = _NO_SUMS, None
+    for rows in pieces(batches):
+        messages, sums = in_replay_order(numbers(rows, *rows.column_names), sums)
+        messages = messages if waiting is None else pd.concat([waiting, messages], ignore_index=True)
+        if len(messages):
+            is_first = begins_chain(messages)
+            last = int(np.flatnonzero(is_first)[-1])
+            yield from to_chains(messages[:last], is_first[:last])
+            waiting = messages[last:]
+    if waiting is not None:
+        yield from to_chains(waiting, begins_chain(waiting))
 
 
-def join_into_chains(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yields rows of CHAIN: messages of one stream and sequence, each with the number after that of the one before."""
-    number, previous = rows["number"].to_numpy(), rows["previous"].to_numpy()
-    together = columns_of(rows, "scope_no", "stream_no", "sequence", "missing")
-    is_first = begins(*together, rows["replay_order"].to_numpy() // _LONGEST)
+_NO_SUMS = pd.DataFrame(columns=["scope_no", "replay_order", "missing", "known", "cut_off"], dtype=np.int64)
+
+
+def in_replay_order(placed: pd.DataFrame, sums: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns messages and initial states with `replay_order` and the unread ranges so far, `missing`; and new sums.
+
+    `replay_order` is 1 for the scope's first message, 0 for a state before it. A stream that was captured from
+    mid-stream counts as one more range, unless it is the scope's first. The sums are a row that stands for all rows of
+    its scope before, with its counts of messages, of unread ranges, and of rows that know how their stream begins.
+    """
+    own = placed[["scope_no", "missing", "cut_off"]].assign(
+        replay_order=(placed["previous"] != NONE).astype(np.int64),
+        known=(placed["mid_stream"] != NONE).astype(np.int64),
+    )
+    rows = pd.concat([sums, own[sums.columns]], ignore_index=True)
+    scope = group_of(rows, "scope_no")
+    is_on_first_stream = (rows["known"] > 0) & (rows["known"].groupby(scope).cumsum() == 1)
+    rows["missing"] += rows["cut_off"].where(~is_on_first_stream, 0)
+    totals = rows.groupby(scope)[["replay_order", "missing", "known"]].cumsum()
+    found = totals[len(sums) :].reset_index(drop=True)
+    messages = placed.assign(replay_order=found["replay_order"], missing=found["missing"])
+    last = totals.tail(1).assign(scope_no=rows["scope_no"].iloc[-1:], cut_off=0)[sums.columns]
+    return messages[placed["number"] != NONE].reset_index(drop=True), last
+
+
+def begins_chain(messages: pd.DataFrame) -> Bools:
+    """Returns which messages are not of one stream and sequence with the one before, with the number after that."""
+    number, previous = messages["number"].to_numpy(), messages["previous"].to_numpy()
+    together = columns_of(messages, "scope_no", "stream_no", "sequence", "missing")
+    is_first = begins(*together, messages["replay_order"].to_numpy() // _LONGEST)
     is_first[1:] |= (previous[1:] != number[:-1]) | (number[1:] != previous[1:] + 1) | (previous[1:] <= 0)
     is_first[1:] |= (number[:-1] <= previous[:-1]) | (previous[:-1] == NONE)
+    return is_first
+
+
+def to_chains(messages: pd.DataFrame, is_first: Bools) -> Iterator[pa.RecordBatch]:
+    """Yields rows of CHAIN, each from a message that `is_first` to the next."""
     first, last = bounds(is_first)
-    firsts = rows.iloc[first]
-    lists = rows[["stream_offset", "captured_ns", "message_no"]].set_axis(["offsets", "times", "message_nos"], axis=1)
+    firsts = messages.iloc[first]
+    lists = messages[["stream_offset", "captured_ns", "message_no"]]
+    lists = lists.set_axis(["offsets", "times", "message_nos"], axis=1)
     columns = {name: nullable(firsts[name]) for name in _SCHEMA.names if name in firsts}
-    columns |= {"first_number": nullable(firsts["number"]), "number": nullable(rows["number"].iloc[last])}
+    columns |= {"first_number": nullable(firsts["number"]), "number": nullable(messages["number"].iloc[last])}
     columns["sequence"] = pa.array(firsts["sequence"].to_numpy())  # TxSequenceID 0 is NONE when it is signed
     yield from to_batches(columns | as_lists(lists, first, *lists.columns), _SCHEMA)

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from schemas.judging import ACKNOWLEDGED
+from schemas.judging import ACK, ACKNOWLEDGED
 from schemas.messages import AckType
 from udfs.derive.columns import number_of, row_key, signed
 from udfs.derive.replay.ends import known_guid
@@ -108,4 +108,5 @@ def acknowledged(acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     `streams` are rows of `marks.number_streams`. Right for some acknowledgments and all streams of their pairs.
     """
     pairs = streams.filter("has_messages").select(*_PAIR, "pair_no").unique()
-    return acks.join(pairs, on=_PAIR).rename({"ns": "ack_ns"}).select(ACKNOWLEDGED.names)
+    turn = pl.lit(ACK, pl.Int64).alias("turn")
+    return acks.join(pairs, on=_PAIR).rename({"ns": "ack_ns"}).with_columns(turn).select(ACKNOWLEDGED.names)

@@ -5,13 +5,13 @@ Scopes, streams and pairs of queue managers have numbers here, because the passe
 
 import polars as pl
 
-from schemas.judging import MARK
+from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
 from udfs.derive.columns import number_of, signed
 from udfs.derive.frames import to_frame
 from udfs.derive.replay.acks import message_number
 from udfs.derive.replay.scopes import FLOW_KEY, with_flow
-from udfs.replay.timeline import STREAM_END
+from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
@@ -120,6 +120,26 @@ def marks(
         _unread_rows(arrived, unread),
         _stream_end_rows(unread, streams),
         _leg_rows(places, legs),
+    )
+
+
+def along_streams(marks: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of PLACED: the messages, initial states and ends of streams among rows of MARK.
+
+    Right for all rows of any streams of any scopes (STREAM).
+    """
+    rows = marks.sort(*STREAM, "stream_offset", maintain_order=True)
+    is_message, missing = pl.col("previous").is_not_null(), pl.col("missing").cum_sum()
+    before = pl.when(is_message).then(missing).shift(1).forward_fill().fill_null(0)
+    is_first = is_message & (is_message.cum_sum() == 1)
+    return (
+        rows.with_columns(
+            pl.col("at_ns").cum_max().forward_fill().over(STREAM).fill_null(BEFORE_ALL).alias("clock"),
+            (missing - before).over(STREAM).alias("missing"),
+            (is_first.over(STREAM) & pl.col("mid_stream")).fill_null(value=False).alias("cut_off"),
+        )
+        .filter(pl.col("number").is_not_null() | (pl.col("stream_offset") == STREAM_END))
+        .select(PLACED.names)
     )
 
 

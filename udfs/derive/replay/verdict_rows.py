@@ -12,29 +12,11 @@ _MS = 1_000_000  # ns
 _KEY = ("stream_id", "stream_offset")
 
 
-def with_end_of_doubt(proven: pl.DataFrame) -> pl.DataFrame:
-    """Adds `doubt_ended_ns` to rows of PROVEN where the state before them rests on an `unknown` message.
-
-    It is the time when an OrderAck covered that message, or the assumed state that the previous warehouse left
-    (`initially_until`); null for none. Right for all rows of any `scope_no`.
-    """
-    unknown = proven.filter(pl.col("accepted").is_null()).select(
-        "scope_no", pl.col("replay_order").alias("doubt_order"), pl.col("covered_ns").alias("doubt_ended_ns")
-    )
-    ended = pl.when(pl.col("doubt_order").is_null()).then("initially_until").otherwise("doubt_ended_ns")
-    return proven.join(unknown, on=["scope_no", "doubt_order"], how="left").with_columns(ended.alias("doubt_ended_ns"))
-
-
-def with_stream_id(proven: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Adds `stream_id` to rows of PROVEN. Right for some rows and all `streams` of their scopes."""
-    return proven.join(streams.select(*STREAM, "stream_id").unique(), on=STREAM)
-
-
 def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
-    `proven` have `doubt_ended_ns`; no two of them hold the same offset of a stream and scope. `streams` are rows of
-    `marks.number_streams`. Right for all rows of any `stream_id` (of `proven`, by `with_stream_id`).
+    `proven` are rows of ENDED, no two of which hold the same offset of a stream and scope. `streams` are rows of
+    `marks.number_streams`. Right for all rows of any piece of a stream, and the streams.
     """
     places = with_stream_number(messages.select(*FLOW_KEY, "stream_offset").with_row_index("row"), streams)
     runs = proven.with_columns(tx_sequence(unsigned(pl.col("sequence"))).alias("tx_sequence")).drop("sequence")
@@ -57,7 +39,7 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
         [
             of_messages.with_columns(xxhash64(of_messages.select(CONTENT)).alias("content_hash")),
             found.select("session_id", "scope_key"),
-            runs.drop(*STREAM, "stream_id", strict=False)[found["run"]],
+            runs.drop(*STREAM, "stream_id", "piece", strict=False)[found["run"]],
         ],
         how="horizontal",
     )
