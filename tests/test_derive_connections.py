@@ -236,6 +236,51 @@ def stalled(*connections: Watched) -> list[Row]:
     return told(WindowStalled, window_stalled(**whole))
 
 
+@pytest.mark.parametrize(("until", "is_found"), [(101, True), (100, False)])
+def test_a_session_ack_is_overdue(until: float, is_found: bool) -> None:
+    one = Watched(until)
+    one.message(1)
+    one.session_ack(1.5)
+    one.message(10)
+    one.message(9.5)
+    found = stalled(one)
+    assert bool(found) is is_found
+    if is_found:
+        assert (
+            "on 1 connection: for up to 91 s no SessionAck came for packets that were sent" in found[0]["explanation"]
+        )
+        assert (found[0]["severity"], found[0]["witness"], found[0]["found_at"]) == ("warning", ["c>@100"], after(10))
+
+
+@pytest.mark.parametrize(
+    ("headers", "severity"),
+    [
+        (((0.5, 1), (10, 1), (31, 0)), "warning"),
+        (((0.5, 1), (31, 2), (32, 64)), "info"),
+        (((0.5, 1), (30, 2), (60, 64), (61, 1), (62, 64)), None),
+        (((0.5, 1), (None, 2), (31, 1)), "warning"),
+        (((0.5, 2), (31, 64)), None),
+    ],
+)
+def test_a_window_of_one_packet(headers: tuple[tuple[float | None, int], ...], severity: str | None) -> None:
+    one = Watched(90)
+    for header in reversed(headers):
+        one.session_ack(*header)
+    found = stalled(one)
+    assert [row["severity"] for row in found] == ([severity] if severity else [])
+    assert all("it announced a window of one packet" in row["explanation"] for row in found)
+    assert all(row["witness"] == ["c>@0"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("shut_ms", "until", "severity"), [(10_000, 31, "warning"), (10_000, 32, "info"), (9_999, 9, 0)]
+)
+def test_no_tcp_window(shut_ms: int, until: float, severity: str | None) -> None:
+    found = stalled(Watched(until, window_shut_at=after(20), window_shut_ms=shut_ms))
+    assert [row["severity"] for row in found] == ([severity] if severity else [])
+    assert all("for up to 10 s its TCP announced a window of 0" in row["explanation"] for row in found)
+
+
 def test_patience_is_three_quarters_of_the_longer_timeout_of_the_two_sides() -> None:
     one = Watched(300)
     one.handshakes = [{"stream_id": f"c{side}", "ack_timeout_ms": ms} for side, ms in ((">", 20_000), ("<", 40_000))]
