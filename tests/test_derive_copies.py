@@ -16,6 +16,7 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, Copies, unite
 from schemas.ingest import CAPTURES, STREAMS
 from udfs.derive.conversations import clocks, copies, places
+from udfs.derive.conversations.united import suspect
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.scopes import FLOW_KEY
 
@@ -123,6 +124,15 @@ def test_nothing_is_suspected_of_one_capture() -> None:
         assert getattr(once, name).equals(getattr(given, name))
     for unchanged in (once.every_end, once.counted, once.in_time, once.restore):
         assert unchanged(once.messages) is once.messages
+
+
+@pytest.mark.parametrize(("columns", "had_copies"), [({}, False), ({"copy_of": "other>"}, True)])
+def test_one_look_says_what_there_is_to_do(columns: Row, had_copies: bool) -> None:
+    scene = Scene()
+    scene.connection("one", "10.0.0.1", **columns)
+    steps = to_frame(captures(c=[(5, -SECOND)]))
+    found = suspect(scene.frame("streams"), scene.frame("handshakes"), steps)["suspicions"]
+    assert set(found["suspicion"]) == {"clock_steps"} | ({"had_copies"} if had_copies else set())
 
 
 def vague(name: str, host: str, numbers: range, scene: Scene, **columns: Any) -> None:

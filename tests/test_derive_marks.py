@@ -10,6 +10,7 @@ from schemas.replay import ENDS
 from udfs.derive.replay import marks as module
 from udfs.derive.replay.marks import doubtful_scopes, number_streams
 from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.replay.verdict_rows import with_stream_id
 
 _FLOW: dict[str, Any] = {
     **dict.fromkeys((*FLOW_KEY, "session_id", "receiver", "replay_scope", "scope_key"), pl.String),
@@ -68,3 +69,10 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
     assert doubtful(unread_of(), flow("leg", arrived=2, queue_manager_address="b"), flow("leg", arrived=9)) == []
     many = [flow(stream, arrived=2, queue_manager_address="b") for stream in ("leg", "other leg")]
     assert doubtful(unread_of(), *many) == ["4"]
+
+
+def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
+    queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
+    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of())
+    runs = streams.select("scope_no", "stream_no").unique()
+    assert sorted(with_stream_id(runs, streams)["stream_id"]) == ["x", "y"]
