@@ -139,7 +139,7 @@ script("the_same_answer_again_and_again", out_of_order=WARNING, repeated_order_a
     connection(), messages(1), message(5, 3, 2), *(ack(at, 1) for at in (1, 31, 62))
 )
 script("refused_after_the_last_answer", out_of_order=WARNING, repeated_order_ack=INFO)(
-    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 61)), message(63, 3, 2)
+    connection(), messages(1), *(ack(at, 1) for at in (31, 1, 61)), message(63, 3, 2)
 )
 
 
