@@ -206,6 +206,22 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     assert ("near>", "far>", 0) in (copies_of(one_stream.unite()) or ())
 
 
+def test_what_no_capture_holds_stays_unread() -> None:
+    scene = Scene()
+    for end, host in (("far", "10.0.0.1"), ("near", "192.168.0.1")):
+        scene.connection(end, host, missing_bytes=50)
+        scene.established(end, "client", 5)
+    scene.unread("near>", 200, 100)
+    scene.unread("far>", 150, 20, "decode")  # the near end read it
+    scene.unread("far>", 220, 30, "framing")
+    scene.unread("far>", 290, 50)
+    scene.unread("other>", 0, 5)
+    once = scene.unite()
+    place = ("stream_id", "stream_offset", "length")
+    assert rows(to_frame(once.stream_gaps), *place) == [("far>", 290, 10), ("other>", 0, 5)]
+    assert rows(to_frame(once.quarantine), *place) == [("far>", 220, 30)]
+
+
 def random_night(seed: int) -> Scene:
     """Returns connections that were captured at one or at both ends, in part, of which some resend."""
     rng = Random(seed)
