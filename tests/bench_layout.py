@@ -58,9 +58,9 @@ def verdicts(spark: SparkSession, messages: int, folder: str) -> DataFrame:
         .select(
             *(
                 given.get(column.name, F.col(column.name) if column.name in names else F.lit(None))
-                .cast(column.type)
+                .cast(column.dataType)
                 .alias(column.name)
-                for column in VERDICTS
+                for column in VERDICTS.spark
             )
         )
     )
@@ -87,7 +87,7 @@ LAYOUTS = {
 def write(spark: SparkSession, rows: DataFrame, place: Path, layout: Layout) -> float:
     """Write the rows in a layout, in about so many files; returns the seconds."""
     began = time.monotonic()
-    columns = ", ".join(f"{column.name} {column.type.simpleString()}" for column in VERDICTS)
+    columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in VERDICTS.spark)
     by = f"CLUSTER BY ({', '.join(layout.clustered)})" if layout.clustered else ""
     spark.sql(f"CREATE TABLE delta.`{place}` ({columns}) USING delta {by}")
     if layout.ordered:

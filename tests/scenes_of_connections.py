@@ -61,7 +61,9 @@ def another_receiver(s: Scene) -> None:
     s.handshake(f"{s.name}.1", s.sender, guid(f"{s.name}.c"))
 
 
-script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(another_receiver(), message(1, 2, 1, on=1))
+script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(
+    another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
+)
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 
 

@@ -139,7 +139,7 @@ script("the_same_answer_again_and_again", out_of_order=WARNING, repeated_order_a
     connection(), messages(1), message(5, 3, 2), *(ack(at, 1) for at in (1, 31, 62))
 )
 script("refused_after_the_last_answer", out_of_order=WARNING, repeated_order_ack=INFO)(
-    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 3, 2)
+    connection(), messages(1), *(ack(at, 1) for at in (31, 1, 61)), message(63, 3, 2)
 )
 
 
@@ -155,7 +155,12 @@ def answers_that_do_not_reach_the_sender(s: Scene) -> None:
 script("the_same_answer_before_it_goes_on")(
     connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
 )
-script("the_same_answer_three_times_in_a_minute")(connection(), messages(1), *(ack(at, 1) for at in (1, 31, 60)))
+script("the_same_answer_three_times_in_a_minute")(
+    connection(),
+    messages(1),
+    *(ack(at, 1) for at in (1, 31, 60)),
+    final_ack(90, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE),  # no OrderAck
+)
 script("too_late_for_the_queue", expired_on_arrival=WARNING, out_of_order=WARNING)(
     connection(),
     message(0, 1, 0, sent_time=T0 // NS),

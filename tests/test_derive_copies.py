@@ -16,6 +16,7 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, Copies, unite
 from schemas.ingest import CAPTURES, STREAMS
 from udfs.derive.conversations import clocks, copies, places
+from udfs.derive.conversations.united import suspect
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.scopes import FLOW_KEY
 
@@ -125,6 +126,15 @@ def test_nothing_is_suspected_of_one_capture() -> None:
         assert unchanged(once.messages) is once.messages
 
 
+@pytest.mark.parametrize(("columns", "had_copies"), [({}, False), ({"copy_of": "other>"}, True)])
+def test_one_look_says_what_there_is_to_do(columns: Row, had_copies: bool) -> None:
+    scene = Scene()
+    scene.connection("one", "10.0.0.1", **columns)
+    steps = to_frame(captures(c=[(5, -SECOND)]))
+    found = suspect(scene.frame("streams"), scene.frame("handshakes"), steps)["suspicions"]
+    assert set(found["suspicion"]) == {"clock_steps"} | ({"had_copies"} if had_copies else set())
+
+
 def vague(name: str, host: str, numbers: range, scene: Scene, **columns: Any) -> None:
     """Adds a connection captured in mid-stream, with messages of 100 bytes."""
     scene.connection(name, host, begun=(None, None), **columns)
@@ -194,6 +204,22 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     assert [ahead for _, _, ahead in copies_of(alike.unite()) or ()] == [0] * 2 * (crowd - 2)
     assert copies_of(one_packet.unite()) is not None
     assert ("near>", "far>", 0) in (copies_of(one_stream.unite()) or ())
+
+
+def test_what_no_capture_holds_stays_unread() -> None:
+    scene = Scene()
+    for end, host in (("far", "10.0.0.1"), ("near", "192.168.0.1")):
+        scene.connection(end, host, missing_bytes=50)
+        scene.established(end, "client", 5)
+    scene.unread("near>", 200, 100)
+    scene.unread("far>", 150, 20, "decode")  # the near end read it
+    scene.unread("far>", 220, 30, "framing")
+    scene.unread("far>", 290, 50)
+    scene.unread("other>", 0, 5)
+    once = scene.unite()
+    place = ("stream_id", "stream_offset", "length")
+    assert rows(to_frame(once.stream_gaps), *place) == [("far>", 290, 10), ("other>", 0, 5)]
+    assert rows(to_frame(once.quarantine), *place) == [("far>", 220, 30)]
 
 
 def random_night(seed: int) -> Scene:

@@ -1,4 +1,4 @@
-"""Scopes that are judged as if bytes were missing everywhere, and numbers of scopes that must not be equal."""
+"""What is paired with what: scopes, streams, acknowledgments and unknown legs; no more than there is."""
 
 from typing import Any
 
@@ -8,8 +8,10 @@ from frames_of import frame_of
 
 from schemas.replay import ENDS
 from udfs.derive.replay import marks as module
-from udfs.derive.replay.marks import doubtful_scopes, number_streams
+from udfs.derive.replay.acks import acknowledged, crowded
+from udfs.derive.replay.marks import doubtful_scopes, number_streams, scopes_of_legs
 from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.replay.verdict_rows import with_stream_id
 
 _FLOW: dict[str, Any] = {
     **dict.fromkeys((*FLOW_KEY, "session_id", "receiver", "replay_scope", "scope_key"), pl.String),
@@ -68,3 +70,37 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
     assert doubtful(unread_of(), flow("leg", arrived=2, queue_manager_address="b"), flow("leg", arrived=9)) == []
     many = [flow(stream, arrived=2, queue_manager_address="b") for stream in ("leg", "other leg")]
     assert doubtful(unread_of(), *many) == ["4"]
+
+
+def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
+    queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
+    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of())
+    runs = streams.select("scope_no", "stream_no").unique()
+    assert sorted(with_stream_id(runs, streams)["stream_id"]) == ["x", "y"]
+
+
+def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_to_its_session() -> None:
+    flows = [
+        flow("x", "queue"),
+        flow("x", "other queue", destination_queue="r"),
+        flow("x", "session", replay_scope="session", destination_queue="r"),
+        flow("x", "other address", replay_scope="session", queue_manager_address="c"),
+        flow("x", "other sender", source_queue_manager="z"),
+        flow("x", "doubtful", doubtful=True),
+    ]
+    streams = number_streams(flows_of(flows), unread_of(), ends_of())
+    found = scopes_of_legs(flows_of([flow("leg")]), streams).join(streams, on="scope_no")
+    assert sorted(found["scope_key"]) == ["queue", "session"]
+
+
+def test_an_acknowledgment_is_one_for_its_pair_however_many_streams_it_has() -> None:
+    streams = number_streams(flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of())
+    given = {"receiver": "b", "source_queue_manager": "a", "sequence": 0, "number": 1, "ns": 5}
+    acks = pl.DataFrame([given | {"message_class": None, "message_no": None}])
+    assert acknowledged(acks, streams).height == 1
+
+
+def test_a_session_of_more_than_sixteen_senders_is_crowded() -> None:
+    senders = [flow(source_queue_manager=f"{i}") for i in range(17)]
+    assert crowded(flows_of([*senders[1:], *senders[1:]])).is_empty()
+    assert crowded(flows_of(senders)).height == 17

@@ -20,6 +20,7 @@ from scenes_of_outcomes import CUT, SCENES, eventful, staged
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import VERDICTS
 from udfs.derive.frames import to_frame
+from udfs.derive.outcomes.arrivals import first_due
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
 from udfs.tcp.connections import Direction
@@ -190,6 +191,8 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
         expected[outcome] += last - first + 1
     counts = to_frame(replayed.fates.counts)
     assert {one.value: counts[count_column(one)].sum() for one in Outcome} == dict(expected)
+    named = [row for row in replayed.fates.rows.to_pylist() if row["message_id"] is not None]
+    assert replayed.fates.of_messages.num_rows == len(named)
 
 
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
@@ -206,6 +209,7 @@ def test_verdicts_on_an_assumed_state_are_marked(replayed: Replayed) -> None:
             assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
 
 
+REFUSED = {"accepted": False, "verdict": "out_of_order"}
 UNKNOWN = {"accepted": None, "verdict": "unknown"}
 COVERED = {"covered_at": T0 // 1000}
 
@@ -227,6 +231,50 @@ COVERED = {"covered_at": T0 // 1000}
 def test_a_state_is_assumed_until_something_ends_the_doubt(rows: list[Row], assumed: bool) -> None:
     (state,) = scope_states(to_frame(fates_of(arrow(VERDICTS, rows)).tallies)).to_dicts()
     assert state["state_assumed"] is assumed
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_unusual"),
+    [
+        ({}, False),
+        ({"final_ack_class": 0x4000}, False),
+        ({"final_ack_class": 0xC000}, True),
+        ({"final_ack_class": 0x8000}, True),
+        ({"final_ack_class": 0}, True),
+        ({"evidence": "confirmed"}, False),
+        ({"evidence": "contradicted"}, True),
+        ({"assumed": True}, True),
+        ({"previous_tx_sequence_number": 0}, True),
+        ({"replay_order": 1}, True),
+        (REFUSED, True),
+        ({"tx_sequence_number": 1}, True),  # the slot of a refused one
+    ],
+)
+def test_only_arrivals_that_are_not_plain_are_looked_at(columns: Row, is_unusual: bool) -> None:
+    fates = fates_of(arrow(VERDICTS, [arrival(2, 1, **REFUSED), arrival(9, 9) | columns]))
+    named = [row["message_id"] for row in fates.rows.to_pylist() if row["message_id"] is not None]
+    assert sorted(named) == ["s\\1", "s\\9"][: 1 + is_unusual]
+
+
+@pytest.mark.parametrize(
+    ("rows", "opening", "due"),
+    [
+        ([(1, 5, 0, 2, True, False)], (0, 2), 3),
+        ([(1, 5, None, None, None, False), (2, 3, 0, 5, False, False)], (None, None), 5),
+        ([(1, 5, None, None, None, False), (2, 3, 0, 5, None, False)], (None, None), 3),
+        ([(1, 5, -1, 2, True, False)], (-1, 2), 1),
+        ([(1, 5, -1, 2, True, True)], (-1, 2), 5),
+        ([(1, 5, 1, 2, False, False)], (1, 2), None),
+    ],
+)
+def test_the_first_number_due(rows: list[tuple[Any, ...]], opening: tuple[Any, Any], due: int | None) -> None:
+    names = ("replay_order", "number", "before_sequence", "before_number", "accepted", "assumed")
+    kinds = {name: pl.Boolean if name in {"accepted", "assumed"} else pl.Int64 for name in names}
+    of_scope = {"scope_key": pl.String, "opening_sequence": pl.Int64, "opening_number": pl.Int64}
+    span = {"scope_key": pl.lit("s"), "sequence": pl.lit(0, pl.Int64)}
+    arrivals = pl.DataFrame(rows, schema=kinds, orient="row").with_columns(**span)
+    states = pl.DataFrame([("s", *opening)], schema=of_scope, orient="row")
+    assert first_due(arrivals, states)["due"].to_list() == [due]
 
 
 def test_bytes_that_were_never_acknowledged() -> None:

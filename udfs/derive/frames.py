@@ -33,10 +33,10 @@ class Derivation(NamedTuple):
     """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
 
     `inputs` name the columns that it needs, or ALL. All inputs have the columns `by`: a call gets all rows of one or of
-    many groups, which have the same values there, in no order. (Of `work` it is said that it is "right for all rows of
-    any x": `by` may be x, or columns that contain x.) Without `by`, a call gets all rows. The frames of
-    `shared` are few rows, of which every call gets all. Of frames without rows it makes frames without rows, which have
-    the right columns and types.
+    many groups, which have the same values there, in no order. Without `by`, a call gets all rows. A function that is
+    said to be right for all rows of any x may have x, or columns that contain x, as `by`. The frames of `shared` are
+    few rows, of which every call gets all. Of frames without rows it makes frames without rows, which have the right
+    columns and types.
     """
 
     work: Callable[..., Frames]

@@ -80,7 +80,7 @@ def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
 
 
 def first_due(arrivals: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Returns per SPAN `due`, the first number that its scope had to see; no row for a sequence that came too late.
+    """Returns per SPAN `due`, the first number that its scope had to see; null for a sequence that came too late.
 
     If the scope began in the sequence, it is the number after the state. If the state was then unknown or assumed, it
     is the first number seen, or a lower one that the state reached later. It is 1 for every other sequence above the
@@ -107,7 +107,6 @@ def first_due(arrivals: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
         )
         .join(states.select("scope_key", "opening_sequence", "opening_number"), on="scope_key")
         .select(*SPAN, due=due)
-        .drop_nulls("due")
     )
 
 

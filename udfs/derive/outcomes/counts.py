@@ -16,7 +16,7 @@ def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFram
     """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
     key = (*SPAN, "session_id")
     counts = (tallies.select(*key, plain="messages"), arrivals.select(*key, plain=pl.lit(-1, pl.Int64)))
-    return pl.concat(counts).group_by(key).agg(pl.col("plain").sum()).filter(pl.col("plain") > 0)
+    return pl.concat(counts).group_by(key).agg(pl.col("plain").sum())
 
 
 def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
