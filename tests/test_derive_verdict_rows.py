@@ -123,16 +123,17 @@ def test_the_content_has_the_hash_that_spark_gives_it() -> None:
 def test_a_doubt_ends_when_an_order_ack_covers_the_message_that_it_rests_on() -> None:
     streams = streams_of("x", "y")
     rows = [
-        run(streams, 0, 0, replay_order=1, accepted=None, covered_ns=70),
+        run(streams, 0, 0, replay_order=1, accepted=None, covered_ns=70, initially_until=5),
         run(streams, 1, 1, replay_order=2, doubt_order=1, in_doubt=True, initially_until=80),
-        run(streams, 2, 2, replay_order=3, in_doubt=True, initially_until=90),
-        run(streams, 3, 3, replay_order=4, doubt_order=9),
-        run(streams, 0, 0, "y", replay_order=1, doubt_order=1),
-        run(streams, 1, 1, "y", replay_order=2, covered_ns=60),
-        run(streams, 2, 2, "y", replay_order=3, doubt_order=2),
+        run(streams, 2, 2, replay_order=3, doubt_order=1, initially_until=90),
+        run(streams, 3, 3, replay_order=4, accepted=None, doubt_order=1),
+        run(streams, 4, 4, replay_order=5, doubt_order=4),
+        run(streams, 0, 0, "y", replay_order=1),
+        run(streams, 1, 1, "y", replay_order=2, accepted=None, covered_ns=60),
+        run(streams, 2, 2, "y", replay_order=3, doubt_order=2, initially_until=50),
     ]
     found = proven_of(*rows).join(streams, on="scope_no").sort("scope_key", "replay_order")
-    assert found["doubt_ended_ns"].to_list() == [None, 70, 90, None, None, None, None]
+    assert found["doubt_ended_ns"].to_list() == [5, 70, 70, 70, None, None, None, 60]
 
 
 def test_a_verdict_is_assumed_until_its_doubt_ends() -> None:
