@@ -9,7 +9,7 @@ import pytest
 from schemas.table import LONG, STRING, U64, row
 from udfs.derive.frames import ALL, ONE, Derivation, Frames, making
 from udfs.replay import groups
-from udfs.replay.groups import pieces
+from udfs.replay.groups import parts_of_groups, pieces
 
 ROWS = row(one=STRING, two=LONG, value=LONG)
 
@@ -35,6 +35,18 @@ def test_pieces_hold_few_more_items_of_lists(size: int, monkeypatch: pytest.Monk
     items = pa.table({"items": [[1, 2], None, [3, 4, 5], [], [6] * 9, [7]]})
     found = [table["items"].to_pylist() for table in pieces(items.to_batches(max_chunksize=size), lists="items")]
     assert found == [[[1, 2], None, [3, 4, 5]], [[], [6] * 9], [[7]]]
+
+
+@pytest.mark.parametrize("size", range(1, 5))
+def test_a_group_is_never_parted_and_nulls_are_equal(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_MANY", 1)
+    keys = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
+    seen: list[set[tuple[str | None, int | None]]] = [set()]
+    for begins_groups, rows in parts_of_groups(batches(keys, size), "one", "two"):
+        seen += [set()] if begins_groups else []
+        seen[-1] |= set(zip(rows["one"].to_pylist(), rows["two"].to_pylist(), strict=True))
+    assert sum(map(len, seen)) == len(set(keys))
+    assert size > 1 or len(seen) == len(set(keys))
 
 
 def joined(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:

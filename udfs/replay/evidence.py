@@ -213,6 +213,6 @@ def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:
         places = np.append(0, np.where(known["accepted"] == NONE, np.arange(1, len(times)), 0))
         last = np.maximum.accumulate(places)
         covered = times[last[-1]]
-        ended = np.where(known["doubt_order"] == NONE, known["initially_until"], times[last[:-1]])
+        ended = known["initially_until"].where(known["doubt_order"] == NONE, times[last[:-1]])
         columns = {one.name: rows[one.name].combine_chunks() for one in ENDED if one.name in rows.column_names}
-        yield from to_batches(columns | {"doubt_ended_ns": nullable(pd.Series(ended))}, ENDED)
+        yield from to_batches(columns | {"doubt_ended_ns": nullable(ended)}, ENDED)

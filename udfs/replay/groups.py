@@ -47,8 +47,8 @@ def _weights(rows: pa.Table, lists: str | None) -> Ints:
     """Returns 1 for each row, or the length of its list if that is greater."""
     if lists is None:
         return np.ones(rows.num_rows, np.int64)
-    lengths = pc.fill_null(pc.list_value_length(rows[lists]), 1).to_numpy()
-    return np.maximum(lengths, 1).astype(np.int64)
+    lengths: Ints = pc.fill_null(pc.list_value_length(rows[lists]), 1).to_numpy()
+    return lengths.astype(np.int64).clip(min=1)
 
 
 def parts_of_groups(batches: Batches, *key: str) -> Iterator[tuple[bool, pa.Table]]:

@@ -179,10 +179,10 @@ class Past:
     def _is_sent(self, rows: pd.DataFrame) -> "pd.Series[bool]":
         """Returns whether a message is at or below the highest (sequence, number) that had surely been sent before."""
         number = rows["number"].where(~rows["is_message"], rows["previous"])
-        surely = ~rows["is_message"] | rows["unknown"]
+        is_sure = ~rows["is_message"] | rows["unknown"]
         named = pd.concat([self.sent, rows[["scope_no", "sequence"]].assign(number=number)], ignore_index=True)
         known = len(self.sent)
-        surely = np.concatenate([np.ones(known, bool), surely.to_numpy()])
+        surely = np.concatenate([np.ones(known, bool), is_sure.to_numpy()])
         scope = group_of(named, "scope_no")
         if not surely.any():
             return pd.Series(data=False, index=rows.index)
@@ -234,7 +234,8 @@ class Taken:
             wanted = rank * NUMBERS + number
             place = np.searchsorted(level.first, wanted, "right") - 1
             found |= (level.sequences[rank] == sequence) & (place >= 0) & (level.last[place] >= wanted)
-        return found & (scope_no == self.scope_no)
+        found &= scope_no == self.scope_no
+        return found
 
     def add(self, slots: pd.DataFrame, scope_no: int) -> None:
         """Adds the numbers of the slots of a scope; forgets those of another one."""
