@@ -14,9 +14,9 @@ from worked_examples import EXAMPLES
 from jobs import cli
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.app.local_files import MOST_BYTES
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
+from jobs.app.text_files import MOST_BYTES, write_text
 
 _SECONDS = 5
 
@@ -88,11 +88,24 @@ def test_names_and_muted_findings_are_in_files(make: Make, tmp_path: Path) -> No
         read_muted(path)
 
 
-@pytest.mark.parametrize("make", NO_FILES)
-def test_the_dissector_is_written_to_a_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("make", [_pipe, _link_to_pipe])
+def test_what_is_written_replaces_no_pipe_and_no_device(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report goes the same way (`write_text`)."""
     path = make(tmp_path)
+    kind = path.stat().st_mode
     assert cli.main(["dissector", "--out", str(path)]) == 1
     assert f"msmq-replay dissector: {path} cannot be written: {why(make)}." in capsys.readouterr().err
+    assert path.stat().st_mode == kind
+
+
+def test_what_is_written_goes_where_a_link_leads(tmp_path: Path) -> None:
+    """As /dev/stdout is one."""
+    (tmp_path / "link").symlink_to("file")
+    write_text(str(tmp_path / "link"), "text")
+    assert (tmp_path / "file").read_text() == "text"
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_standard_input_ends_at_some_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

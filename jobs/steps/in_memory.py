@@ -60,7 +60,7 @@ def hold_if_small(
     limit = _limit(config, place)
     size = _bytes(warehouse) + bytes_of(files or {}, limit)
     is_small = size <= limit
-    with settings_for_size(warehouse.spark, size, in_memory=is_small):
+    with settings_for_size(warehouse.spark, size):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
 
 
