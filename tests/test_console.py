@@ -178,7 +178,3 @@ def test_help_shows_two_examples(command: str) -> None:
     lines = [line for line in examples.splitlines() if line.strip()]
     assert len(lines) >= 2
     assert all(line.startswith(f"  msmq-replay {command} ") for line in lines)
-
-
-def test_verbose_has_a_short_form() -> None:
-    assert command_parser("replay").parse_args(["-v"]).verbose is True

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -361,27 +360,6 @@ def test_a_released_lock_is_not_renewed(warehouse: Warehouse) -> None:
     state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.is_released
-
-
-def test_a_dead_lock_is_taken_once_by_two_waiting_runs(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have read that the holder is dead before either takes the lock."""
-    dead = Run(warehouse)
-    dead.lock.acquire()
-    dead.write("packets", "WRITE", lambda _: ("half",))
-    lock_state.HOLDING.clear()
-    first, second = Run(warehouse), Run(warehouse)
-    tries = count()
-    attempt = PublishLock._try
-
-    def after_the_first(self: PublishLock, after: int, ended: str | None) -> bool:
-        if self is second.lock and not next(tries):
-            first.lock.acquire()
-            first.lock.release()
-        return attempt(self, after, ended)
-
-    monkeypatch.setattr(PublishLock, "_try", after_the_first)
-    second.lock.acquire()
-    assert (len(first.lock.rolled_back), len(second.lock.rolled_back)) == (1, 0)
 
 
 def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,8 +312,7 @@ def _mend(warehouse: Warehouse) -> LockState | None:
         return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
 
     places = _places(warehouse.folder, warehouse.catalog_schema)
-    undone = damage.mend(places, {table.name for table in INGESTED}, states)
-    return undone and replace(undone[0], ended=undone[1])
+    return damage.mend(places, {table.name for table in INGESTED}, states)
 
 
 def _places(folder: str, catalog_schema: str) -> dict[str, str]:
