@@ -12,12 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from made_messages import made
+from made_rows import large_tables
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.spark_session import open_session
+from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Verdict
 
 _DAYS = 30
@@ -26,9 +28,8 @@ _NS_PER_DAY = 86_400 * 10**9
 _FILES = 48  # of a table: a fleet's has hundreds, of the size that OPTIMIZE makes
 
 
-def verdicts(spark: SparkSession, messages: int) -> DataFrame:
-    """Made verdicts of so many messages, spread over the days."""
-    rows = made(spark, messages, _SCOPES)["messages"]
+def verdicts(rows: DataFrame, messages: int) -> DataFrame:
+    """Makes verdicts of so many messages, spread over the days."""
     of_scope = F.regexp_extract("destination_queue", r"(\d+)$", 1)
     apart = _DAYS * _NS_PER_DAY // max(messages // _SCOPES, 1)
     first = 1_700_000_000 * 10**9
@@ -131,7 +132,10 @@ def main() -> None:
     spark = open_session("benchmark of layouts")
     with TemporaryDirectory() as folder:
         source = Path(folder, "made")
-        verdicts(spark, asked.messages).write.parquet(str(source))
+        for number, part in enumerate(large_tables(asked.messages, _SCOPES)):
+            pq.write_table(part[MESSAGES], Path(folder, f"{number}.parquet"))
+        messages = spark.read.parquet(f"{folder}/*.parquet")
+        verdicts(messages, asked.messages).write.parquet(str(source))
         rows = spark.read.parquet(str(source))
         size = sum(file.stat().st_size for file in source.glob("*.parquet")) // _FILES
         spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(size))

@@ -1,19 +1,24 @@
-"""Makes the tables of a night with so many messages and scopes, of which the benchmark of the replay times each step.
+"""Makes the tables of a night with so many messages and scopes, which benchmarks of the replay read.
 
 Each run of 500 messages of a scope has one that is resent, two that are swapped and one number that expires.
 """
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+from deltalake import write_deltalake
 
-from schemas.ingest import STREAM_GAPS, STREAMS
-from schemas.messages import ACKS, HANDSHAKES, MESSAGES
+from jobs.bench.nights import BYTES_PER_MESSAGE
+from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table
+from schemas.tables import INGESTED
 from schemas.wire import UNLIMITED
 from udfs.derive.columns import UTC as _US
-from udfs.derive.frames import to_arrow
+from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.ends import NULL_GUID
 from udfs.derive.tables import with_columns_of
 
@@ -27,6 +32,14 @@ _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
 _QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
 _RECEIVERS = 50
+_CAPTURE = "0123456789abcdef0123456789abcdef"
+_SIZE = 1000  # bytes of a packet
+_PACKET = ("stream_id", "stream_offset", "captured_at", "captured_ns", "first_frame", "last_frame")
+_PACKET_TYPES = {
+    MESSAGES: pl.lit("user_message"),
+    ACKS: pl.col("ack_type"),
+    HANDSHAKES: pl.col("handshake_type"),
+}
 _STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
 """Of a round: up to which place, the number there, less the place."""
 
@@ -64,7 +77,7 @@ def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
             (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // (_ROUND * _ROUNDS))
             .cast(pl.UInt64)
             .alias("sequence"),
-            (k % _ON_CONNECTION * 1000).alias("offset"),
+            (k % _ON_CONNECTION * _SIZE).alias("offset"),
             (_T0 + k * _SPACING_NS + scope).alias("ns"),
             of_second.alias("second"),
             _guid("a", scope - of_second).alias("source"),
@@ -113,12 +126,12 @@ def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
         address.get(0).str.replace(r":\d+$", "").alias("src_ip"),
         address.get(1).str.replace(r":\d+$", "").alias("dst_ip"),
         pl.lit(value=False).alias("mid_stream"),
-        (pl.col("n") * 1000).alias("recovered_bytes"),
+        (pl.col("n") * _SIZE).alias("recovered_bytes"),
         pl.lit(0).alias("missing_bytes"),
     )
     handshakes = rows.select(
         "stream_id",
-        pl.lit(0).alias("stream_offset"),
+        pl.lit(1).alias("stream_offset"),  # no other packet of the stream is there
         pl.lit("establish_connection").alias("handshake_type"),
         pl.col("source").alias("client_guid"),
         pl.when("from_initiator").then(pl.lit(NULL_GUID)).otherwise("receiver").alias("server_guid"),
@@ -135,7 +148,7 @@ def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator
         yield {
             MESSAGES: _shaped(MESSAGES, rows.filter(~lost).select(**_message())),
             STREAM_GAPS: _shaped(
-                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(1000))
+                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(_SIZE))
             ),
             ACKS: _shaped(ACKS, acknowledged.select(**_ack())),
         }
@@ -148,6 +161,39 @@ def made(messages: int, scopes: int) -> dict[Table, pa.Table]:
     return large | small_tables(messages, scopes)
 
 
+def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
+    """Writes a warehouse as `decode` leaves it: each message, acknowledgment and handshake is a packet of one size."""
+    small, counts = small_tables(messages, scopes), list[pl.DataFrame]()
+    for part in ({HANDSHAKES: small[HANDSHAKES]}, *large_tables(messages, scopes)):
+        for table, rows in part.items():
+            _append(folder, table, rows)
+            if table in _PACKET_TYPES:
+                packets = to_frame(rows).select(
+                    *_PACKET, _PACKET_TYPES[table].alias("packet_type"), capture_id=pl.lit(_CAPTURE), size=pl.lit(_SIZE)
+                )
+                _append(folder, PACKETS, _shaped(PACKETS, packets))
+                counts.append(packets.group_by("stream_id").agg(recovered_bytes=pl.sum("size").cast(pl.Int64)))
+    recovered = pl.concat(counts).group_by("stream_id").agg(pl.sum("recovered_bytes"))
+    streams = to_frame(small[STREAMS]).drop("recovered_bytes").join(recovered, "stream_id")
+    capture = {
+        "capture_id": _CAPTURE,
+        "status": "ok",
+        "compression": "none",
+        **dict.fromkeys(("size_bytes", "content_bytes"), messages * BYTES_PER_MESSAGE),
+        "ingested_at": datetime.fromtimestamp(_T0 // 10**9, UTC),
+    }
+    whole = {STREAMS: streams, CAPTURES: pl.DataFrame([capture])}
+    for table in (*INGESTED, *DECODED_TABLES):
+        _append(folder, table, _shaped(table, whole[table]) if table in whole else table.arrow.empty_table())
+
+
+def _append(folder: Path, table: Table, rows: pa.Table) -> None:
+    """Appends rows to a table without constraints: columns that no replay reads have no values."""
+    write_deltalake(
+        str(folder / table.name), pa.table(dict(zip(table.names, rows.columns, strict=True))), mode="append"
+    )
+
+
 def _message() -> dict[str, pl.Expr]:
     number, k, at = pl.col("number"), pl.col("k"), (pl.col("ns") // 1000).cast(_US)
     return {
@@ -155,7 +201,7 @@ def _message() -> dict[str, pl.Expr]:
         "stream_offset": pl.col("offset"),
         "captured_at": at,
         "captured_ns": pl.col("ns"),
-        "capture_id": pl.lit("0123456789abcdef0123456789abcdef"),
+        "capture_id": pl.lit(_CAPTURE),
         "first_frame": k * 2,
         "last_frame": k * 2 + 1,
         "source_queue_manager": pl.col("source"),
