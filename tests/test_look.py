@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import plain_outcomes
 import pytest
 from plain_replay import Night, variant
 from pyspark.sql import SparkSession
@@ -107,24 +106,6 @@ def test_verdicts_are_those_of_the_second_replayer(captures: list[Path] | None, 
 
 def _whole(value: Any) -> Any:
     return int(value) if type(value).__name__ == "Decimal" else value
-
-
-def test_outcomes_are_those_of_the_second_computation(demo: Path) -> None:
-    engine = looked_at(config(Path(), demo))
-    verdicts = engine.read(VERDICTS).to_pylist()
-    for row in verdicts:
-        row |= {name: _whole(row[name]) for name in ("tx_sequence_id", "incoming_tx_sequence_id")}
-    expected, runs = plain_outcomes.outcomes(sorted(verdicts, key=lambda row: row["replay_order"]))
-    key = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash")
-    rows = engine.read(OUTCOMES).to_pylist()
-    found = {tuple(_whole(row[name]) for name in key): row["outcome"] for row in rows if row["message_id"]}
-    assert found == {message: outcome for message, outcome in expected.items() if outcome != "delivered"}
-    unseen = {
-        (row["scope_key"], int(row["tx_sequence_id"]), row["outcome"], row["tx_sequence_number"], row["numbers"])
-        for row in rows
-        if row["message_id"] is None
-    }
-    assert unseen == {(scope, of, outcome, first, last - first + 1) for scope, of, outcome, first, last in runs}
 
 
 def test_it_tells_what_happened_and_proves_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
