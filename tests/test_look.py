@@ -19,7 +19,6 @@ from warehouses import CAPTURES, config
 from warehouses import rows as rows_of_night
 
 from jobs import cli
-from jobs.app import memory
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.engine.in_process import InProcess
@@ -208,9 +207,8 @@ def test_nothing_to_look_at(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_captures_that_memory_cannot_hold_are_for_nightly(
-    packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory, "share_of_memory", lambda: 0)
     capture = tmp_path / "a.pcap"
     capture.write_bytes(gzip.compress(bytes(3_000)) if packed else bytes(3_000))
     assert cli.main(["look", str(capture), "--in-memory-bytes", "2999"]) == 2
