@@ -44,7 +44,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Warehouse(Tables):
-    """The tables, to be read and written."""
+    """Reads and writes the rows of tables."""
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     """Histories that were read by Spark. They stay true because this run holds the publish lock: nobody else writes."""
