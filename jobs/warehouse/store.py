@@ -79,7 +79,9 @@ class Warehouse(Tables):
 
     def materialize(self, rows: DataFrame, most: int = checkpoint.MOST_ROWS) -> DataFrame:
         """Computes rows that several queries read; if they are at most `most`, a join broadcasts them."""
-        return checkpoint.materialize(rows, most)
+        if self.local is None:
+            return checkpoint.materialize(rows, most)
+        return to_spark(self.spark, to_table(rows))
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
@@ -104,7 +106,8 @@ class Warehouse(Tables):
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.
         """
         self.check_lock()
-        writer = conform(rows, table).write
+        rows = conform(rows, table)
+        writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(writer, table)
         else:
