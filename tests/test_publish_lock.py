@@ -298,6 +298,23 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
     assert warehouse.content == WHOLE
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_a_transaction_that_was_begun_before_another_run_took_over_is_refused(warehouse: Warehouse) -> None:
+    """The lock was checked before; what refuses it is the other run's fence, on a table that it did not restore too."""
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    run.write("packets", CREATE, lambda _: ())
+
+    def take_over() -> None:
+        run.point = lambda: None
+        other.night("a", "b", "c")
+
+    run.point = take_over
+    with pytest.raises(ConflictError, match="took this one for dead"):
+        run.write("packets", "WRITE", lambda rows: (*rows, "late"))
+    assert warehouse.content == WHOLE
+
+
 def is_silent_after(seconds: float, watch: lock_state.Watch, warehouse: Warehouse) -> bool:
     """Whether someone who waits and looks at the lock meanwhile takes its holder for dead."""
     end = warehouse.now + seconds
