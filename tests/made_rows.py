@@ -188,10 +188,20 @@ def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
 
 
 def _append(folder: Path, table: Table, rows: pa.Table) -> None:
-    """Appends rows to a table without constraints: columns that no replay reads have no values."""
-    write_deltalake(
-        str(folder / table.name), pa.table(dict(zip(table.names, rows.columns, strict=True))), mode="append"
-    )
+    """Appends rows to a table without constraints; columns that no replay reads are null, or else empty."""
+    columns = {
+        of.name: values if of.nullable or not values.null_count else pa.repeat(_empty(of.type), len(values))
+        for of, values in zip(table.arrow, rows.columns, strict=True)
+    }
+    write_deltalake(str(folder / table.name), pa.table(columns), mode="append")
+
+
+def _empty(of: pa.DataType) -> pa.Scalar:
+    if pa.types.is_list(of):
+        return pa.scalar([], of)
+    if pa.types.is_boolean(of):
+        return pa.scalar(value=False)
+    return pa.scalar(b"" if pa.types.is_binary(of) else "" if pa.types.is_string(of) else 0, of)
 
 
 def _message() -> dict[str, pl.Expr]:
