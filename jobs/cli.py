@@ -7,23 +7,7 @@ from importlib import import_module
 
 from jobs.app import command
 from jobs.app.code_version import VERSION
-
-COMMANDS = {
-    "look": "read captures at once, without Spark and tables, and say what became of messages",
-    "nightly": "ingest, decode, replay and report, in order",
-    "ingest": "read new captures into tables of streams and packets",
-    "decode": "decode packets into messages and acknowledgments",
-    "replay": "judge every transactional message, and sum up",
-    "report": "write one HTML file from the tables",
-    "status": "say what was read, what is pending, what failed and why",
-    "repair": "finish what a killed run left",
-    "maintain": "compact the tables, delete what is not needed",
-    "simulate": "write captures of simulated queue managers, and their truth",
-    "dissector": "write a Wireshark dissector in Lua",
-    "decode-packet": "print one packet, given as hexadecimal or in a file, as a tree",
-}
-"""The commands, with a line for the usage text. Each is a module of `jobs.steps`."""
-_WITHOUT_SPARK = ("look", "simulate", "dissector")
+from jobs.app.command_line import COMMANDS
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
@@ -32,12 +16,12 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     if hasattr(step, "main"):
         main: Callable[[Sequence[str]], int] = step.main
         return main
-    return partial(command.main_alone if name in _WITHOUT_SPARK else command.main, name, step.run)
+    return partial(command.main if COMMANDS[name].has_tables else command.main_alone, name, step.run)
 
 
 def usage() -> str:
     """Returns the list of commands."""
-    lines = (f"  {name:<14} {about}" for name, about in COMMANDS.items())
+    lines = (f"  {name:<14} {declared.about}" for name, declared in COMMANDS.items())
     return "\n".join(
         ("usage: msmq-replay COMMAND [options]", "", *lines, "", "msmq-replay COMMAND --help shows its options.")
     )

@@ -1,36 +1,25 @@
 """Measures the command `replay` on generated rows: `python tests/bench_replay.py --messages 1000000 --scopes 1000`.
 
-Spark generates a warehouse as `decode` leaves it, so ten million messages need no capture and no decoding. Each run is
+The warehouse is generated as `decode` leaves it, so ten million messages need no capture and no decoding. Each run is
 a process of its own. CPU time is that of all its processes; memory is what each process held most, and what all held at
-one time. `--hash` prints a hash of each result, to compare two versions of the program.
+one time.
 """
 
 import argparse
 import os
-import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from made_rows import write_warehouse
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.logs import log_as, step
 from jobs.app.spark_session import open_session
 from jobs.bench.measure import Watched, watch
-from schemas.tables import REPLAYED
 
 _STARTING, _COPYING, _REPLAYING = "Starting Spark", "copy", "replay"  # as logged
 _HEADS = ("run", "wall s", "CPU s", "the JVM, MB", "all at one time, MB", "each Python process, MB")
 _REPLAY = (sys.executable, "-m", "jobs.cli", "replay")
-
-
-def make(folder: Path, cases: Iterable[tuple[int, int]]) -> None:
-    """Writes a warehouse for each case, so many messages and scopes."""
-    spark = open_session("warehouses for a benchmark")
-    for messages, scopes in cases:
-        write_warehouse(spark, folder / f"{messages}-{scopes}", messages, scopes)
 
 
 def copy_messages(warehouse: Path) -> None:
@@ -41,15 +30,6 @@ def copy_messages(warehouse: Path) -> None:
     with step(_COPYING):
         rows = spark.read.format("delta").load(str(warehouse / "messages"))
         rows.write.format("delta").save(str(warehouse / "messages_again"))
-
-
-def print_hashes(warehouse: Path) -> None:
-    """Prints the count and a hash of the rows of each table; their order has no influence."""
-    spark = open_session("hashes")
-    for table in REPLAYED:
-        rows = spark.read.format("delta").load(str(warehouse / table.name))
-        of_row = F.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
-        print(table.name, rows.agg(F.count("*"), F.sum(of_row)).collect()[0], flush=True)  # noqa: T201
 
 
 def measure(warehouse: Path, messages: int) -> list[str]:
@@ -77,28 +57,18 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
     parser.add_argument("--heap", default="4g", help="of the JVM")
-    parser.add_argument("--hash", action="store_true", help="print a hash of each result")
-    # What the processes of their own do.
-    for name in ("--make", "--copy", "--hashes"):
-        parser.add_argument(name, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--copy", type=Path, help=argparse.SUPPRESS)  # what a process of its own does
     asked = parser.parse_args()
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[2] --driver-memory {asked.heap} pyspark-shell")
-    cases = [(asked.messages, scopes) for scopes in asked.scopes]
-    if asked.make:
-        make(asked.make, cases)
-    elif asked.copy:
+    if asked.copy:
         copy_messages(asked.copy)
-    elif asked.hashes:
-        print_hashes(asked.hashes)
     else:
         with TemporaryDirectory() as folder:
-            subprocess.run([sys.executable, *sys.argv, "--make", folder], check=True)
-            for messages, scopes in cases:
-                warehouse = Path(folder, f"{messages}-{scopes}")
-                print(f"\n{messages:,} messages in {scopes:,} scopes\n", flush=True)  # noqa: T201
-                print(*measure(warehouse, messages), sep="\n", flush=True)  # noqa: T201
-                if asked.hash:
-                    subprocess.run([sys.executable, __file__, "--hashes", str(warehouse)], check=True)
+            for scopes in asked.scopes:
+                warehouse = Path(folder, str(scopes))
+                write_warehouse(warehouse, asked.messages, scopes)
+                print(f"\n{asked.messages:,} messages in {scopes:,} scopes\n", flush=True)  # noqa: T201
+                print(*measure(warehouse, asked.messages), sep="\n", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,21 +1,17 @@
-"""Makes what the replay reads, without a capture: so many messages in so many scopes, for benchmarks.
+"""Makes the tables of a night with so many messages and scopes, which benchmarks of the replay read.
 
 Each run of 500 messages of a scope has one that is resent, two that are swapped and one number that expires.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from deltalake import write_deltalake
 
-from jobs.app.config import Config
 from jobs.bench.nights import BYTES_PER_MESSAGE
-from jobs.warehouse.local_tables import to_spark
-from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table
@@ -27,8 +23,6 @@ from udfs.derive.replay.ends import NULL_GUID
 from udfs.derive.tables import with_columns_of
 
 _T0 = 1_700_000_000_000_000_000
-_CAPTURE = "0123456789abcdef0123456789abcdef"
-_SIZE = 1000  # bytes of a packet
 _ROUND = 500  # messages of a scope
 _NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
@@ -36,9 +30,16 @@ _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
 _LOST = 10_000  # messages, of which the capture misses one
-_EMPTY: Any = {pl.String: "", pl.Binary: b"", pl.Boolean: False, pl.List: []}
 _QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
 _RECEIVERS = 50
+_CAPTURE = "0123456789abcdef0123456789abcdef"
+_SIZE = 1000  # bytes of a packet
+_PACKET = ("stream_id", "stream_offset", "captured_at", "captured_ns", "first_frame", "last_frame")
+_PACKET_TYPES = {
+    MESSAGES: pl.lit("user_message"),
+    ACKS: pl.col("ack_type"),
+    HANDSHAKES: pl.col("handshake_type"),
+}
 _STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
 """Of a round: up to which place, the number there, less the place."""
 
@@ -76,7 +77,7 @@ def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
             (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // (_ROUND * _ROUNDS))
             .cast(pl.UInt64)
             .alias("sequence"),
-            (k % _ON_CONNECTION * 1000).alias("offset"),
+            (k % _ON_CONNECTION * _SIZE).alias("offset"),
             (_T0 + k * _SPACING_NS + scope).alias("ns"),
             of_second.alias("second"),
             _guid("a", scope - of_second).alias("source"),
@@ -125,12 +126,12 @@ def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
         address.get(0).str.replace(r":\d+$", "").alias("src_ip"),
         address.get(1).str.replace(r":\d+$", "").alias("dst_ip"),
         pl.lit(value=False).alias("mid_stream"),
-        (pl.col("n") * 1000).alias("recovered_bytes"),
+        (pl.col("n") * _SIZE).alias("recovered_bytes"),
         pl.lit(0).alias("missing_bytes"),
     )
     handshakes = rows.select(
         "stream_id",
-        pl.lit(0).alias("stream_offset"),
+        pl.lit(1).alias("stream_offset"),  # no other packet of the stream is there
         pl.lit("establish_connection").alias("handshake_type"),
         pl.col("source").alias("client_guid"),
         pl.when("from_initiator").then(pl.lit(NULL_GUID)).otherwise("receiver").alias("server_guid"),
@@ -147,7 +148,7 @@ def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator
         yield {
             MESSAGES: _shaped(MESSAGES, rows.filter(~lost).select(**_message())),
             STREAM_GAPS: _shaped(
-                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(1000))
+                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(_SIZE))
             ),
             ACKS: _shaped(ACKS, acknowledged.select(**_ack())),
         }
@@ -160,40 +161,47 @@ def made(messages: int, scopes: int) -> dict[Table, pa.Table]:
     return large | small_tables(messages, scopes)
 
 
-def write_warehouse(spark: SparkSession, folder: Path, messages: int, scopes: int) -> None:
-    """Writes a warehouse as `decode` leaves it."""
-    warehouse = Warehouse.of(spark, Config.load({"warehouse": str(folder)}, None))
+def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
+    """Writes a warehouse as `decode` leaves it: each message, acknowledgment and handshake is a packet of one size."""
+    small, counts = small_tables(messages, scopes), list[pl.DataFrame]()
+    for part in ({HANDSHAKES: small[HANDSHAKES]}, *large_tables(messages, scopes)):
+        for table, rows in part.items():
+            _append(folder, table, rows)
+            if table in _PACKET_TYPES:
+                packets = to_frame(rows).select(
+                    *_PACKET, _PACKET_TYPES[table].alias("packet_type"), capture_id=pl.lit(_CAPTURE), size=pl.lit(_SIZE)
+                )
+                _append(folder, PACKETS, _shaped(PACKETS, packets))
+                counts.append(packets.group_by("stream_id").agg(recovered_bytes=pl.sum("size").cast(pl.Int64)))
+    recovered = pl.concat(counts).group_by("stream_id").agg(pl.sum("recovered_bytes"))
+    streams = to_frame(small[STREAMS]).drop("recovered_bytes").join(recovered, "stream_id")
+    capture = {
+        "capture_id": _CAPTURE,
+        "status": "ok",
+        "compression": "none",
+        **dict.fromkeys(("size_bytes", "content_bytes"), messages * BYTES_PER_MESSAGE),
+        "ingested_at": datetime.fromtimestamp(_T0 // 10**9, UTC),
+    }
+    whole = {STREAMS: streams, CAPTURES: pl.DataFrame([capture])}
     for table in (*INGESTED, *DECODED_TABLES):
-        warehouse.create(table)
-
-    def write(tables: Mapping[Table, pa.Table]) -> None:
-        for table, rows in tables.items():
-            to_spark(spark, rows).write.format("delta").mode("append").save(warehouse.location(table.name))
-
-    small = small_tables(messages, scopes)
-    streams, recovered = to_frame(small.pop(STREAMS)), []
-    for part in chain([small], large_tables(messages, scopes)):
-        packets = _packets(part)
-        recovered.append(packets.group_by("stream_id").agg(recovered_bytes=pl.len() * _SIZE))
-        write(part | {PACKETS: _shaped(PACKETS, packets)})
-    sizes = pl.concat(recovered).group_by("stream_id").agg(pl.sum("recovered_bytes"))
-    size = messages * BYTES_PER_MESSAGE
-    capture = pl.DataFrame({"capture_id": [_CAPTURE], "size_bytes": [size], "content_bytes": [size]}).with_columns(
-        status=pl.lit("ok"), compression=pl.lit("none"), ingested_at=pl.lit(_T0 // 1000).cast(_US)
-    )
-    streams = streams.drop("recovered_bytes").join(sizes, on="stream_id")
-    write({STREAMS: _shaped(STREAMS, streams), CAPTURES: _shaped(CAPTURES, capture)})
+        _append(folder, table, _shaped(table, whole[table]) if table in whole else table.arrow.empty_table())
 
 
-def _packets(tables: Mapping[Table, pa.Table]) -> pl.DataFrame:
-    """Returns the packets of which these are the decoded rows."""
-    keys = ("stream_id", "stream_offset", "captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
-    kinds = {MESSAGES: pl.lit("user_message"), ACKS: pl.col("ack_type"), HANDSHAKES: pl.col("handshake_type")}
-    return pl.concat(
-        to_frame(tables[table]).select(*keys, packet_type=kind, size=pl.lit(_SIZE))
-        for table, kind in kinds.items()
-        if table in tables
-    )
+def _append(folder: Path, table: Table, rows: pa.Table) -> None:
+    """Appends rows to a table without constraints; columns that no replay reads are null, or else empty."""
+    columns = {
+        of.name: values if of.nullable or not values.null_count else pa.repeat(_empty(of.type), len(values))
+        for of, values in zip(table.arrow, rows.columns, strict=True)
+    }
+    write_deltalake(str(folder / table.name), pa.table(columns), mode="append")
+
+
+def _empty(of: pa.DataType) -> pa.Scalar:
+    if pa.types.is_list(of):
+        return pa.scalar([], of)
+    if pa.types.is_boolean(of):
+        return pa.scalar(value=False)
+    return pa.scalar(b"" if pa.types.is_binary(of) else "" if pa.types.is_string(of) else 0, of)
 
 
 def _message() -> dict[str, pl.Expr]:
@@ -249,10 +257,5 @@ def _ack() -> dict[str, pl.Expr]:
 
 
 def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
-    """Returns the rows with all columns of the table; what nobody gives is null, or else empty."""
-    columns = with_columns_of(table, rows)
-    needed = {one.name: columns.schema[one.name] for one in table.arrow if not one.nullable}
-    empty = {name: pl.lit(_EMPTY.get(of.base_type(), 0)).cast(of) for name, of in needed.items()}
-    filled = [pl.col(name).fill_null(of) for name, of in empty.items()]
-    made = to_arrow(columns.with_columns(filled))
+    made = to_arrow(with_columns_of(table, rows))
     return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)

@@ -1,8 +1,7 @@
-"""By hand: `python tests/nights.py kill --rounds 50`, `together --rounds 20`, `month`, `chain`. Exits 1 on differences.
+"""By hand: `python tests/nights.py kill --rounds 50`, `together --rounds 20`. Exits 1 on differences.
 
-`kill` ends a night with SIGKILL at a random moment and runs it again; `together` runs two nights at once; `month` takes
-thirty nights with late files and restarts. All must end in the tables of one undisturbed run. `chain` has three
-warehouses go on from one another: their verdicts must be those of one, but where the documentation says otherwise.
+`kill` ends a night with SIGKILL at a random moment and runs it again; `together` runs two nights at once. Both must end
+in the tables of one undisturbed run.
 """
 
 import argparse
@@ -14,28 +13,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-from unittest.mock import patch
 
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, all_rows, config, rows
+from warehouses import CAPTURES, all_rows, config
 
 from jobs.app.logs import progress
 from jobs.app.spark_session import open_session
-from jobs.simulator import simulate
 from jobs.steps import nightly
-from jobs.warehouse import local_commits
-from jobs.warehouse.store import Warehouse
 
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
-NIGHTS = 30
-MESSAGES = 3_000
-BYTES_PER_MESSAGE = 3_000  # of capture, everything on the wire counted
 
 
 def digest(warehouse: Path) -> dict[str, str]:
@@ -102,136 +90,10 @@ def together(spark: SparkSession, folder: Path, rounds: int, rng: random.Random)
     return wrong
 
 
-class Stopped(BaseException):
-    """A night that ends as if the machine had gone down."""
-
-
-@contextmanager
-def stopping_after(merges: int, commits: int) -> Iterator[None]:
-    """Stops a night after so many merges by Spark or, if it is held in memory, after so many commits without Spark."""
-    with ExitStack() as patches:
-        for of, name, left in ((Warehouse, "merge", merges), (local_commits, "_settle", commits)):
-            patches.enter_context(patch.object(of, name, counting_down(getattr(of, name), left)))
-        yield
-
-
-def counting_down(write: Callable[..., None], left: int) -> Callable[..., None]:
-    """Returns the function, made to stop the night after so many calls."""
-    calls = count(1)
-
-    def stopping(*arguments: Any, **options: Any) -> None:
-        write(*arguments, **options)
-        if next(calls) == left:
-            raise Stopped
-
-    return stopping
-
-
-def month(spark: SparkSession, folder: Path, rng: random.Random) -> int:
-    """Whether thirty nights differ from one run over all of their captures."""
-    simulate(str(folder), 7, MESSAGES, disorder=0.005, file_bytes=MESSAGES * BYTES_PER_MESSAGE // NIGHTS)
-    captures = sorted(folder.glob("*.pcap"))
-    progress(f"{len(captures)} captures")
-    late = set(rng.sample(captures[:-3], len(captures) // 6))
-    warehouse, waiting = folder / "nights", list[Path]()
-    for number, capture in enumerate(captures):
-        waiting.append(capture)
-        tonight = [one for one in waiting if one not in late or (one is not capture and rng.random() < 1 / 3)]
-        if number == len(captures) - 1:
-            tonight = waiting
-        waiting = [one for one in waiting if one not in tonight]
-        given = captures[: number + 1] if rng.random() < 1 / 2 else tonight  # the folder as it is, or what is new
-        given = [one for one in given if one not in waiting]
-        if not given:
-            continue
-        if rng.random() < 1 / 3:
-            with stopping_after(rng.randrange(1, 7), rng.randrange(1, 30)):
-                try:
-                    nightly.run(spark, config(warehouse, *given))
-                except Stopped:
-                    progress(f"night {number}: stopped")
-        nightly.run(spark, config(warehouse, *given))
-        progress(f"night {number}: {len(tonight)} new captures, {len(waiting)} late")
-    nightly.run(spark, config(folder / "once", *captures))
-    return not same(warehouse, folder / "once", f"{len(captures)} nights")
-
-
-FATE = (
-    *("verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "scope_key"),
-    "session_id",
-)
-Fates = dict[tuple[str, int], tuple[Any, ...]]
-
-
-def fates(warehouse: Path) -> Fates:
-    """What became of each message, by its ID and the time of its arrival, in replay order."""
-    found = sorted(rows(warehouse, "verdicts"), key=lambda row: row["replay_order"])
-    return {(row["message_id"], row["captured_ns"]): tuple(map(row.get, FATE)) for row in found}
-
-
-def sender(message_id: str) -> str:
-    """Who sent it first."""
-    return message_id.split("\\", maxsplit=1)[0]
-
-
-def unexplained(found: Fates, one: Fates, in_doubt: set[str]) -> list[tuple[str, int]]:
-    """Messages that a later warehouse judges otherwise than `one` does, for no reason that the documentation names.
-
-    Those are: a late resend is a duplicate; the first message behind the change of captures is unknown, and it sets
-    the state for what follows, there and in warehouses that go on from it (scopes `in_doubt`, which it adds to); and a
-    message within a body that was cut in two is taken for one.
-    """
-    senders, bad = {sender(message_id) for message_id, _ in one}, []
-    for key, fate in found.items():
-        scope, other = fate[FATE.index("scope_key")], one.get(key)
-        if "capture_gap" in fate and fate != other:
-            in_doubt.add(scope)
-        if fate != other and scope not in in_doubt and "duplicate" not in fate and sender(key[0]) in senders:
-            bad.append(key)
-    return bad
-
-
-def stood(warehouse: Path, senders: set[str]) -> dict[str, tuple[Any, ...]]:
-    """Where the receiver of each scope of these senders stood."""
-    return {
-        row["scope_key"]: (row["tx_sequence_id"], row["tx_sequence_number"])
-        for row in rows(warehouse, "states")
-        if row["source_queue_manager"] in senders
-    }
-
-
-def chain(spark: SparkSession, folder: Path, rounds: int, rng: random.Random) -> int:
-    """Rounds in which a message was judged otherwise, or a receiver stood elsewhere, than can be explained."""
-    wrong = 0
-    for number in range(rounds):
-        place = folder / f"round{number}"
-        simulate(str(place), rng.randrange(1 << 20), MESSAGES, disorder=0.005, file_bytes=MESSAGES * 300)
-        captures = sorted(place.glob("*.pcap"))
-        nightly.run(spark, config(place / "one", *captures))
-        one = fates(place / "one")
-        cuts = [0, *sorted(rng.sample(range(1, len(captures)), 2)), len(captures)]
-        bad, in_doubt, found, earlier = list[tuple[str, int]](), set[str](), Fates(), ""
-        for low, high in pairwise(cuts):
-            warehouse = place / str(low)
-            nightly.run(spark, config(warehouse, *captures[low:high], continue_from=earlier))
-            later = fates(warehouse)
-            bad += unexplained(later, one, in_doubt)
-            found, earlier = found | later, str(warehouse)
-        senders = {sender(message_id) for message_id, _ in one}
-        ends = stood(Path(earlier), senders) == stood(place / "one", senders)
-        differ = sum(fate != one.get(key) for key, fate in found.items())
-        progress(
-            f"round {number}, cuts {cuts}: of {len(one)} arrivals {differ} differ, {len(bad)} of them unexplained, "
-            f"{len(one.keys() - found.keys())} were cut; states {'equal' if ends else 'differ'}"
-        )
-        wrong += bool(bad) or not ends
-    return wrong
-
-
 def main() -> int:
     """Run what was asked for; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("kill", "together", "month", "chain"))
+    parser.add_argument("what", choices=("kill", "together"))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -239,11 +101,8 @@ def main() -> int:
     spark = open_session("nights")
     with TemporaryDirectory() as name:
         folder = Path(name)
-        if options.what == "month":
-            wrong = month(spark, folder, rng)
-        else:
-            play = {"kill": kill, "together": together, "chain": chain}[options.what]
-            wrong = play(spark, folder, options.rounds, rng)
+        play = {"kill": kill, "together": together}[options.what]
+        wrong = play(spark, folder, options.rounds, rng)
     progress(f"{wrong} went wrong")
     return int(wrong > 0)
 

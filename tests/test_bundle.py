@@ -21,7 +21,7 @@ from databricks.bundles.volumes import Volume
 
 import msmq_replay
 from jobs import cli
-from jobs.app.command_line import command_parser
+from jobs.app.command_line import COMMANDS, command_parser
 from schemas.history import SQL
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES
@@ -176,7 +176,7 @@ def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
         wheel = task["python_wheel_task"]
         assert (wheel["package_name"], wheel["entry_point"] in PROJECT["scripts"]) == (PROJECT["name"], True)
         command, *options = wheel["parameters"]
-        assert command in cli.COMMANDS
+        assert command in COMMANDS
         command_parser(command).parse_args(options)
         used |= set(re.findall(r"\{\{job\.parameters\.(\w+)\}\}", " ".join(options)))
     assert used == parameters

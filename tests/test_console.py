@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs import cli
-from jobs.app.command_line import command_parser
+from jobs.app.command_line import COMMANDS, command_parser
 from jobs.app.logs import step
 from jobs.app.summary_text import for_people
 
@@ -172,13 +171,9 @@ def test_a_terminal_shows_a_bar_and_keeps_only_steps_and_warnings() -> None:
     assert "\x1b[" in text  # the bar moves the cursor
 
 
-@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "decode-packet"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "decode-packet"])
 def test_help_shows_two_examples(command: str) -> None:
     _, _, examples = command_parser(command).format_help().partition("examples:\n")
     lines = [line for line in examples.splitlines() if line.strip()]
     assert len(lines) >= 2
     assert all(line.startswith(f"  msmq-replay {command} ") for line in lines)
-
-
-def test_verbose_has_a_short_form() -> None:
-    assert command_parser("replay").parse_args(["-v"]).verbose is True

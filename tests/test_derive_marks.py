@@ -11,7 +11,6 @@ from udfs.derive.replay import marks as module
 from udfs.derive.replay.acks import acknowledged, crowded
 from udfs.derive.replay.marks import doubtful_scopes, number_streams, scopes_of_legs
 from udfs.derive.replay.scopes import FLOW_KEY
-from udfs.derive.replay.verdict_rows import with_stream_id
 
 _FLOW: dict[str, Any] = {
     **dict.fromkeys((*FLOW_KEY, "session_id", "receiver", "replay_scope", "scope_key"), pl.String),
@@ -75,8 +74,7 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
 def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
     queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
     streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of())
-    runs = streams.select("scope_no", "stream_no").unique()
-    assert sorted(with_stream_id(runs, streams)["stream_id"]) == ["x", "y"]
+    assert sorted(streams.select("scope_no", "stream_no", "stream_id").unique()["stream_id"]) == ["x", "y"]
 
 
 def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_to_its_session() -> None:

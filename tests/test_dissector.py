@@ -287,4 +287,5 @@ def test_the_ports_of_the_options(tmp_path: Path) -> None:
 
 def test_wrong_use(tmp_path: Path) -> None:
     assert cli.main(["dissector"]) == 2
-    assert cli.main(["dissector", "--out", str(tmp_path / "none" / "msmq.lua")]) == 1
+    (tmp_path / "file").touch()
+    assert cli.main(["dissector", "--out", str(tmp_path / "file" / "msmq.lua")]) == 1

@@ -14,9 +14,9 @@ from worked_examples import EXAMPLES
 from jobs import cli
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.app.local_files import MOST_BYTES
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
+from jobs.app.text_files import MOST_BYTES, write_text
 
 _SECONDS = 5
 
@@ -31,10 +31,19 @@ def _link_to_pipe(folder: Path) -> Path:
     return folder / "link"
 
 
+def _device(_: Path) -> Path:
+    return Path("/dev/zero")
+
+
 def _large(folder: Path) -> Path:
     with (folder / "large").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     return folder / "large"
+
+
+NO_FILES = [_pipe, _link_to_pipe, _device]
+UNFIT = [*NO_FILES, _large]
+Make = Callable[[Path], Path]
 
 
 @pytest.fixture(autouse=True)
@@ -51,25 +60,52 @@ def in_time() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("make", [_pipe, _link_to_pipe, lambda _: Path("/dev/zero"), _large])
-def test_what_a_command_line_names_is_a_small_file(
-    make: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def why(make: Make) -> str:
+    return "it has more than 64 MiB" if make is _large else "it is a folder, a pipe or a device, and no regular file"
+
+
+@pytest.mark.parametrize("make", UNFIT)
+def test_a_configuration_is_a_small_file(make: Make, tmp_path: Path) -> None:
     path = make(tmp_path)
-    why = "it is a folder, a pipe or a device, and no regular file"
-    if make is not _large:
-        for read, what in ((Names.read, "names file"), (read_muted, "file of muted findings")):
-            with pytest.raises(UsageError, match=f"The {what} {path} cannot be read: {why}"):
-                read(str(path))
-        assert cli.main(["dissector", "--out", str(path)]) == 1
-        assert f"msmq-replay dissector: {path} cannot be written: {why}." in capsys.readouterr().err
-    else:
-        why = "it has more than 64 MiB"
     with pytest.raises(UsageError) as raised:
         Config.load({}, str(path))
-    assert str(raised.value) == f"The configuration {path} cannot be read: {why}."
+    assert str(raised.value) == f"The configuration {path} cannot be read: {why(make)}."
+
+
+@pytest.mark.parametrize("make", UNFIT)
+def test_a_packet_is_in_a_small_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make(tmp_path)
     assert cli.main(["decode-packet", str(path)]) == 2
-    assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why}.\n"
+    assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why(make)}.\n"
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+def test_names_and_muted_findings_are_in_files(make: Make, tmp_path: Path) -> None:
+    path = str(make(tmp_path))
+    with pytest.raises(UsageError, match=f"The names file {path} cannot be read: {why(make)}"):
+        Names.read(path)
+    with pytest.raises(UsageError, match=f"The file of muted findings {path} cannot be read: {why(make)}"):
+        read_muted(path)
+
+
+@pytest.mark.parametrize("make", [_pipe, _link_to_pipe])
+def test_what_is_written_replaces_no_pipe_and_no_device(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A report goes the same way (`write_text`)."""
+    path = make(tmp_path)
+    kind = path.stat().st_mode
+    assert cli.main(["dissector", "--out", str(path)]) == 1
+    assert f"msmq-replay dissector: {path} cannot be written: {why(make)}." in capsys.readouterr().err
+    assert path.stat().st_mode == kind
+
+
+def test_what_is_written_goes_where_a_link_leads(tmp_path: Path) -> None:
+    """As /dev/stdout is one."""
+    (tmp_path / "link").symlink_to("file")
+    write_text(str(tmp_path / "link"), "text")
+    assert (tmp_path / "file").read_text() == "text"
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_standard_input_ends_at_some_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,12 +129,6 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
         assert lock.derived.keys() == {"decode", "books", "replay"}
 
 
-def test_a_second_night_in_one_process_says_the_same(
-    spark: SparkSession, orders: tuple[Path, Summary], again: Config
-) -> None:
-    assert nightly.run(spark, again) == orders[1]
-
-
 def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     for table in TABLES:
         read, asked = (list(Warehouse(spark, f"{scheme}{orders[0]}").commits(table)) for scheme in ("", "file://"))
@@ -147,28 +141,16 @@ def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, S
 
 
 def test_settings_of_a_small_night_do_not_stay(spark: SparkSession) -> None:
-    key = "spark.sql.leafNodeDefaultParallelism"  # which has no default that could be set instead
-    before = str(spark.conf.get(key))
-    try:
-        spark.conf.unset(key)
-        with settings_for_size(spark, 1_000_000):
-            assert spark.conf.get(key) == "1"
-        assert spark.conf.get(key, None) is None  # else a large capture would be read by one task
-    finally:
-        spark.conf.set(key, before)
-
-
-def test_small_nights_are_interpreted_and_the_setting_is_put_back(spark: SparkSession) -> None:
-    keys = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    """Also one that was not set before, else a large capture would be read by one task."""
+    keys = ("spark.sql.codegen.wholeStage", "spark.sql.leafNodeDefaultParallelism")
     before = [str(spark.conf.get(key)) for key in keys]
     try:
-        for key, value in zip(keys, ("true", "FALLBACK"), strict=True):
-            spark.conf.set(key, value)
-        with settings_for_size(spark, 1_000_000):
-            assert [spark.conf.get(key) for key in keys] == ["false", "NO_CODEGEN"]
-        assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
-        with settings_for_size(spark, 1_000_000_000):
-            assert [spark.conf.get(key) for key in keys] == ["true", "FALLBACK"]
+        spark.conf.set(keys[0], "true")
+        spark.conf.unset(keys[1])
+        for size, meanwhile in ((1_000_000, ["false", "1"]), (1_000_000_000, ["true", None])):
+            with settings_for_size(spark, size):
+                assert [spark.conf.get(key, None) for key in keys] == meanwhile
+            assert [spark.conf.get(key, None) for key in keys] == ["true", None]
     finally:
         for key, value in zip(keys, before, strict=True):
             spark.conf.set(key, value)

@@ -88,10 +88,13 @@ def created(spark: Any, folder: Path, table: Table) -> str:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> None:
-    """By this reader and by delta-rs, after a create, an append and an overwrite."""
+    """By this reader and by delta-rs, after a create, with all comments, an append and an overwrite."""
     draw = Random(table.name)
     place = created(None, tmp_path, table)
     schema = table.arrow
+    made = DeltaTable(place)
+    assert made.metadata().description == table.comment
+    assert [(of.name, of.metadata["comment"]) for of in made.schema().fields] == [(of.name, of.comment) for of in table]
     first, more, other = (any_rows(draw, table, many) for many in (5, 3, 4))
     for rows, overwrite, expected in ((first, False, [first]), (more, False, [first, more]), (other, True, [other])):
         assert local_commits.write(place, table, rows, held, overwrite=overwrite)

@@ -49,6 +49,9 @@ def test_findings_are_muted_up_to_a_day(tmp_path: Path) -> None:
     [
         ("[[mute]]", "it has mute, not only"),
         ("muted = [1]", "no list of tables"),
+        ("muted = 1", "no list of tables"),
+        (f"muted = {'[' * 5000}", "recursion"),
+        ("[[muted]]\nkind = {}", "{} is no kind of findings"),
         ("[[muted]]\nkind = 'slow'", "'slow' is no kind of findings"),
         ("[[muted]]\nkind = 'duplicates'\nwhy = 'x'", "of duplicates, until is no day"),
         ("[[muted]]\nkind = 'duplicates'\nuntil = '2026-01-01'\nwhy = 'x'", "until is no day"),

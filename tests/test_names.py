@@ -47,11 +47,6 @@ def test_both_forms_of_the_file_say_the_same(tmp_path: Path, name: str, text: st
     assert len(list(names.rows())) == 3
 
 
-def test_without_a_file_nothing_has_a_name() -> None:
-    assert not Names.read("")
-    assert Names().queue_manager(GUID) == ""
-
-
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
@@ -66,11 +61,6 @@ def test_without_a_file_nothing_has_a_name() -> None:
 def test_what_cannot_be_read_is_wrong_use(tmp_path: Path, name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError, match=f"The names file .* cannot be read: .*{why}"):
         read(tmp_path, name, text)
-
-
-def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        Names.read(str(tmp_path / "names.toml"))
 
 
 def test_a_skeleton_is_a_names_file(tmp_path: Path) -> None:
@@ -113,33 +103,19 @@ def test_a_night_writes_a_skeleton_with_all_it_saw(
     )
 
 
-def test_a_skeleton_says_briefly_what_a_name_is_for() -> None:
-    assert names_step._about("at", set()) == ""
-    assert names_step._about("at", {"c", "a", "b"}) == "at a b c"
-    assert names_step._about("at", set("abcde")) == "at a b c and 2 more"
-
-
-def test_names_can_be_joined_in_a_view(spark: SparkSession) -> None:
-    names_step.create_view(Warehouse(spark, "unused"), Names({GUID: "O'Neill \\ Sons"}, {QUEUE.casefold(): "Orders"}))
-    rows = spark.sql("SELECT what, original, name FROM names ORDER BY what").collect()
-    assert [tuple(row) for row in rows] == [
-        ("queue", QUEUE.casefold(), "Orders"),
-        ("queue_manager", GUID, "O'Neill \\ Sons"),
-    ]
-    names_step.create_view(Warehouse(spark, "unused"), Names())
-    assert spark.sql("SELECT * FROM names").collect() == []
-
-
 @pytest.mark.parametrize("substitute", ["true", "false"])
-def test_no_text_is_replaced_by_a_variable(spark: SparkSession, substitute: str) -> None:
+def test_names_can_be_joined_in_a_view_in_which_no_text_is_a_variable(spark: SparkSession, substitute: str) -> None:
     """Also where the platform does not let the substitution be switched off."""
     text = "direct=os:${env:path}${spark.app.name}\\${system:user.home}'\u202e𠮷\0"
     assert spark.conf.get("spark.sql.variable.substitute") == "false"
     spark.conf.set("spark.sql.variable.substitute", substitute)
     try:
-        names_step.create_view(Warehouse(spark, "unused"), Names({}, {text: text.upper()}))
-        assert [tuple(row) for row in spark.table("names").collect()] == [("queue", text, text.upper())]
+        names_step.create_view(Warehouse(spark, "unused"), Names({GUID: "NYC-01"}, {text: text.upper()}))
+        rows = [("queue_manager", GUID, "NYC-01"), ("queue", text, text.upper())]
+        assert [tuple(row) for row in spark.table("names").collect()] == rows
         assert [tuple(row) for row in spark.sql(f"SELECT {string_literal(text)}").collect()] == [(text,)]
+        names_step.create_view(Warehouse(spark, "unused"), Names())
+        assert spark.table("names").collect() == []
     finally:
         spark.conf.set("spark.sql.variable.substitute", "false")
 

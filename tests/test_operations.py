@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, rows
 from warehouses import config as any_config
 
-from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
@@ -123,12 +122,6 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
-@pytest.mark.slow
-def test_in_memory_or_not_the_tables_are_the_same(spark: SparkSession, first_night: Path, tmp_path: Path) -> None:
-    nightly.run(spark, config(tmp_path, BRANCHES[0], in_memory_bytes=0))
-    assert all_rows(tmp_path) == all_rows(first_night)
-
-
 def test_small_nights_in_tasks_make_few_queries(spark: SparkSession, tmp_path: Path) -> None:
     for night in BRANCHES[:2]:
         before = executions(spark)
@@ -213,19 +206,6 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     assert (said["runs"], said["pending"]) == ([], {"captures": 1})
 
 
-def test_a_replay_that_is_killed_is_done_again(
-    spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    literal = config(warehouse, reading="literal")
-    commits = Commits(monkeypatch)
-    commits.last = "WRITE verdicts"
-    with pytest.raises(Killed):
-        replay.run(spark, literal)
-    commits.last = ""
-    assert repair.run(spark, config(warehouse))["derived_again"] == []
-    assert all_rows(warehouse) == all_rows(first_night)
-
-
 def test_a_full_disk_is_told_and_the_next_run_is_whole(
     spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,27 +281,6 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
         with pytest.raises(ConflictError, match="Something else wrote stream_gaps"):
             late.result()
     assert [row["stream_id"] for row in tables.read(STREAM_GAPS).collect()] == ([] if other == "fence" else ["s"])
-
-
-def test_two_runs_wait_for_each_other(spark: SparkSession, tmp_path: Path) -> None:
-    """On Delta itself: the second run holds the lock when the first has released it, and sees what that derived."""
-    tables = Warehouse(spark, str(tmp_path))
-    order: list[str] = []
-
-    def second() -> None:
-        with publish_lock.hold(Warehouse(spark.newSession(), str(tmp_path)), 3600) as (_, lock):
-            order.append("second")
-            assert lock.derived == {"step": {"sources": {}, "options": "", "tables": {}}}
-            assert lock.rolled_back == []
-
-    with ThreadPoolExecutor() as threads:
-        with publish_lock.hold(tables, 3600) as (_, lock):
-            waiting = threads.submit(second)
-            time.sleep(3)
-            order.append("first")
-            lock.derived["step"] = {"sources": {}, "options": "", "tables": {}}
-        waiting.result()
-    assert order == ["first", "second"]
 
 
 def test_a_run_taken_for_dead_cannot_write(
@@ -414,15 +373,6 @@ def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path
     assert [row["uri"] for row in rows(warehouse, "captures")] == [str(capture)]
     assert status.run(spark, config(warehouse, capture.parent))["pending"]["captures"] == 0
     assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}
-
-
-def test_stamps_tell_files_that_were_written_to(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"1")
-    files = [*capture_files([str(tmp_path)]), str(tmp_path / "gone")]
-    before = stamps(files)
-    assert before[str(tmp_path / "gone")] == (None, None)
-    (tmp_path / "a").write_bytes(b"12")
-    assert {file for file, stamp in stamps(files).items() if stamp != before[file]} == {str(tmp_path / "a")}
 
 
 @pytest.mark.slow

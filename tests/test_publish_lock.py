@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -299,6 +298,23 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
     assert warehouse.content == WHOLE
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_a_transaction_that_was_begun_before_another_run_took_over_is_refused(warehouse: Warehouse) -> None:
+    """The lock was checked before; what refuses it is the other run's fence, on a table that it did not restore too."""
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    run.write("packets", CREATE, lambda _: ())
+
+    def take_over() -> None:
+        run.point = lambda: None
+        other.night("a", "b", "c")
+
+    run.point = take_over
+    with pytest.raises(ConflictError, match="took this one for dead"):
+        run.write("packets", "WRITE", lambda rows: (*rows, "late"))
+    assert warehouse.content == WHOLE
+
+
 def is_silent_after(seconds: float, watch: lock_state.Watch, warehouse: Warehouse) -> bool:
     """Whether someone who waits and looks at the lock meanwhile takes its holder for dead."""
     end = warehouse.now + seconds
@@ -361,27 +377,6 @@ def test_a_released_lock_is_not_renewed(warehouse: Warehouse) -> None:
     state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.is_released
-
-
-def test_a_dead_lock_is_taken_once_by_two_waiting_runs(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have read that the holder is dead before either takes the lock."""
-    dead = Run(warehouse)
-    dead.lock.acquire()
-    dead.write("packets", "WRITE", lambda _: ("half",))
-    lock_state.HOLDING.clear()
-    first, second = Run(warehouse), Run(warehouse)
-    tries = count()
-    attempt = PublishLock._try
-
-    def after_the_first(self: PublishLock, after: int, ended: str | None) -> bool:
-        if self is second.lock and not next(tries):
-            first.lock.acquire()
-            first.lock.release()
-        return attempt(self, after, ended)
-
-    monkeypatch.setattr(PublishLock, "_try", after_the_first)
-    second.lock.acquire()
-    assert (len(first.lock.rolled_back), len(second.lock.rolled_back)) == (1, 0)
 
 
 def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,18 +111,11 @@ def test_a_job_of_the_zip_runs_under_spark_submit(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_wheel_goes_on_from_what_the_zip_has_ingested(tmp_path: Path) -> None:
-    of_zip, of_wheel = tmp_path / "zip", tmp_path / "wheel"
-    of_zip.mkdir()
-    of_wheel.mkdir()
-    warehouse = tmp_path / "warehouse"
-    options = ("--captures", CAPTURE, "--warehouse", warehouse)
-    code, summary = submit_zip(of_zip, "ingest", *options)
-    assert code == 0
-    assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
-    python = wheel_in(of_wheel)
-    script = site_packages(of_wheel / "bare") / "jobs" / "nightly.py"
-    code, summary = submit(python, of_wheel, script, *options, "--fail-on", "duplicate")
+def test_a_night_of_the_wheel_runs_under_spark_submit(tmp_path: Path) -> None:
+    python, warehouse = wheel_in(tmp_path), tmp_path / "warehouse"
+    script = site_packages(tmp_path / "bare") / "jobs" / "nightly.py"
+    options = ("--captures", CAPTURE, "--warehouse", warehouse, "--fail-on", "duplicate")
+    code, summary = submit(python, tmp_path, script, *options)
     assert code == 3
     assert summary["transactional_messages"] == 131
     assert summary["books"]["unbalanced"] == 0

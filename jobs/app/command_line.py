@@ -1,54 +1,101 @@
-"""Builds the parser of a command from the declared options: its own in groups, all others accepted but not shown."""
+"""Declares the commands, and builds their parsers from the declared options.
+
+A command shows its own options in groups, and accepts all others.
+"""
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG
 
 _TABLES = ("warehouse", "catalog_schema")
-_WITHOUT_TABLES = ("look", "simulate", "dissector")
 _POSITIONAL = "look"
 """The command that takes captures as arguments."""
-_SHOWN: Mapping[str, Sequence[str]] = {
-    "look": (
-        *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes", "quarantine_raw_bytes", "in_memory_bytes"),
-        *("decode", "reading", "scope", "report"),
+
+
+class Command(NamedTuple):
+    """Declares a command, which is a module of `jobs.steps`."""
+
+    about: str
+    """A line for the usage text."""
+    shown: Sequence[str] = ()
+    """Sections and single options that its --help shows beside what every command has."""
+    examples: Sequence[str] = ()
+    has_tables: bool = True
+    """Whether it has tables, and with them Spark."""
+
+
+COMMANDS: Mapping[str, Command] = {
+    "look": Command(
+        "read captures at once, without Spark and tables, and say what became of messages",
+        (
+            *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes", "quarantine_raw_bytes"),
+            *("in_memory_bytes", "decode", "reading", "scope", "report"),
+        ),
+        ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost - < a.pcap"),
+        has_tables=False,
     ),
-    "nightly": ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
-    "ingest": ("captures", "ingest"),
-    "decode": ("decode", "claim_seconds"),
-    "replay": ("fail_on", "replay", "claim_seconds", "names_file", "muted_file"),
-    "report": ("out", "report"),
-    "status": ("captures",),
-    "repair": ("captures", "ingest", "decode", "replay"),
-    "maintain": ("maintain", "claim_seconds"),
-    "simulate": ("out", "simulate"),
-    "dissector": ("out", "ports"),
-}
-"""Sections and single options that --help of a command shows beside what every command has."""
-_EXAMPLES: Mapping[str, Sequence[str]] = {
-    "look": ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost - < a.pcap"),
-    "nightly": (
-        "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq",
-        "--captures /data/pcap --catalog-schema main.msmq --fail-on duplicate,out_of_order",
+    "nightly": Command(
+        "ingest, decode, replay and report, in order",
+        ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
+        (
+            "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq",
+            "--captures /data/pcap --catalog-schema main.msmq --fail-on duplicate,out_of_order",
+        ),
     ),
-    "ingest": ("--captures /data/pcap --warehouse /data/msmq", "--captures a.pcap --warehouse out/msmq --bodies keep"),
-    "decode": ("--warehouse /data/msmq", "--catalog-schema main.msmq --names hash"),
-    "replay": ("--warehouse /data/msmq", "--warehouse /data/msmq --reading literal --scope queue"),
-    "report": (
-        "--warehouse /data/msmq --since all",
-        "--warehouse /data/msmq --since 2026-03-02T18:00 --out today.html",
+    "ingest": Command(
+        "read new captures into tables of streams and packets",
+        ("captures", "ingest"),
+        ("--captures /data/pcap --warehouse /data/msmq", "--captures a.pcap --warehouse out/msmq --bodies keep"),
     ),
-    "status": ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap --json"),
-    "repair": ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap"),
-    "maintain": ("--warehouse /data/msmq", "--warehouse /data/msmq --vacuum-hours 24"),
-    "simulate": (
-        "--out out/captures",
-        "--out out/captures --seed 7 --messages 5000 --disorder 0.3",
-        "--out out/demo --scenario demo",
+    "decode": Command(
+        "decode packets into messages and acknowledgments",
+        ("decode", "claim_seconds"),
+        ("--warehouse /data/msmq", "--catalog-schema main.msmq --names hash"),
     ),
-    "dissector": ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
+    "replay": Command(
+        "judge every transactional message, and sum up",
+        ("fail_on", "replay", "claim_seconds", "names_file", "muted_file"),
+        ("--warehouse /data/msmq", "--warehouse /data/msmq --reading literal --scope queue"),
+    ),
+    "report": Command(
+        "write one HTML file from the tables",
+        ("out", "report"),
+        ("--warehouse /data/msmq --since all", "--warehouse /data/msmq --since 2026-03-02T18:00 --out today.html"),
+    ),
+    "status": Command(
+        "say what was read, what is pending, what failed and why",
+        ("captures",),
+        ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap --json"),
+    ),
+    "repair": Command(
+        "finish what a killed run left",
+        ("captures", "ingest", "decode", "replay"),
+        ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap"),
+    ),
+    "maintain": Command(
+        "compact the tables, delete what is not needed",
+        ("maintain", "claim_seconds"),
+        ("--warehouse /data/msmq", "--warehouse /data/msmq --vacuum-hours 24"),
+    ),
+    "simulate": Command(
+        "write captures of simulated queue managers, and their truth",
+        ("out", "simulate"),
+        (
+            "--out out/captures",
+            "--out out/captures --seed 7 --messages 5000 --disorder 0.3",
+            "--out out/demo --scenario demo",
+        ),
+        has_tables=False,
+    ),
+    "dissector": Command(
+        "write a Wireshark dissector in Lua",
+        ("out", "ports"),
+        ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
+        has_tables=False,
+    ),
+    "decode-packet": Command("print one packet, given as hexadecimal or in a file, as a tree"),
 }
 
 
@@ -63,7 +110,8 @@ def parse(command: str, arguments: Sequence[str]) -> dict[str, Any]:
 def command_parser(command: str) -> argparse.ArgumentParser:
     """Returns the parser of `msmq-replay COMMAND`; an option that was not given is None in what it parses."""
     program = f"msmq-replay {command}"
-    examples = "\n".join(f"  {program} {example}" for example in _EXAMPLES.get(command, ()))
+    declared = COMMANDS.get(command, Command(""))
+    examples = "\n".join(f"  {program} {example}" for example in declared.examples)
     parser = argparse.ArgumentParser(
         program,
         f"{program} [options]{' FILE…' if command == _POSITIONAL else ''}",
@@ -78,12 +126,11 @@ def command_parser(command: str) -> argparse.ArgumentParser:
             "captures", nargs="*", action="extend", default=argparse.SUPPRESS, metavar="FILE", help=text
         )
     groups: dict[str, argparse._ArgumentGroup] = {}
-    shown = _SHOWN.get(command, ())
-    everywhere = ("json", "log_format", *(() if command in _WITHOUT_TABLES else ("verbose", *_TABLES)))
+    everywhere = ("json", "log_format", *(("verbose", *_TABLES) if declared.has_tables else ()))
     for name, option in DECLARED.items():
         if name == NO_FLAG:
             continue
-        is_shown = name in everywhere or name in shown or option.section in shown
+        is_shown = name in everywhere or name in declared.shown or option.section in declared.shown
         if is_shown and option.section not in groups:
             groups[option.section] = parser.add_argument_group(option.section or "all commands")
         default = getattr(DEFAULTS, name)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jobs.app.errors import UsageError
-from jobs.app.local_files import read_local
+from jobs.app.text_files import read_local
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.passes.options import IngestOptions

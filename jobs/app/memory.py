@@ -15,12 +15,12 @@ _SHARE = 32
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
-def share_of_memory() -> int:
-    """Returns the bytes of captures that the memory of this machine, or of the container of this process, may hold."""
+def most_in_memory(asked: int) -> int:
+    """Returns how many of the bytes of captures asked for the memory of this machine, or of its container, may hold."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it may use all
         machine = min(machine, int(_CONTAINER.read_text()))
-    return machine // _SHARE
+    return min(asked, max(machine // _SHARE, FEW_BYTES))
 
 
 def bytes_of(files: Mapping[str, Stamp], limit: int) -> int:

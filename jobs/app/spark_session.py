@@ -45,15 +45,6 @@ FOR_FEW_ROWS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
 }
-_FOR_MORE_ROWS = {
-    **{key: value for key, value in FOR_FEW_ROWS.items() if key != "spark.sql.leafNodeDefaultParallelism"},
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.autoBroadcastJoinThreshold": "10000000",
-    "spark.sql.adaptive.enabled": "true",
-}
-"""Settings for larger captures in memory: their queries are worth compiling, and a shuffle has two tasks."""
 _LOOPBACK = "127.0.0.1"
 _ADDRESSES = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
 _ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS")
@@ -111,7 +102,7 @@ def starts_own_jvm() -> bool:
 
 
 class StartingSession:
-    """Stands for a session that starts in another thread, with the settings for captures of `size` bytes in memory.
+    """Stands for a session that starts in another thread, with the settings for captures of `size` bytes.
 
     Whoever uses it first waits until it has started, and gets the error if it could not.
     """
@@ -119,7 +110,7 @@ class StartingSession:
     def __init__(self, application: str, size: int, *, verbose: bool) -> None:
         def open_for_size() -> SparkSession:
             session = open_session(application, verbose=verbose, is_short=True)
-            for key, value in _settings(size, in_memory=True).items():
+            for key, value in _settings(size).items():
                 session.conf.set(key, value)
             return session
 
@@ -140,12 +131,12 @@ class StartingSession:
 
 
 @contextmanager
-def settings_for_size(spark: SparkSession, size: int, *, in_memory: bool = False) -> Iterator[None]:
-    """Gives the session the settings for captures of `size` bytes, processed `in_memory` or not, and takes them back.
+def settings_for_size(spark: SparkSession, size: int) -> Iterator[None]:
+    """Gives the session the settings for captures of `size` bytes, and takes them back.
 
     Where the platform does not let a setting be changed, it stays. A session that is just starting has its own.
     """
-    wanted = {} if isinstance(spark, StartingSession) else _settings(size, in_memory=in_memory)
+    wanted = {} if isinstance(spark, StartingSession) else _settings(size)
     before: dict[str, str | None] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -162,14 +153,12 @@ def settings_for_size(spark: SparkSession, size: int, *, in_memory: bool = False
                 spark.conf.set(key, there)
 
 
-def _settings(size: int, *, in_memory: bool) -> dict[str, str]:
-    """Returns the settings for captures of `size` bytes.
+def _settings(size: int) -> dict[str, str]:
+    """Returns the settings for captures of `size` bytes that differ from `conf/spark-defaults.conf`.
 
     Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night.
     """
-    if size < _WORTH_COMPILING:
-        return FOR_FEW_ROWS
-    return _FOR_MORE_ROWS if in_memory else {}
+    return FOR_FEW_ROWS if size < _WORTH_COMPILING else {}
 
 
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:

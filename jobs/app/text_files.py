@@ -1,12 +1,19 @@
-"""Reads and writes small text files on any file system of `pyarrow.fs`."""
+"""Reads and writes small files: on any file system of `pyarrow.fs`, or what a command line names on this machine."""
 
+import stat
 import uuid
+from pathlib import Path
+from typing import BinaryIO
 
 from pyarrow import fs
 
 from jobs.app.errors import JobError
-from jobs.app.local_files import NOT_REGULAR
 from udfs.capture.files import locate
+
+MOST_BYTES = 64 << 20
+"""More than any file needs that is read whole."""
+_NOT_REGULAR = "it is a folder, a pipe or a device, and no regular file"
+"""A pipe may block, and a device may never end."""
 
 
 def read_text(uri: str, most: int | None = None) -> str:
@@ -17,38 +24,65 @@ def read_text(uri: str, most: int | None = None) -> str:
         ValueError: the URI has no known scheme, or the whole file is not UTF-8.
     """
     filesystem, path = locate(uri)
-    if filesystem.get_file_info(path).type is fs.FileType.Unknown:  # a pipe may block, a device may never end
-        raise OSError(NOT_REGULAR)
+    if filesystem.get_file_info(path).type is fs.FileType.Unknown:
+        raise OSError(_NOT_REGULAR)
     with filesystem.open_input_stream(path) as file:
         data: bytes = file.read(most)
     return data.decode("utf-8-sig", "strict" if most is None else "replace")
 
 
-def write_text(uri: str, text: str) -> None:
-    """Writes the text, whole or not at all.
-
-    A local file is renamed into place. Object stores show a file when it is complete.
+def read_local(path: Path) -> bytes:
+    """Returns the bytes of a file of this machine.
 
     Raises:
-        JobError: the place cannot be written.
+        OSError: it cannot be read, is no regular file, or has more than MOST_BYTES.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(_NOT_REGULAR)
+    with path.open("rb") as file:
+        return read_all(file)
+
+
+def read_all(file: BinaryIO) -> bytes:
+    """Returns what is left of a file.
+
+    Raises:
+        OSError: it cannot be read, or has more than MOST_BYTES.
+    """
+    data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def write_text(uri: str, text: str) -> None:
+    """Writes the text, whole or not at all: a local file is renamed, and object stores show a file when it is complete.
+
+    Raises:
+        JobError: the place cannot be written, or is a pipe or a device, which a rename would replace.
     """
     try:
         filesystem, path = locate(uri)
-        local = isinstance(filesystem, fs.LocalFileSystem)
-        folder = path.rpartition("/")[0]
-        if local and folder:
-            filesystem.create_dir(folder, recursive=True)
-        target = f"{path}.{uuid.uuid4().hex}" if local else path
-        with filesystem.open_output_stream(target) as file:
-            file.write(text.encode())
-        if local:
-            try:
-                filesystem.move(target, path)
-            except OSError:
-                filesystem.delete_file(target)
-                raise
+        if filesystem.get_file_info(path).type is fs.FileType.Unknown:
+            raise OSError(_NOT_REGULAR)  # noqa: TRY301 - said with the place
+        if isinstance(filesystem, fs.LocalFileSystem):
+            _replace(Path(path).resolve(), text)
+        else:
+            with filesystem.open_output_stream(path) as file:
+                file.write(text.encode())
     except (OSError, ValueError) as error:
-        raise JobError(f"{uri} cannot be written: {error}") from error
+        raise JobError(f"{uri} cannot be written: {error}.") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def exists(uri: str) -> bool:

@@ -8,54 +8,32 @@ import argparse
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-from unittest import mock
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.config import Config
 from jobs.app.errors import JobError
-from jobs.app.spark_session import open_session, spark_defaults
-from jobs.bench.measure import measured
+from jobs.app.spark_session import open_session
 from jobs.bench.nights import (
     BODY,
     DISORDER,
     beside_days_work,
     beside_tshark,
     in_turns,
-    markdown,
     night,
     simulate_capture,
     step_costs,
     verdicts_beside,
 )
-from jobs.transforms.decode import decode_rows
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import PACKETS, PacketType
-from schemas.messages import DECODED_TABLES, MESSAGES
+from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS
-from udfs.msmq.decode import DecodedBatch
-from udfs.msmq.reference_rows import decode_packet
-from udfs.on_spark import map_arrow
-from udfs.passes.options import Batches, Pass
 
 HEADING = "## The benchmark"
 _APPLICATION = "msmq-replay benchmark"
 _HALF = 0.5
 _BASE = 0.25  # of the capture
 _SMALL_MB = 1
-_SAMPLE = 100_000  # messages decoded outside Spark
-_SAMPLE_ALONE = 2_000
-_ROWS_OF_BATCH, _OF_WORKERS = "spark.sql.execution.arrow.maxRecordsPerBatch", "spark.executorEnv."
-_GOES = 5
 _DAYS_WORK = (
     "*A day's work* is what a user would build instead: tshark with the dissector writes fields, Spark makes two Delta "
     "tables of them, messages and verdicts by one window (`jobs/bench/day_peer.py`). No connections, gaps, "
@@ -73,83 +51,6 @@ def small_nights(folder: Path) -> str:
     )
 
 
-def decoding(warehouse: Warehouse) -> str:
-    """Returns Markdown on the rates of both decoders outside Spark, and the share of packets that take the slow one.
-
-    Bodies are not part of the stored packets. Batches are as large as Spark's, in the environment of Spark's workers.
-    """
-    of_messages = F.col("packet_type") == PacketType.USER_MESSAGE.value
-    stored = warehouse.read(PACKETS).where(of_messages).limit(_SAMPLE).toArrow()
-    defaults = spark_defaults()
-    environment = {k.removeprefix(_OF_WORKERS): v for k, v in defaults.items() if k.startswith(_OF_WORKERS)}
-    with mock.patch.dict(os.environ, environment), ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        together, alone = pool.submit(decoding_rates, stored, int(defaults[_ROWS_OF_BATCH])).result()
-    slow, every = map(sum, zip(*(_decoded_alone(warehouse.read(table)) for table in DECODED_TABLES), strict=True))
-    return (
-        f"Decoding outside Spark, messages a core-second: {together:,.0f} in batches, {alone:,.0f} one by one, as "
-        f"{slow:,} of {every:,} packets were."
-    )
-
-
-def decoding_rates(stored: pa.Table, rows: int) -> tuple[float, float]:
-    """Returns messages per core-second, in batches of `rows` and one by one."""
-    batches = stored.combine_chunks().to_batches(rows)
-    alone = [
-        (row["raw"], row["trailer"], row["size"])
-        for row in stored.select(["raw", "trailer", "size"]).slice(0, _SAMPLE_ALONE).to_pylist()
-    ]
-    together_s = _cpu(lambda: [DecodedBatch(batch).rows(MESSAGES) for batch in batches])
-    alone_s = _cpu(lambda: [decode_packet(*packet) for packet in alone])
-    return len(stored) / together_s, len(alone) / alone_s
-
-
-def decoding_in_spark(warehouse: Warehouse) -> str:
-    """Returns Markdown on the CPU time of a message: read, handed to Python, decoded there, and returned."""
-    packets = warehouse.read(PACKETS).where(F.col("packet_type") == PacketType.USER_MESSAGE.value)
-    count = packets.count()
-    ways = {
-        "read": packets,
-        "read, handed to Python": map_arrow(packets, _ending_here(lambda batch: batch), PACKETS.arrow),
-        "read, handed to Python, decoded": map_arrow(
-            packets, _ending_here(lambda batch: DecodedBatch(batch).rows(MESSAGES)), PACKETS.arrow
-        ),
-        "read, handed to Python and back": map_arrow(packets, lambda batches: batches, PACKETS.arrow),
-        "read, handed to Python, decoded, and back": decode_rows(packets, MESSAGES),
-    }
-
-    def least(rows: DataFrame) -> float:
-        return min(measured(rows.write.format("noop").mode("overwrite").save).cpu_s for _ in range(_GOES))
-
-    costs = ((name, f"{least(rows) / count * 1e6:.2f}") for name, rows in ways.items())
-    return markdown(("packets, in Spark", "CPU µs a message"), costs)
-
-
-def _ending_here(work: Callable[[pa.RecordBatch], object]) -> Pass:
-    """Returns a pass that does this to each batch, and returns no rows."""
-
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            work(batch)
-        yield from ()
-
-    return run
-
-
-def _decoded_alone(rows: DataFrame) -> tuple[int, int]:
-    slow, every = rows.agg(F.count_if("decoded_alone"), F.count("*")).collect()[0]
-    return slow, every
-
-
-def _cpu(work: Callable[[], Any]) -> float:
-    """Returns the least CPU time of this process for the work, of several runs."""
-    times = []
-    for _ in range(_GOES):
-        began = time.process_time()
-        work()
-        times.append(time.process_time() - began)
-    return min(times)
-
-
 def benchmark(folder: Path, megabytes: int, largest: int, rounds: int) -> str:
     """Returns Markdown on everything, with captures of about `megabytes` and up to `largest` MB, made in the folder."""
     tshark = shutil.which("tshark")
@@ -163,7 +64,6 @@ def benchmark(folder: Path, megabytes: int, largest: int, rounds: int) -> str:
     tables = Warehouse.of(spark, Config.load({"warehouse": str(full.warehouse)}, None))
     ours = tables.read(MESSAGES).where("transactional").count()
     judged = {row["verdict"]: row["count"] for row in tables.read(VERDICTS).groupBy("verdict").count().collect()}
-    decoded = decoding(tables), decoding_in_spark(tables)
     spark.stop()
     per_mb = [found.run.cost.wall_s / found.capture.megabytes for found in (uneven, full)]
     setting = (
@@ -194,7 +94,6 @@ def benchmark(folder: Path, megabytes: int, largest: int, rounds: int) -> str:
         step_costs(dropped),
         skew,
         small,
-        *decoded,
     )
     return "\n\n".join(parts)
 

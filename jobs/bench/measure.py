@@ -40,9 +40,9 @@ class Watched(NamedTuple):
     steps: dict[str, Cost]
     jvm_mb: float
     pythons_mb: list[float]
-    """Of each process that is no JVM, the largest first."""
+    """The most memory of each process that is no JVM, the largest first."""
     together_mb: float
-    """What all held at one time; memory that forked processes share counts for each."""
+    """The largest sum of their memory at one moment; what forked processes share counts for each."""
 
     @property
     def python_mb(self) -> float:
@@ -61,7 +61,7 @@ def cpu_seconds(root: int | None = None) -> tuple[float, float]:
 
 
 def _family(root: int | None) -> list[tuple[bool, int, int]]:
-    """Returns of a process and its descendants: is it a JVM, its ticks with those of ended children, its number."""
+    """Returns whether a process is a JVM, its ticks with those of ended children, and its ID; so of each descendant."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, tuple[bool, int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -90,7 +90,8 @@ class Memory:
     def __init__(self, root: int | None = None) -> None:
         self._root, self._ended = root, Event()
         self._peaks: dict[int, tuple[bool, float]] = {}
-        self._together_mb = 0.0
+        self.together_mb = 0.0
+        """The largest sum of their memory at one moment; what forked processes share counts for each."""
         self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
@@ -102,7 +103,7 @@ class Memory:
         self._thread.join()
 
     def look(self) -> None:
-        """Notes what each process has held most, and what all hold now."""
+        """Notes the most memory that each process has held, and the sum of what they hold now."""
         together_mb = 0.0
         for java, _, pid in _family(self._root):
             if not java and not _program(pid).startswith(_WATCHED):
@@ -110,21 +111,16 @@ class Memory:
             peak_mb, now_mb = _memory_mb(pid)
             self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
             together_mb += now_mb
-        self._together_mb = max(self._together_mb, together_mb)
-
-    @property
-    def together_mb(self) -> float:
-        """Returns the most that all held at one time; memory that forked processes share counts for each."""
-        return self._together_mb
+        self.together_mb = max(self.together_mb, together_mb)
 
     @property
     def jvm_mb(self) -> float:
-        """Returns the most that a JVM held."""
+        """Returns the most memory that a JVM held."""
         return max((peak for java, peak in self._peaks.values() if java), default=0.0)
 
     @property
     def python_mb(self) -> list[float]:
-        """Returns the most that each other process held, the largest first."""
+        """Returns the most memory that each other process held, the largest first."""
         return sorted((peak for java, peak in self._peaks.values() if not java), reverse=True)
 
     def _watch(self) -> None:

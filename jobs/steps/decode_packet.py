@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.app.errors import JobError, UsageError
-from jobs.app.local_files import read_all, read_local
 from jobs.app.logs import print_result
+from jobs.app.text_files import read_all, read_local
 from udfs.msmq.annotate import AnnotatedPacket, annotate, render_tree
 
 _IGNORED = string.whitespace.encode() + b":,"

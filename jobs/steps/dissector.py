@@ -1,11 +1,9 @@
 """Writes the Wireshark dissector."""
 
-from pathlib import Path
-
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import JobError, UsageError
-from jobs.app.local_files import NOT_REGULAR, is_other_than_file
+from jobs.app.errors import UsageError
+from jobs.app.text_files import write_text
 from jobs.wireshark.generate import dissector, field_names
 
 
@@ -18,11 +16,5 @@ def run(config: Config) -> Summary:
     """
     if not config.out:
         raise UsageError("Say where the dissector goes: --out FILE.")
-    out = Path(config.out)
-    try:
-        if is_other_than_file(out):
-            raise JobError(f"{config.out} cannot be written: {NOT_REGULAR}.")
-        out.write_text(dissector(config.ports), encoding="utf-8")
-    except OSError as error:
-        raise JobError(f"{config.out} cannot be written: {error.strerror}.") from error
+    write_text(config.out, dissector(config.ports))
     return {"file": config.out, "fields": len(field_names())}

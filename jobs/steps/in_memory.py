@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
-from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
+from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory
 from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
@@ -60,7 +60,7 @@ def hold_if_small(
     limit = _limit(config, place)
     size = _bytes(warehouse) + bytes_of(files or {}, limit)
     is_small = size <= limit
-    with settings_for_size(warehouse.spark, size, in_memory=is_small):
+    with settings_for_size(warehouse.spark, size):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
 
 
@@ -84,7 +84,7 @@ def _limit(config: Config, place: str | None) -> int:
 
     That is at most a share of the machine's memory; and few if the tables come and go through Spark.
     """
-    return min(config.in_memory_bytes, FEW_BYTES if place is None else max(share_of_memory(), FEW_BYTES))
+    return most_in_memory(config.in_memory_bytes if place else min(config.in_memory_bytes, FEW_BYTES))
 
 
 def _bytes_ingested(place: str | None) -> int | None:

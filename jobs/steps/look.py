@@ -12,7 +12,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.logs import step, warn
-from jobs.app.memory import FEW_BYTES, bytes_of, share_of_memory
+from jobs.app.memory import bytes_of, most_in_memory
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.standard_input import STANDARD_INPUT, received
@@ -61,7 +61,7 @@ def _captures(config: Config) -> Iterator[tuple[Mapping[str, Stamp], Mapping[str
     Raises:
         UsageError: they are too large.
     """
-    limit = min(config.in_memory_bytes, max(share_of_memory(), FEW_BYTES))
+    limit = most_in_memory(config.in_memory_bytes)
     given = [uri for uri in config.captures if uri != STANDARD_INPUT]
     if len(given) == len(config.captures):
         yield _of_at_most(limit, given), {}

@@ -59,7 +59,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 
 def _pending(warehouse: Warehouse, config: Config, derived: Derived) -> dict[str, Any]:
-    """Returns, by step, why it has something to do; and how many files have a name that is not in `captures`."""
+    """Returns why each step has something to do, and how many files have a name that is not in `captures`."""
     pending: dict[str, Any] = {}
     for step, (tables, sources) in _DERIVED.items():
         missing = [table.name for table in (*sources, *tables) if not warehouse.has(table)]

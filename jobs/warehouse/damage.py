@@ -8,34 +8,22 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from typing import Protocol, TypeVar
 
 from jobs.app.errors import JobError
 from jobs.app.logs import warn
 from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
+from jobs.warehouse.lock_state import LockState
 
 Left = Mapping[str, Sequence[int]]
 """By table: its newest version, and the bytes of that version's entry in its log."""
 
 
-class Recorded(Protocol):
-    """Declares what a state of the publish lock says of the tables."""
-
-    @property
-    def versions(self) -> Mapping[str, int]:
-        """Returns by table: its newest version when a run began or completed a step."""
-
-    @property
-    def left(self) -> Left:
-        """Returns what the tables were left as."""
-
-
-State = TypeVar("State", bound=Recorded)
 _ASIDE = "_damaged-"
 _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"
@@ -88,13 +76,13 @@ def require_whole(places: Mapping[str, str], last: Left) -> None:
 
 
 def mend(
-    places: Mapping[str, str], ingested: Collection[str], states: Callable[[], Sequence[State]]
-) -> tuple[State, str] | None:
+    places: Mapping[str, str], ingested: Collection[str], states: Callable[[], Sequence[LockState]]
+) -> LockState | None:
     """Sets damaged commits of tables at these places aside.
 
     Rows of `ingested` tables cannot be derived again: if such were lost, returns the newest of the lock's `states` in
-    which they were not there yet, and why a run has to go back to it. The states, newest first, are read when the log
-    that they are in is mended.
+    which they were not there yet, ended by why a run has to go back to it. The states, newest first, are read when the
+    log that they are in is mended.
 
     Raises:
         JobError: there is no such state, or nothing says which rows of a table count.
@@ -111,7 +99,7 @@ def mend(
     for state in known:
         if state.versions and all(state.versions.get(table, 0) < version for table, version in gone.items()):
             table = min(gone)
-            return state, f"version {gone[table]} of {table} was damaged"
+            return replace(state, ended=f"version {gone[table]} of {table} was damaged")
     raise JobError(
         f"Rows of {', '.join(sorted(gone))} are lost, and nothing says which. Ingest the captures into a new warehouse."
     )

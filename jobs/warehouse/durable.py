@@ -34,10 +34,10 @@ def settle(table: str, since: float) -> None:
     folder = Path(table)
     if not folder.is_dir():
         return
-    written = sorted(_written(folder, since), key=lambda path: FOLDER in path.relative_to(folder).parts)
-    folders = {path.parent for path in written}
-    sync(*(path for path in written if path.parent.name != FOLDER), *(path for path in folders if path.name != FOLDER))
-    sync(*(path for path in written if path.parent.name == FOLDER), *(path for path in folders if path.name == FOLDER))
+    written = list(_written(folder, since))
+    for is_log in (False, True):
+        files = [path for path in written if (path.parent.name == FOLDER) is is_log]
+        sync(*files, *{path.parent for path in files})
 
 
 def _written(folder: Path, since: float) -> Iterator[Path]:

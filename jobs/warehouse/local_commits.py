@@ -136,47 +136,35 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     Raises:
         ConflictError: another run took this one for dead, or writes to the table all the time.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    delta = _open(place)
-    if delta is None:
+    delta, before = _open(place), _table(place, version)  # the log may begin later
+    if delta is None or before is None or before.schema() != delta.schema():
         return False
-    try:
-        before = DeltaTable(place, version=version)
-        files = before.get_add_actions().column("path").to_pylist()
-    except DeltaError:  # the log begins later
-        return False
-    if before.schema() != delta.schema() or not all(Path(place, file).exists() for file in files):
+    if not all(Path(place, file).exists() for file in before.get_add_actions().column("path").to_pylist()):
         return False
     return _commit(place, check_lock, lambda delta: delta.restore(version, **_once()) and None)
 
 
 def read(place: str, schema: pa.Schema) -> pa.Table | None:
     """Reads the table at this place with the columns of the schema; None where it has to be read by Spark."""
-    from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
+    delta = _table(place)
     try:
-        rows = DeltaTable(place).to_pyarrow_dataset()
-    except DeltaError:
+        rows = None if delta is None else delta.to_pyarrow_dataset()
+    except DeltaError:  # a feature that readers need
         return None
-    return rows.to_table(schema.names).cast(schema) if {*schema.names} <= {*rows.schema.names} else None
+    if rows is None or not {*schema.names} <= {*rows.schema.names}:
+        return None
+    return rows.to_table(schema.names).cast(schema)
 
 
 def files(place: str) -> list[str] | None:
     """Returns the Parquet files that hold the table's rows; None where these alone do not say what they are."""
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    try:
-        table = DeltaTable(place)
-        is_plain = table.protocol().min_reader_version == 1  # no deletion vectors, no other names of columns
-        is_plain = is_plain and not table.metadata().partition_columns
-        paths = pa.table(table.get_add_actions())["path"].to_pylist()
-        return [str(Path(place, unquote(path))) for path in paths] if is_plain else None
-    except DeltaError:
+    delta = _table(place)
+    # A later reader has deletion vectors, or other names of columns.
+    if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
+    return [str(Path(place, unquote(path))) for path in pa.table(delta.get_add_actions())["path"].to_pylist()]
 
 
 def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
@@ -194,13 +182,8 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
 
 def read_properties(place: str) -> dict[str, str] | None:
     """Returns the properties of the table at this place; None where Spark has to read them."""
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    try:
-        return dict(DeltaTable(place).metadata().configuration)
-    except DeltaError:
-        return None
+    delta = _table(place)
+    return None if delta is None else dict(delta.metadata().configuration)
 
 
 def _commit(
@@ -232,16 +215,23 @@ def _commit(
 
 def _open(place: str) -> "DeltaTable | None":
     """Returns the table as it is; None where Spark has to make its next version."""
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    try:
-        delta = DeltaTable(place)
-    except DeltaError:
+    delta = _table(place)
+    if delta is None:
         return None
     protocol = delta.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     return delta if features <= _FEATURES and (delta.version() + 1) % _CHECKPOINT_EVERY else None
+
+
+def _table(place: str, version: int | None = None) -> "DeltaTable | None":
+    """Returns the table in a version, by default the newest; None where delta-rs cannot tell it."""
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    try:
+        return DeltaTable(place, version=version)
+    except DeltaError:
+        return None
 
 
 def _once() -> dict[str, Any]:

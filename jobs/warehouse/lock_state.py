@@ -55,7 +55,7 @@ class LockState:
 
     @property
     def text(self) -> str:
-        """The property's value."""
+        """Returns the state as the value of the property."""
         return json.dumps({name: value for name, value in asdict(self).items() if name != "at"})
 
     @property
@@ -87,7 +87,7 @@ class LockState:
 
     @property
     def failure(self) -> str:
-        """Why the run did not finish."""
+        """Returns why the run did not finish."""
         return self.ended or "killed"
 
     @property

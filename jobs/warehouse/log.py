@@ -37,7 +37,7 @@ class DamagedError(JobError):
 
 
 class Commit(NamedTuple):
-    """One commit of a table: its version, its time in UTC, the operation and its parameters."""
+    """Holds a commit of a table: its version, its time in UTC, the operation and its parameters."""
 
     version: int
     at: datetime
@@ -56,7 +56,7 @@ class Commit(NamedTuple):
 
     @property
     def restored(self) -> int | None:
-        """The version whose rows a RESTORE put back; None for any other commit, and for a RESTORE to a time."""
+        """Returns the version whose rows a RESTORE put back; None for other commits, and for a RESTORE to a time."""
         version = self.parameters.get("version") if self.operation == RESTORE else None
         return None if version in (None, "", "null") else int(version)
 

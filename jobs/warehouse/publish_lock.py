@@ -81,7 +81,7 @@ class Ledger(Protocol):
 
 
 class PublishLock:
-    """The lock of a warehouse, as one run sees it.
+    """Takes, renews and frees the lock of a warehouse for one run.
 
     Its methods raise ConflictError if another run took this one for dead.
     """
@@ -257,7 +257,7 @@ class PublishLock:
 
 @dataclass
 class _WarehouseLedger:
-    """The warehouse without its lock, and, to restore tables, with it."""
+    """Gives the lock the warehouse: `bare`, whose commits check no lock, and `held`, to restore tables."""
 
     bare: Warehouse
     held: Warehouse
@@ -312,8 +312,7 @@ def _mend(warehouse: Warehouse) -> LockState | None:
         return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
 
     places = _places(warehouse.folder, warehouse.catalog_schema)
-    undone = damage.mend(places, {table.name for table in INGESTED}, states)
-    return undone and replace(undone[0], ended=undone[1])
+    return damage.mend(places, {table.name for table in INGESTED}, states)
 
 
 def _places(folder: str, catalog_schema: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Warehouse(Tables):
-    """The tables, to be read and written."""
+    """Reads and writes the rows of tables."""
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     """Histories that were read by Spark. They stay true because this run holds the publish lock: nobody else writes."""
@@ -89,7 +89,10 @@ class Warehouse(Tables):
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
-        if not self._replace_here(table, whole):
+        # The rows that were there, which may be many, are read only where none comes.
+        is_needless = not whole.num_rows and not self.read_local(table).num_rows
+        self._memory.tables[table.name] = whole.cast(table.arrow)
+        if not is_needless and not self._write_here(table, whole, overwrite=True):
             self.replace(table, to_spark(self.spark, whole))
 
     def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
@@ -100,12 +103,7 @@ class Warehouse(Tables):
         """
         self.check_lock()
         rows = conform(rows, table)
-        if self.local is not None:
-            new = to_table(rows)
-            if self._replace_here(table, new, where):
-                return
-            rows = to_spark(self.spark, new)
-        elif where == "true" and self._write_in_tasks(table, rows, overwrite=True):
+        if where == "true" and self._write_in_tasks(table, rows, overwrite=True):
             return
         writer = rows.write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
@@ -261,23 +259,6 @@ class Warehouse(Tables):
         """Makes the next look at the tables' histories ask Spark again."""
         for table in tables:
             self.histories.pop(table.name, None)
-
-    def _replace_here(self, table: Table, new: pa.Table, where: str = "true") -> bool:
-        """Replaces the rows that match `where` in memory and, if it can, in the table; returns whether it did both."""
-        schema = table.arrow
-        if where == "true" and new.num_rows:  # the rows that were there, which may be many, are not read
-            self._memory.tables[table.name] = new.cast(schema)
-            return self._write_here(table, new, overwrite=True)
-        before = self.read_local(table)
-        there = before.num_rows
-        kept = schema.empty_table()
-        if where != "true":
-            kept = to_table(to_spark(self.spark, before).where(f"NOT ({where})"))
-        whole = pa.concat_tables([kept.cast(schema), new.cast(schema)])
-        self._memory.tables[table.name] = whole
-        if kept.num_rows == there:
-            return not new.num_rows or self._write_here(table, new)
-        return self._write_here(table, whole, overwrite=True)
 
     def _read_here(self, table: Table) -> pa.Table | None:
         """Reads a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""

@@ -88,7 +88,7 @@ class Tables:
 
     @property
     def place(self) -> str:
-        """The folder or the catalog and schema, as a person would look for it."""
+        """Returns the folder, or the catalog and schema, as a person would look for it."""
         return self.catalog_schema or self.location("").rstrip("/")
 
     def name(self, table: Table) -> str:
@@ -214,7 +214,7 @@ class Tables:
         self.commit(lambda: self.set_properties(table, _declared(table)))
 
     def cluster(self, table: Table) -> None:
-        """Has OPTIMIZE sort the table's rows by the columns that it is to be clustered by, if there are any.
+        """Makes OPTIMIZE sort the table's rows by the columns that its declaration names, if there are any.
 
         From then on only Spark can write it, even in a folder of this machine (`jobs.warehouse.local_commits`).
         """
