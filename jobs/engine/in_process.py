@@ -176,7 +176,7 @@ class InProcess:
     def _reduce(self, table: Table, remaining: pa.Table) -> None:
         if remaining.num_rows != self.tables[table.name].num_rows:
             self.rewritten.add(table.name)
-        self.tables[table.name] = remaining
+            self.tables[table.name] = remaining
 
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         for work in works:

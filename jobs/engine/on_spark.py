@@ -249,13 +249,18 @@ class OnSpark:
 
     def _update_few(self, table: Table, rows: Rows) -> bool:
         """Does what `write` does with `update`, if the table and the rows are small; returns whether it did."""
+        return self._change_here(table, rows, lambda here, few: here.write(table, few, update=True))
+
+    def _change_here(self, table: Table, rows: Rows, change: Callable[[InProcess, pa.Table], None]) -> bool:
+        """Changes a table by rows in this process, if both are small; returns whether it did."""
         there = self.warehouse.read_if_small(table, _FEW_BYTES)
         few = self.expect_few(rows) if there is not None and there.num_rows else None
         if there is None or not isinstance(few, pa.Table):
             return False
         here = InProcess(tables={table.name: there})
-        here.write(table, few, update=True)
-        self.warehouse.replace_few(table, here.read(table))
+        change(here, few)
+        if here.read(table) is not there:
+            self.warehouse.replace_few(table, here.read(table))
         return True
 
     def replace(self, table: Table, rows: Rows) -> None:
@@ -265,6 +270,12 @@ class OnSpark:
             self.warehouse.replace(table, with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
+        def delete_here(here: InProcess, few: pa.Table) -> None:
+            here.delete_from_offset(table, few)
+
+        # The change data feed of a table would have all its rows, if they were written again.
+        if not table.keeps_changes and self._change_here(table, stale, delete_here):
+            return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
 

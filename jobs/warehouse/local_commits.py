@@ -105,14 +105,18 @@ def write_in_tasks(
     """Does what `write` does with rows on Spark, whose tasks write the files; returns whether it could.
 
     Raises:
-        ConflictError, JobError: as `write` does.
+        ConflictError: as `write` does, and where another run wrote to the table before these rows could replace its.
+        JobError: as `write` does.
     """
-    if _open(place) is None:
+    delta = _open(place)
+    if delta is None:
         return False
     try:
         files = map_arrow(rows, _writing_files(place, table), FILE).collect()
     except PythonException as error:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
+    if overwrite and log.versions(place)[0] != delta.version():
+        raise ConflictError(f"Something else wrote {table.name} at the same time.")
     return _add(place, [row.asDict() for row in files], check_lock, overwrite=overwrite)
 
 
