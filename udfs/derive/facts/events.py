@@ -42,10 +42,10 @@ def _events(
         (SenderSpan, senders),
     )
     for kind, rows in parts:
-        values = rows.select(kind._fields).iter_rows()
-        for (scope_key, sequence), of in zip(rows.select(_SEQUENCE).iter_rows(), values, strict=True):
+        values = rows.select(kind._fields).rows()
+        for (scope_key, sequence), of in zip(rows.select(_SEQUENCE).rows(), values, strict=True):
             yield Event(scope_key, sequence, kind(*of))
-    for finding in findings.iter_rows(named=True):
+    for finding in findings.to_dicts():
         yield Event(finding["scope_key"], finding["tx_sequence_id"], finding)
 
 
