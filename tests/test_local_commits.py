@@ -388,7 +388,7 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     assert read.where(read.stream_id == stream).count() == first["stream_id"].to_pylist().count(stream)
     with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql(f"UPDATE {name} SET verdict = 'perhaps'")  # noqa: S608 - a name of this test's
-    tables.merge(VERDICTS, spark.createDataFrame(more, VERDICTS.spark))
+    tables.merge(VERDICTS, spark.createDataFrame(more, VERDICTS.spark), update=True)
     together = local_commits.read(place, VERDICTS.arrow)
     assert together is not None
     assert together.num_rows == 10

@@ -37,7 +37,9 @@ _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 _FEW = {CAPTURES, STREAMS, STREAM_GAPS, HANDSHAKES, ENDS, SEQUENCES, SESSIONS, STATES, FINDINGS, INCIDENTS}
 """Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
 _FEW_BYTES = 32 * 2**20
+"""Bytes of a table's files that are few enough for this process."""
 _FEW_ROWS = 500_000
+"""Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
 def _here_if_few(work: Work) -> Work:
@@ -130,6 +132,8 @@ class OnSpark:
     def _few(self, tables: Mapping[str, Rows], derivation: Derivation) -> dict[str, pa.Table] | None:
         """Brings the columns of tables that a derivation without groups needs; None if they have many rows."""
         many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
+        if not many:
+            return dict(tables)
         needed = {
             name: rows if "*" in derivation.inputs[name] else rows.select(*derivation.inputs[name])
             for name, rows in many.items()
