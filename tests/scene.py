@@ -129,7 +129,7 @@ Event = Callable[[Scene], None]
 SCENES: dict[str, tuple[Event, dict[FindingKind, Severity]]] = {}
 """By name: what happens, and the findings it must give, these and no others."""
 READINGS: dict[str, str] = {}
-"""Which reading explains the OrderAcks of some scenes."""
+"""The reading of 3.1.5.8.6 that foretells the OrderAcks of a scene, by its name."""
 COVERED: dict[str, tuple[float | None, float | None, int]] = {}
 """Coverage of bytes and of time, and connections in mid-stream, of some scenes."""
 INFO, WARNING, ERROR = Severity

@@ -1,4 +1,4 @@
-"""What is paired with what: scopes, streams, acknowledgments and unknown legs; no more than there is."""
+"""Scopes, streams, acknowledgments and unknown legs are paired only with what belongs to them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a browser makes of the report's page, and what a reader of it can choose."""
+"""A browser shows the report's page, and its filters choose incidents and messages."""
 
 import csv
 import itertools

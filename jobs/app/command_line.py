@@ -23,7 +23,7 @@ class Command(NamedTuple):
     """Sections and single options that its --help shows beside what every command has."""
     examples: Sequence[str] = ()
     has_tables: bool = True
-    """Whether it has tables, and with them Spark."""
+    """Whether the command works on the tables of a warehouse, which needs Spark."""
 
 
 COMMANDS: Mapping[str, Command] = {

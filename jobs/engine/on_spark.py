@@ -24,8 +24,8 @@ from schemas.messages import HANDSHAKES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
-from schemas.table import RowType, Table, row, row_type, spark_schema
-from udfs.derive.frames import ONE, Derivation, untagged
+from schemas.table import STRING, RowType, Table, row, row_type, spark_schema
+from udfs.derive.frames import ALL, ONE, Derivation, untagged
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -77,9 +77,7 @@ class OnSpark:
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         known = self.select(self.read(CAPTURES), capture_id="capture_id", uri="uri")
-        wanted = self.table(
-            [{"capture_id": one} for one in ids], row(capture_id=CAPTURES.arrow.field("capture_id").type)
-        )
+        wanted = self.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
         return self.collect(self.join(known, wanted, ["capture_id"], "semi"))
 
     def read(self, table: Table) -> Rows:
@@ -122,35 +120,18 @@ class OnSpark:
         if all(isinstance(rows, pa.Table) for rows in tables.values()):
             return derivation.run(**tables)
         if not derivation.by:
-            few = self._few({name: tables[name] for name in derivation.inputs}, derivation)
+            needed = {name: self._part(tables[name], columns) for name, columns in derivation.inputs.items()}
+            few = self._brought(needed, _FEW_ROWS)
             if few is not None:
-                return derivation.run(**few, **{name: self._here(tables[name]) for name in derivation.shared})
+                return derivation.run(**few, **self.bring(**{name: tables[name] for name in derivation.shared}))
         found, made = self._derived(derivation, tables)
         found = checkpoint(found)
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
-    def _few(self, tables: Mapping[str, Rows], derivation: Derivation) -> dict[str, pa.Table] | None:
-        """Brings the columns of tables that a derivation without groups needs; None if they have many rows."""
-        many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
-        if not many:
-            return dict(tables)
-        needed = {
-            name: rows if "*" in derivation.inputs[name] else rows.select(*derivation.inputs[name])
-            for name, rows in many.items()
-        }
-        tagged = row(**{name: row_type(rows.schema) for name, rows in needed.items()})
-        found = self._tagged(needed, tagged).limit(_FEW_ROWS + 1).toArrow()
-        if found.num_rows > _FEW_ROWS:
-            return None
-        return {**tables, **untagged(found.cast(tagged), needed)}
-
-    def _here(self, rows: Rows) -> pa.Table:
-        return rows if isinstance(rows, pa.Table) else rows.toArrow()
-
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[DataFrame, RowType]:
         """Returns the made rows below each other, and their schema: a struct for each table."""
         there = {name: self.there(tables[name]) for name in derivation.inputs}
-        here = {name: self._here(tables[name]) for name in derivation.shared}
+        here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
         schemas |= {name: rows.schema for name, rows in here.items()}
         tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
@@ -177,11 +158,22 @@ class OnSpark:
         return untagged(found.toArrow().cast(made), made.names)
 
     def bring(self, **tables: Rows) -> dict[str, pa.Table]:
+        return self._brought(tables) or {}
+
+    def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> dict[str, pa.Table] | None:
+        """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
         many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
         if not many:
-            return tables
+            return dict(tables)
         tagged = row(**{name: row_type(rows.schema) for name, rows in many.items()})
-        return {**tables, **untagged(self._tagged(many, tagged).toArrow().cast(tagged), many)}
+        rows = self._tagged(many, tagged)
+        found = (rows if most is None else rows.limit(most + 1)).toArrow()
+        if most is not None and found.num_rows > most:
+            return None
+        return {**tables, **untagged(found.cast(tagged), many)}
+
+    def _part(self, rows: Rows, columns: Sequence[str]) -> Rows:
+        return rows if columns == ALL else rows.select(list(columns))
 
     def hand_in(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -190,10 +182,8 @@ class OnSpark:
         return rows if isinstance(rows, pa.Table) else checkpoint(rows)
 
     def expect_few(self, rows: Rows) -> Rows:
-        if isinstance(rows, pa.Table):
-            return rows
-        found = rows.limit(MOST_ROWS + 1).toArrow()
-        return rows if found.num_rows > MOST_ROWS else found.cast(row_type(rows.schema))
+        few = self._brought({ONE: rows}, MOST_ROWS)
+        return rows if few is None else few[ONE]
 
     @_here_if_few
     def union(self, *parts: Rows) -> Rows:
@@ -243,17 +233,13 @@ class OnSpark:
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
         if isinstance(rows, pa.Table) and not rows.num_rows:
             return
-        if update and self._update_few(table, rows):
+        if update and self._change_here(table, rows, lambda here, few: here.write(table, few, update=True)):
             return
         rows = self.there(rows)
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times), update=update)
-
-    def _update_few(self, table: Table, rows: Rows) -> bool:
-        """Does what `write` does with `update`, if the table and the rows are small; returns whether it did."""
-        return self._change_here(table, rows, lambda here, few: here.write(table, few, update=True))
 
     def _change_here(self, table: Table, rows: Rows, change: Callable[[InProcess, pa.Table], None]) -> bool:
         """Changes a table by rows in this process, if both are small; returns whether it did."""
@@ -274,11 +260,11 @@ class OnSpark:
             self.warehouse.replace(table, with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
-        def delete_here(here: InProcess, few: pa.Table) -> None:
-            here.delete_from_offset(table, few)
-
         # The change data feed of a table would have all its rows, if they were written again.
-        if not table.keeps_changes and self._change_here(table, stale, delete_here):
+        is_here = not table.keeps_changes and self._change_here(
+            table, stale, lambda here, few: here.delete_from_offset(table, few)
+        )
+        if is_here:
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")

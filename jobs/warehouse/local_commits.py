@@ -148,11 +148,16 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     return _commit(place, check_lock, lambda delta: delta.restore(version, **_once()) and None)
 
 
-def read(place: str, schema: pa.Schema) -> pa.Table | None:
-    """Reads the table at this place with the columns of the schema; None where it has to be read by Spark."""
+def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | None:
+    """Reads the table at this place with the columns of the schema.
+
+    None where it has to be read by Spark, or where its files have more than `most` bytes.
+    """
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
     delta = _table(place)
+    if delta is not None and most is not None and sum(_add_actions(delta)["size_bytes"].to_pylist()) > most:
+        return None
     try:
         rows = None if delta is None else delta.to_pyarrow_dataset()
     except DeltaError:  # a feature that readers need
@@ -168,7 +173,12 @@ def files(place: str) -> list[str] | None:
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
-    return [str(Path(place, unquote(path))) for path in pa.table(delta.get_add_actions())["path"].to_pylist()]
+    return [str(Path(place, unquote(path))) for path in _add_actions(delta)["path"].to_pylist()]
+
+
+def _add_actions(delta: "DeltaTable") -> pa.Table:
+    """Returns a row for each file of the table, with its `path` and `size_bytes`."""
+    return pa.table(delta.get_add_actions())
 
 
 def set_properties(place: str, pairs: Mapping[str, str]) -> bool:

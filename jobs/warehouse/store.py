@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -53,10 +52,8 @@ class Warehouse(Tables):
     local: Memory | None = field(default=None, repr=False, compare=False)
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
-    def read(self, table: Table, version: int | None = None) -> DataFrame:
-        """Returns the table's rows, those of the given version if there is one."""
-        if version is not None:
-            return Tables.read(self, table, version)
+    def read(self, table: Table) -> DataFrame:
+        """Returns the table's rows."""
         return self._read_files(table) if self.local is None else to_spark(self.spark, self.read_local(table))
 
     def _read_files(self, table: Table) -> DataFrame:
@@ -122,10 +119,7 @@ class Warehouse(Tables):
     def read_if_small(self, table: Table, most: int) -> pa.Table | None:
         """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
         place = self.log_place(table)
-        files = local_commits.files(place) if place is not None else None
-        if place is None or files is None or sum(Path(file).stat().st_size for file in files) > most:
-            return None
-        return local_commits.read(place, table.arrow)
+        return None if place is None else local_commits.read(place, table.arrow, most)
 
     def replace_few(self, table: Table, rows: pa.Table) -> None:
         """Replaces all rows of a table by few rows of this process, in one commit; none by none in no commit."""

@@ -105,10 +105,9 @@ class Tables:
         """Returns the path of a name in the folder."""
         return path_in(self.folder, name)
 
-    def read(self, table: Table, version: int | None = None) -> DataFrame:
-        """Returns the table's rows, those of the given version if there is one."""
-        reader = self.spark.read if version is None else self.spark.read.option("versionAsOf", version)
-        return reader.table(self.name(table))
+    def read(self, table: Table) -> DataFrame:
+        """Returns the table's rows."""
+        return self.spark.read.table(self.name(table))
 
     def log_place(self, table: Table) -> str | None:
         """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""

@@ -70,13 +70,13 @@ ELEMENT_NAMES: dict[FormatType, Callable[[bytes], str]] = {
     FormatType.PUBLIC: public_name,
     FormatType.DISTRIBUTION_LIST: lambda content: f"DL={guid_text(content)}",
 }
-"""What makes the format name of an MQFFormatNameElement from its content; `direct_name` raises UnicodeDecodeError."""
+"""Functions that make the format name of an MQFFormatNameElement, by type; `direct_name` raises UnicodeDecodeError."""
 QUEUE_NAMES: dict[int, Callable[[bytes], str]] = {
     QueueType.DIRECT: direct_name,
     QueueType.PUBLIC: public_name,
     QueueType.PRIVATE: private_name,
 }
-"""The same for a queue in a UserHeader. The other types leave out the GUID of a private queue's host."""
+"""The same for a queue in a UserHeader, whose other types leave out the GUID of a private queue's host."""
 
 
 def queue_name(queue_type: int, host: bytes | None, content: bytes) -> str | None:

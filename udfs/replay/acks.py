@@ -10,7 +10,7 @@ GROUP = ("pair_no", "sequence")
 NEVER = np.iinfo(np.int64).max
 _READ = {"number": "number", "ack_ns": "ns", "message_class": "message_class", "message_no": "message_no"}
 _LEARNT = {"reached": -1, "last_ns": NONE, "last_number": NONE}
-"""What is known of an acknowledgment before any message."""
+"""What an acknowledgment has before any message was compared with it."""
 
 
 def read_acks(acks: pa.Table, group: Ints) -> pd.DataFrame:
