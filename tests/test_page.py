@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Browser
 from pages import (
+    ACCEPTED,
     COPY,
     HOSTILE,
+    LISTED,
     LOST,
     ORDERS,
     ORIGINAL,
@@ -155,6 +157,20 @@ def test_a_queue_is_found_by_what_the_page_shows_of_a_hostile_name(browser: Brow
         choose(browser, queue=queue)
         assert "104" not in browser.run("document.getElementById('messages-filtered').textContent")
         assert browser.run("document.querySelectorAll('details.incident:not([hidden])').length") == 2
+
+
+def test_the_figure_of_a_machine_leads_to_the_messages_accepted_from_it(shown: Browser) -> None:
+    link = f'#incidents a[data-machine="{COPY}"]'
+    shown.run(f"document.querySelector('{link}').click()")
+    wait(shown)
+    assert seen(shown, "#accepted tbody tr")
+    rows = saved(shown, "accepted")
+    assert len(rows) == int(shown.run(f"document.querySelector('{link}').textContent")) > LISTED
+    assert {row["first_address"] for row in rows} == {COPY}
+    assert all(row["label"].startswith("West order ") for row in rows)
+    choose(shown, managers=ORIGINAL)
+    assert {row["first_address"] for row in saved(shown, "accepted")} == {ORIGINAL}
+    choose(shown, managers="")
 
 
 def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
@@ -316,8 +332,9 @@ def test_a_queue_finds_messages_beyond_the_list_and_incidents_with_several_queue
 
 
 def test_messages_and_incidents_are_chosen_by_severity_and_outcome(shown: Browser) -> None:
-    rows = LOST + PENDING + 1
-    figures = {"error": LOST + 104, "warning": PENDING - 104, "info": 1, "displaced": LOST, "awaited": 1, "stuck": 104}
+    rows = LOST + PENDING + ACCEPTED + 1
+    graver = {"error": LOST + 104, "warning": PENDING - 104, "info": ACCEPTED + 1}
+    figures = graver | {"displaced": LOST, "awaited": 1, "stuck": 104, "accepted": ACCEPTED}
     for kind, many in figures.items():
         choose(shown, kind=kind)
         assert shown.run("document.getElementById('messages-filtered').textContent") == f"{many} of {rows} rows", kind

@@ -1,6 +1,7 @@
 """What incidents say of the machines that sent, and of what goes on, held to the truth of simulated nights."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -13,8 +14,12 @@ from pyspark.sql import SparkSession
 from tiers import merge_needs
 from warehouses import config, rows
 
+from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.config import Config
+from jobs.app.names import Names
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, demo, simulate
-from jobs.steps import nightly
+from jobs.steps import nightly, page
+from jobs.steps.at_once import derive_tables
 
 SEEDS = range(3)
 
@@ -66,6 +71,21 @@ def test_a_machine_that_takes_over_is_not_suspected() -> None:
     senders = [row["senders"] for row in found if {one["address"] for one in row["senders"]} & set(copies)]
     assert ["fd00:20::18", "fd00:20::138"] in [[one["address"] for one in of] for of in senders]
     assert not any(one["suspected"] for of in senders for one in of if one["address"] == "fd00:20::138")
+
+
+@pytest.mark.parametrize("story", [story for story in STORIES if "clone" in story or "both" in story])
+def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, story: str) -> None:
+    with mock.patch.object(demo, "STORIES", STORIES[story]):
+        simulate(str(tmp_path), 1, 0, is_demo=True)
+    asked = Config.load({"captures": [f"{tmp_path}/*.pcap"], "warehouse": "w"}, None)
+    engine = derive_tables(stamps(capture_files(asked.captures)), asked, {}, 4)
+    values = page.values(page.collected_rows(engine, asked), asked, "w", Names())
+    listed = [dict(zip(values["data"]["columns"], row, strict=True)) for row in values["data"]["lists"]["accepted"]]
+    reused = [row for row in values["incidents"] if row["cause"] == "number_reused"]
+    expected = Counter({one["address"]: one["accepted"] for row in reused for one in row["senders"]})
+    assert Counter(row["first_address"] for row in listed) == expected
+    assert len(expected) == 2
+    assert 0 < sum(expected.values()) == values["accepted_in_conflict"]
 
 
 def told_by(warehouse: Path) -> tuple[list[Row], list[Row]]:

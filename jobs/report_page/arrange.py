@@ -12,7 +12,7 @@ from jobs.report_page.messages import Machines, by_key, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
-from udfs.derive.report.messages import FATES
+from udfs.derive.report.messages import ACCEPTED, FATES
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
 
 _STEPS = 120
@@ -33,6 +33,9 @@ _DELIVERED = (
     *(Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE),
 )
 
+_ACCEPTED_MEANING = (
+    "accepted in a sequence whose numbers were used for different messages; those from the suspected copy come first"
+)
 REASONS: Mapping[str, str] = {
     Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
     Reason.CAPTURE_GAP: "Bytes are missing from the captures before them, and may hold the numbers skipped.",
@@ -91,7 +94,13 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "data": _data(rows, *steps(extent, rows["busy_hours"])) | saved(rows),
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
-        "meaning": {outcome.value: text for outcome, text in MEANING.items()},
+        "meaning": {outcome.value: text for outcome, text in MEANING.items()} | {ACCEPTED: _ACCEPTED_MEANING},
+        "accepted_in_conflict": sum(
+            sender["accepted"] or 0
+            for row in rows["incidents"]
+            if row["cause"] == Cause.NUMBER_REUSED
+            for sender in row["senders"]
+        ),
         "version": VERSION,
         "options": changed_options(config),
     }

@@ -162,6 +162,13 @@
     chooseMessages();
   }));
 
+  // The number of messages accepted from a machine leads to these messages.
+  document.querySelectorAll("a[data-machine]").forEach((link) => link.addEventListener("click", () => {
+    const machine = document.querySelector('#message-filters [data-by="managers"]');
+    machine.value = link.dataset.machine;
+    machine.dispatchEvent(new Event("input"));
+  }));
+
   const filter = document.getElementById("filter");
   filter?.addEventListener("input", () => {
     const wanted = wantedIn(filter);

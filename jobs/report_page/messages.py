@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from schemas.outcomes import LOSS_UNKNOWN, Outcome
 from schemas.replay import Severity
+from udfs.derive.report.messages import ACCEPTED
 from udfs.derive.report.rows import Row, Rows
 
 SAVED = {
@@ -23,7 +24,7 @@ SAVED = {
     "first_address": "witness",
 }
 """Columns of a list that is saved as CSV, and those of the rows that they come from."""
-_SAVED_LISTS = ("lost", "pending", "unknown", "not_read")
+_SAVED_LISTS = ("lost", "pending", "unknown", "not_read", ACCEPTED)
 _WAITING = (Outcome.PENDING, Outcome.AWAITED, *LOSS_UNKNOWN)
 
 

@@ -21,6 +21,11 @@ def row_key() -> pl.Expr:
     return key_at("stream_id", "stream_offset")
 
 
+def address_of_stream() -> pl.Expr:
+    """Returns the IP address of the sender of `stream_id`; null without one."""
+    return pl.col("stream_id").str.extract(r"^\[?(.+?)\]?:\d+>")
+
+
 def signed(tx_sequence_id: pl.Expr) -> pl.Expr:
     """Returns a TxSequenceID minus 2^63, as an Int64 in the same order."""
     return (tx_sequence_id.cast(pl.Int128) - _SIGN).cast(pl.Int64)

@@ -6,7 +6,7 @@ import polars as pl
 
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
-from udfs.derive.columns import number_of
+from udfs.derive.columns import address_of_stream, number_of
 from udfs.derive.frames import Frames
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
@@ -95,7 +95,7 @@ def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
     streams = verdicts.group_by("source_queue_manager", "stream_id").agg(
         pl.min("captured_at").alias("first_seen_at"), pl.max("captured_at").alias("last_seen_at")
     )
-    return streams.with_columns(_address()).drop_nulls("address").group_by(_SENDER).agg(times)
+    return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
 
 
 def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
@@ -107,7 +107,11 @@ def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.D
     troubled = pl.concat([outcomes.select(_SEQUENCE), findings.select(_SEQUENCE)])
     of_message = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
     sent = verdicts.select(*of_message, "stream_id", "accepted").join(troubled, on=_SEQUENCE, how="semi")
-    addresses = sent.select(pl.col("stream_id").unique()).with_columns(_address()).drop_nulls("address")
+    addresses = (
+        sent.select(pl.col("stream_id").unique())
+        .with_columns(address_of_stream().alias("address"))
+        .drop_nulls("address")
+    )
     flows = sent.select(_FLOW).unique().with_row_index("flow")
     lost = outcomes.select(*of_message, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
     return (
@@ -132,8 +136,3 @@ def _message() -> list[pl.Expr]:
     """Returns numbers that tell messages apart, at less cost than texts; the `flow` is that of a _FLOW."""
     number, message_no = pl.col("tx_sequence_number"), number_of("message_id", "content_hash")
     return [pl.col("flow"), number.alias("number"), message_no.alias("message_no")]
-
-
-def _address() -> pl.Expr:
-    """Returns the IP address of a stream's sender; null without one."""
-    return pl.col("stream_id").str.extract(r"^\[?(.+?)\]?:\d+>").alias("address")

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from schemas.incidents import Cause
 from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import nanoseconds, tx_sequence
+from udfs.derive.columns import address_of_stream, nanoseconds, tx_sequence
+from udfs.derive.frames import Derivation, making
 from udfs.derive.report.period import SEQUENCE
 from udfs.derive.report.rows import count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.tables import schema_of
 
 FATES = ("", "pending", "lost")
 """What became of a message, as far as a picture shows it."""
@@ -24,8 +27,13 @@ LISTS: Mapping[str, tuple[Outcome, ...]] = {
 """The lists of messages in the report, and the outcomes that each shows, in this order."""
 LIST_OF = {outcome.value: name for name, shown in LISTS.items() for outcome in shown}
 """The list that shows an outcome; outcomes in their order within each list."""
+ACCEPTED = "accepted"
+"""The list of the messages that were accepted where numbers were used twice; also their `outcome`."""
 QUEUE = ["source_queue_manager", "destination_queue"]
 _HARM = ("lost", "stuck")
+_MACHINE = ["source_queue_manager", "address"]
+_PACKET = schema_of(OUTCOMES.arrow)["witness"].inner
+_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
 
 
 def has_outcome(outcomes: Sequence[Outcome]) -> pl.Expr:
@@ -147,3 +155,52 @@ def listed_messages(outcomes: pl.DataFrame, limit: int) -> pl.DataFrame:
 def take_turns(listed: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Returns at most `limit` rows of each list: from `listed_messages`, one of each outcome in turn."""
     return listed.filter(pl.int_range(pl.len()).over("list") < limit)
+
+
+def conflicting_sequences(incidents: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences (SEQUENCE) of the incidents in which numbers were used again for different messages."""
+    reused = incidents.filter(pl.col("cause") == Cause.NUMBER_REUSED.value)
+    parts = findings.join(reused, on="incident_id", how="semi")
+    return pl.concat([reused.select(SEQUENCE), parts.select(SEQUENCE)]).drop_nulls().unique()
+
+
+def accepted_by_stream(limit: int) -> Derivation:
+    """Returns `first_accepted` as a step over whole streams of VERDICTS."""
+    return Derivation(
+        making(lambda verdicts: first_accepted(verdicts.filter("accepted"), limit)),
+        {"verdicts": (*_SHOWN, "accepted")},
+        ("stream_id",),
+    )
+
+
+def first_accepted(accepted: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Returns the first `limit` messages of each sender and address, each once, of accepted rows of VERDICTS."""
+    order = ("captured_at", *OUTCOMES.key)
+    arrivals = accepted.select(_SHOWN).with_columns(address_of_stream().alias("address")).sort(order)
+    once = arrivals.unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
+    return first_of(once, _MACHINE, order, [False] * len(order), limit).drop("place")
+
+
+def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Returns `first_accepted` of these as rows of the list ACCEPTED, those of suspected machines first.
+
+    They have the columns of `listed_messages` that an accepted message has.
+    """
+    senders = incidents.select("source_queue_manager", "senders").explode("senders").unnest("senders")
+    copies = senders.filter("suspected").select(_MACHINE).unique().with_columns(copy=True)
+    at = nanoseconds(pl.col("captured_at"))
+    return (
+        first_accepted(accepted, limit)
+        .join(copies, on=_MACHINE, how="left")
+        .sort(pl.col("copy").is_null(), "address", "captured_at", *OUTCOMES.key)
+        .with_columns(
+            *(pl.lit(ACCEPTED).alias(name) for name in ("list", "outcome")),
+            *(at.alias(name) for name in ("first_ns", "last_ns")),
+            *(pl.lit(1, pl.Int64).alias(name) for name in ("numbers", "arrivals")),
+            pl.lit(value=False).alias("stuck"),
+            pl.lit("").alias("explanation"),
+            pl.concat_list(pl.struct("stream_id", "stream_offset").cast(_PACKET)).alias("witness"),
+            tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
+        )
+        .drop("copy", "address", "captured_at", "stream_id", "stream_offset")
+    )

@@ -26,6 +26,7 @@ from udfs.derive.report.findings import (
     worst_incidents,
 )
 from udfs.derive.report.messages import (
+    accepted_messages,
     final_acks,
     listed_messages,
     outcome_counts,
@@ -127,25 +128,31 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
     )
 
 
-def listed(chosen: Chosen, sums: Frames, options: Options) -> Frames:
-    """Returns the rows that need no further look at the tables: counts, and what is listed; `sums` as of `merged`."""
+def listed(chosen: Chosen, sums: Frames, accepted: pl.DataFrame, options: Options) -> Frames:
+    """Returns the rows that need no further look at the tables: counts, and what is listed.
+
+    `sums` are as of `merged`, and `accepted` as of `first_accepted`, of the sequences in conflict.
+    """
     incidents = worst_incidents(chosen.incidents, options.listed_incidents)
     in_lists = listed_messages(sums["messages"], options.saved_messages)
     stories = incidents["incident_id"].to_list()
+    in_conflict = accepted_messages(accepted, chosen.incidents, options.saved_messages)
     return {
         "incident_counts": incident_counts(chosen.incidents),
         "incidents": incidents,
         "arrivals": sums["arrivals"].filter("within").drop("within"),
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),
-        "saved_messages": take_turns(in_lists, options.saved_messages),
+        "saved_messages": pl.concat([take_turns(in_lists, options.saved_messages), in_conflict], how="diagonal"),
         "muted": findings_by_kind(chosen.muted),
         "unjudged": unjudged_messages(chosen.sessions),
         "kinds": findings_by_kind(chosen.findings),
         "findings": worst_findings(chosen.findings, options.listed_findings),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], chosen.findings, options.listed_sessions),
         "health": sums["health"],
-        "listed_messages": take_turns(in_lists, options.listed_messages),
+        "listed_messages": pl.concat(
+            [take_turns(in_lists, options.listed_messages), in_conflict.head(options.listed_messages)], how="diagonal"
+        ),
         "evidence": findings_of_incidents(chosen.findings, stories, options.listed_findings),
     }
 
