@@ -71,7 +71,7 @@ def tables() -> str:
     for title, about, listed in (
         ("To begin with", "From the answer to its proof; the first is a view.", (MESSAGE_HISTORY, *FIRST)),
         ("To look closer", "In the order of the data flow.", others),
-        ("Internal", "What the next run needs to go on; no analyst's business.", INTERNAL),
+        ("Internal", "What the next run needs to continue. Not for analysis.", INTERNAL),
     ):
         rows = ((f"[{table.name}](tables/{table.name}.md)", table.comment, _codes(table.key)) for table in listed)
         parts += [f"## {title}", about, _table(("table", "what a row is", "key"), rows)]

@@ -364,7 +364,7 @@ class Law(StrEnum):
 
 BOOKS = Table(
     "books",
-    "One row per conservation law and capture, stream or scope. A run with an unbalanced row fails.",
+    "One row per sum that must come out even, and capture, stream or scope. A run with an unbalanced row fails.",
     ("law", "capture_id", "stream_id", "scope_key"),
     (
         Column("law", STRING, "Conservation law.", nullable=False, values=tuple(Law)),
