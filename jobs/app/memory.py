@@ -10,8 +10,10 @@ from udfs.capture.files import content_bytes
 
 FEW_BYTES = 16 << 20
 """Bytes of captures that every machine has memory for."""
+MEMORY_A_BYTE = 9
+"""Bytes of memory that Python takes for each byte of captures of small messages."""
 _SHARE = 32
-"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
+"""Captures in memory may have a 32nd of the machine's memory, so that Python takes at most 28 percent of it."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a warehouse is small enough to be processed in the driver's memory."""
+"""Decides whether a warehouse, or what a step needs of it, is small enough for the driver's memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
-from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory
+from jobs.app.memory import FEW_BYTES, MEMORY_A_BYTE, bytes_of, most_in_memory
 from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
@@ -18,7 +18,10 @@ from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
+from schemas.messages import ACKS, MESSAGES
 
+_BYTES_A_MESSAGE = 4096
+"""What Python takes at most for each message while it replays, measured by `tests/bench_memory.py`."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -62,6 +65,20 @@ def hold_if_small(
     is_small = size <= limit
     with settings_for_size(warehouse.spark, size):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
+
+
+def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
+    """Returns the warehouse to replay and to report on, which is held in memory where its messages are few enough.
+
+    They may be few although the captures are many: a replay needs neither these nor the packets' bytes.
+    """
+    places = [warehouse.log_place(table) for table in (MESSAGES, ACKS)]
+    counts = [None if place is None else local_commits.count(place) for place in places]
+    if warehouse.local is not None or None in counts:
+        return warehouse
+    needed = sum(filter(None, counts)) * _BYTES_A_MESSAGE
+    enough = _limit(config, places[0]) * MEMORY_A_BYTE
+    return replace(warehouse, local=Memory()) if needed <= enough else warehouse
 
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:
