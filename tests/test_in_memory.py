@@ -64,10 +64,16 @@ def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> N
     for table, many in ((MESSAGES, 3), (ACKS, 2)):
         local_commits.create(str(tmp_path / table.name), table, {})
         assert local_commits.write(str(tmp_path / table.name), table, any_rows(Random(1), table, many), lambda: None)
-    needed = 5 * in_memory._BYTES_A_MESSAGE // memory.MEMORY_A_BYTE + 1
-    for most, is_held in ((needed, True), (needed - 1, False), (0, False)):
-        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=most))
-        assert (held.local is not None) is is_held
+    for most in (0, 4, 5, 6):
+        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
+        assert (held.local is not None) is (most >= 5)
+
+
+def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
+    assert memory.most_messages(1 << 40) == 8192 * _MIB // 4 // 4096
+    assert memory.most_messages(7) == 7
+    container.write_text("1000\n")
+    assert memory.most_messages(7) == 0
 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:

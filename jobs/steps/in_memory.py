@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
-from jobs.app.memory import FEW_BYTES, MEMORY_A_BYTE, bytes_of, most_in_memory
+from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory, most_messages
 from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
@@ -20,8 +20,6 @@ from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
 from schemas.messages import ACKS, MESSAGES
 
-_BYTES_A_MESSAGE = 4096
-"""What Python takes at most for each message while it replays, measured by `tests/bench_memory.py`."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -72,13 +70,12 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
 
     They may be few although the captures are many: a replay needs neither these nor the packets' bytes.
     """
-    places = [warehouse.log_place(table) for table in (MESSAGES, ACKS)]
-    counts = [None if place is None else local_commits.count(place) for place in places]
-    if warehouse.local is not None or None in counts:
+    if warehouse.local is not None:
         return warehouse
-    needed = sum(filter(None, counts)) * _BYTES_A_MESSAGE
-    enough = _limit(config, places[0]) * MEMORY_A_BYTE
-    return replace(warehouse, local=Memory()) if needed <= enough else warehouse
+    places = (warehouse.log_place(table) for table in (MESSAGES, ACKS))
+    counts = [None if place is None else local_commits.count(place) for place in places]
+    are_few = None not in counts and sum(filter(None, counts)) <= most_messages(config.in_memory_messages)
+    return replace(warehouse, local=Memory()) if are_few else warehouse
 
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:
