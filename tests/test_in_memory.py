@@ -41,21 +41,21 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_the_limit_follows_the_memory(place: str | None, most: int, limit: int) -> None:
-    assert in_memory._limit(Config(in_memory_bytes=most), place) == limit
+    assert in_memory.limit(Config(in_memory_bytes=most), place) == limit
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     config = Config(in_memory_bytes=1 << 60)
     container.write_text("max\n")
-    of_machine = in_memory._limit(config, "/tables")
+    of_machine = in_memory.limit(config, "/tables")
     container.unlink()
     assert (
-        in_memory._limit(config, "/tables")
+        in_memory.limit(config, "/tables")
         == of_machine
         == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
     )
     container.write_text("1000\n")
-    assert in_memory._limit(config, "/tables") == memory.FEW_BYTES
+    assert in_memory.limit(config, "/tables") == memory.FEW_BYTES
 
 
 def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:

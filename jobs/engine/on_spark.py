@@ -15,10 +15,11 @@ from jobs.engine.engine import How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import MOST_ROWS, checkpoint
+from jobs.warehouse.local_commits import Range
 from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.messages import HANDSHAKES
 from schemas.pings import PINGS
@@ -34,7 +35,10 @@ Rows: TypeAlias = DataFrame | pa.Table
 Work = TypeVar("Work", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
-_FEW = {CAPTURES, STREAMS, STREAM_GAPS, HANDSHAKES, ENDS, SEQUENCES, SESSIONS, STATES, FINDINGS, INCIDENTS}
+_FEW = {
+    *(CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, HANDSHAKES),
+    *(ENDS, SEQUENCES, SESSIONS, STATES, FINDINGS, INCIDENTS),
+}
 """Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
 _FEW_BYTES = 32 * 2**20
 """Bytes of a table's files that are few enough for this process."""
@@ -63,6 +67,8 @@ class OnSpark:
     """
 
     warehouse: Warehouse
+    few_bytes: bool = False
+    """Whether this process reads the captures: they are few, whatever the warehouse holds."""
     handed: dict[int, tuple[pa.Table, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
 
@@ -89,9 +95,12 @@ class OnSpark:
         return (rows if there else with_columns_of(table, rows)).select(*(columns or table.names))
 
     def streams_between(self, connections: Rows) -> Rows:
+        streams = self.read(STREAMS)
+        if isinstance(streams, pa.Table) and isinstance(connections, pa.Table):
+            return InProcess(tables={STREAMS.name: streams}).streams_between(connections)
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
-        streams = self.there(self.read(STREAMS)).select("stream_id", "instance", endpoints)
-        return streams.join(self.there(connections), "endpoints").select("packed", "stream_id", "instance")
+        named = self.there(streams).select("stream_id", "instance", endpoints)
+        return named.join(self.there(connections), "endpoints").select("packed", "stream_id", "instance")
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
         return InProcess().table(rows, schema)
@@ -106,7 +115,7 @@ class OnSpark:
         *,
         parts: int = 0,
     ) -> Rows:
-        if isinstance(rows, pa.Table) and not parts:
+        if isinstance(rows, pa.Table) and (self.few_bytes or not parts):
             return InProcess().run(rows, work, schema, by, order)
         rows = self.there(rows)
         if by:
@@ -236,6 +245,12 @@ class OnSpark:
             return
         if update and self._change_here(table, rows, lambda here, few: here.write(table, few, update=True)):
             return
+        if isinstance(rows, pa.Table) and not update:
+            rows = conform(rows, table)
+            known = self.warehouse.read_keys(table, rows)
+            if known is not None:
+                self.warehouse.append_few(table, InProcess().join(rows, known, table.key, "anti"))
+                return
         rows = self.there(rows)
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
@@ -261,14 +276,19 @@ class OnSpark:
             self.warehouse.replace(table, with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
+        few = self.expect_few(stale)
+        if isinstance(few, pa.Table):
+            ranges = [Range(one["stream_id"], one["from_offset"]) for one in few.to_pylist()]
+            if not self.warehouse.has_any(table, ranges):
+                return
         # The change data feed of a table would have all its rows, if they were written again.
         is_here = not table.keeps_changes and self._change_here(
-            table, stale, lambda here, few: here.delete_from_offset(table, few)
+            table, few, lambda here, rows: here.delete_from_offset(table, rows)
         )
         if is_here:
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+        self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")
 
     def do_all(self, works: Iterable[Callable[[], None]]) -> None:
         run_in_parallel(works)

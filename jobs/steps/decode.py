@@ -21,6 +21,8 @@ from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
+from jobs.warehouse.local_commits import Range
+from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -49,6 +51,11 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     def write() -> None:
         if warehouse.local is None:
             read = sources_read(warehouse, "decode", DECODED_TABLES, **options)
+            most = in_memory.limit(config, warehouse.log_place(PACKETS))
+            few = warehouse.changes_here(PACKETS, read[PACKETS.name], most) if read and most else None
+            if few:
+                _change_here(warehouse, *few, key, config.quarantine_raw_bytes)
+                return
             changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
             packets = changed.came if changed else warehouse.read(PACKETS)
             rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
@@ -79,6 +86,19 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
         where = {table: f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same for table in rows}
         run_in_parallel(partial(warehouse.delete, table, went, where[table]) for table in rows)
     run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
+
+
+def _change_here(warehouse: Warehouse, came: pa.Table, went: pa.Table, key: bytes | None, raw_kept: int) -> None:
+    """Does what `_change` does with few packets, in this process as far as it can."""
+    rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
+    rows[QUARANTINE] = quarantine_of(came, raw_kept)
+    keys = [Range(one["stream_id"], one["stream_offset"], one["stream_offset"]) for one in went.to_pylist()]
+    for table in rows:
+        if keys and warehouse.has_any(table, keys):
+            same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
+            where = f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same
+            warehouse.delete(table, to_spark(warehouse.spark, went), where)
+    run_in_parallel(partial(warehouse.append_few, *of_table) for of_table in rows.items())
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:

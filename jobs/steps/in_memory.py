@@ -20,6 +20,7 @@ from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
 from schemas.messages import ACKS, MESSAGES
 
+_URIS = pa.schema([CAPTURES.arrow.field("uri")])
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -27,11 +28,11 @@ _SIZES = ("content_bytes", "size_bytes")
 def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
     """Returns the bytes of the captures of a warehouse with these files, if it is known to be held in memory."""
     place = local_place(config.warehouse, config.catalog_schema, CAPTURES)
-    size, limit = _bytes_ingested(place), _limit(config, place)
+    size, most = _bytes_ingested(place), limit(config, place)
     if size is None:
         return None
-    size += bytes_of(files, limit)
-    return size if size <= limit else None
+    size += bytes_of(files, most)
+    return size if size <= most else None
 
 
 @contextmanager
@@ -53,16 +54,24 @@ def hold(
 def hold_if_small(
     warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None
 ) -> Iterator[Warehouse]:
-    """Yields the warehouse, held in memory if its captures and these files have at most the bytes of `_limit`.
+    """Yields the warehouse, held in memory if its captures and these files have at most the bytes of `limit`.
 
     Spark's settings are those for the size.
     """
     place = warehouse.log_place(CAPTURES)
-    limit = _limit(config, place)
-    size = _bytes(warehouse) + bytes_of(files or {}, limit)
-    is_small = size <= limit
+    most = limit(config, place)
+    size = _bytes(warehouse) + bytes_of(files or {}, most)
+    is_small = size <= most
     with settings_for_size(warehouse.spark, size):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
+
+
+def are_few(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether this process has the memory for those of the captures that are not in the tables by name."""
+    most = limit(config, warehouse.log_place(CAPTURES))
+    known = local_commits.read(warehouse.location(CAPTURES.name), _URIS) if most else None
+    names = set() if known is None else set(known["uri"].to_pylist())
+    return bool(most) and bytes_of({file: of for file, of in files.items() if file not in names}, most) <= most
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
@@ -80,7 +89,7 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:
     """Returns whether the captures of the warehouse have too many bytes for it to be held in memory."""
-    return _bytes(warehouse) > _limit(config, warehouse.log_place(CAPTURES))
+    return _bytes(warehouse) > limit(config, warehouse.log_place(CAPTURES))
 
 
 def _bytes(warehouse: Warehouse) -> int:
@@ -93,7 +102,7 @@ def _bytes(warehouse: Warehouse) -> int:
     return size or 0
 
 
-def _limit(config: Config, place: str | None) -> int:
+def limit(config: Config, place: str | None) -> int:
     """Returns up to how many bytes of captures a warehouse is held in memory.
 
     That is at most a share of the machine's memory; and few if the tables come and go through Spark.

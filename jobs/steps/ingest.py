@@ -17,7 +17,7 @@ from jobs.app.errors import ChangedError, JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import settings_for_size
-from jobs.engine.engine import Engine, T
+from jobs.engine.engine import Engine, Row, T
 from jobs.engine.in_process import InProcess
 from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
@@ -32,6 +32,8 @@ from udfs.passes.options import IngestOptions
 
 _OF_BEFORE = replace(INTERNAL_CONNECTIONS, name="connection_states")
 _ATTEMPTS = 5
+_CLOCKS_DIFFER_S = 60
+"""Seconds by which the clock of the captures' file system may be behind."""
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -63,7 +65,7 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
         before = stamps(files)
         try:
             if files:
-                _take_in(warehouse, before, config.ingest)
+                _take_in(warehouse, before, config)
         except ChangedError as error:
             warn(f"ingest: {error}")
             files = [file for file in files if file not in error.files]
@@ -72,17 +74,17 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
 
 
-def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
+def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -> None:
     """Ingests the captures that `captures` lacks.
 
     Raises:
         ChangedError: files changed since they were listed.
     """
     if warehouse.local is None:
-        _ingest(OnSpark(warehouse), warehouse, files, options)
+        _ingest(OnSpark(warehouse, in_memory.are_few(warehouse, config, files)), warehouse, files, config.ingest)
         return
     engine = InProcess(load=warehouse.read_local)
-    _ingest(engine, warehouse, files, options)
+    _ingest(engine, warehouse, files, config.ingest)
     run_in_parallel(partial(_write, warehouse, engine, table) for table in INGESTED if table is not CAPTURES)
     _write(warehouse, engine, CAPTURES)
 
@@ -101,7 +103,7 @@ def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
 def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
     """Ingests the captures that the engine's `captures` lacks."""
     with settings_for_size(warehouse.spark, 0):
-        captures = flow.find_new_captures(engine, list(files), options)
+        captures = flow.find_new_captures(engine, _changed(engine, files), options)
     if not captures:
         progress("ingest: nothing new")
         return
@@ -110,6 +112,20 @@ def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp],
     with settings_for_size(warehouse.spark, size):
         read = [row["uri"] for row in captures]
         flow.ingest(engine, captures, options, partial(_require_unchanged, files, read))
+
+
+def _changed(engine: Engine[T], files: Mapping[str, Stamp]) -> list[str]:
+    """Returns the files that are not as they were when a capture of this name and size was ingested."""
+    columns = ("uri", "size_bytes", "ingested_at")
+    known = {row["uri"]: row for row in engine.collect(engine.read(CAPTURES, *columns))}
+    return [file for file, stamp in files.items() if file not in known or not _is_as_ingested(stamp, known[file])]
+
+
+def _is_as_ingested(stamp: Stamp, row: Row) -> bool:
+    """Returns whether a file was last written before the run that ingested it, and has the size that it had then."""
+    if stamp.mtime_ns is None or stamp.size != row["size_bytes"]:
+        return False
+    return bool(stamp.mtime_ns < (row["ingested_at"].timestamp() - _CLOCKS_DIFFER_S) * 1e9)
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

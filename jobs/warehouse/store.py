@@ -9,6 +9,7 @@ from operator import and_
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -18,13 +19,13 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, log
+from jobs.warehouse.local_commits import CHANGE_TYPE, COMMIT, Range
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
 
-_CHANGE_TYPE, _COMMIT = "_change_type", "_commit_version"
-"""Columns that Delta's change data feed adds."""
+_DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
@@ -81,10 +82,7 @@ class Warehouse(Tables):
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
         self._memory.tables[table.name] = whole
-        if not added.num_rows or self._write_here(table, added):
-            return
-        rows = to_spark(self.spark, added)
-        self.commit(lambda: self._write(table, self._append_once(rows.write, table)))
+        self.append_few(table, added)
 
     def replace_local(self, table: Table, whole: pa.Table) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
@@ -131,6 +129,39 @@ class Warehouse(Tables):
         if not self._write_here(table, rows, overwrite=True):
             self.replace(table, to_spark(self.spark, rows))
 
+    def read_keys(self, table: Table, near: pa.Table) -> pa.Table | None:
+        """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
+        place = self.log_place(table)
+        return None if place is None else local_commits.read_keys(place, table, near)
+
+    def append_few(self, table: Table, rows: pa.Table) -> None:
+        """Appends few rows of this process, in one commit; none in no commit."""
+        if rows.num_rows and not self._write_here(table, rows):
+            few = to_spark(self.spark, rows)
+            self.commit(lambda: self._write(table, self._append_once(few.write, table)))
+
+    def has_any(self, table: Table, ranges: Sequence[Range]) -> bool:
+        """Returns whether the table may have rows in these ranges: of a local one, this process finds out."""
+        place = self.log_place(table)
+        return place is None or local_commits.has_any(place, table, ranges)
+
+    def changes_here(self, table: Table, version: int, most: int) -> tuple[pa.Table, pa.Table] | None:
+        """Returns what came into and what went from a local table since a version, as `changes` does, in this process.
+
+        None where Spark has to find out, and where these are more than `most` bytes.
+        """
+        place = self.log_place(table)
+        feed = None if place is None else local_commits.changes(place, table, version, most)
+        if feed is None:
+            return None
+        is_delete = pc.is_in(feed[CHANGE_TYPE], pa.array(_DELETED))
+        deleted = feed.filter(is_delete).group_by(list(table.key)).aggregate([(COMMIT, "max")])
+        came = feed.filter(pc.invert(is_delete))
+        numbered = came.select([*table.key, COMMIT]).append_column("row", pa.array(range(came.num_rows), pa.int64()))
+        both = numbered.join(deleted, list(table.key)).sort_by("row")
+        stays = pc.fill_null(pc.less_equal(both[f"{COMMIT}_max"], both[COMMIT]), fill_value=True)  # deletes come first
+        return came.filter(stays).select(table.names).cast(table.arrow), deleted.select(table.key)
+
     def append(self, table: Table, rows: DataFrame, step: str) -> None:
         """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
         rows = conform(rows, table)
@@ -144,7 +175,7 @@ class Warehouse(Tables):
         or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        is_delete = F.col(_CHANGE_TYPE).isin("delete", "update_preimage")
+        is_delete = F.col(CHANGE_TYPE).isin(*_DELETED)
         try:
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
@@ -155,9 +186,9 @@ class Warehouse(Tables):
         came = feed.where("not is_delete")
         if True not in kinds:
             return Changes(came.select(*table.names), None)
-        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
+        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(COMMIT).alias("deleted_in"))
         deleted = checkpoint.materialize(deleted)
-        stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
+        stays = F.coalesce(F.col("deleted_in") <= F.col(COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return Changes(came.select(*table.names), deleted.select(*table.key))
 
