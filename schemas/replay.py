@@ -311,8 +311,6 @@ STATES = Table(
         Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
         replace(_LAST_AT, comment="Time of the latest message, UTC."),
         Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
-        Column("stream_id", STRING, "Stream of the last message.", nullable=False),
-        Column("stream_offset", LONG, "Where that message begins on its stream.", nullable=False),
     ),
 )
 

@@ -24,7 +24,7 @@ BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1772474400 << 32 | 1
 HIGHEST = (1 << 64) - 1
 TALLY: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id", "stream_id"), pl.String),
+    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
     "tx_sequence_id": pl.UInt64,
     **dict.fromkeys(("messages", *Verdict, "expired", "first_number", "last_number", "last_accepted_number"), pl.Int64),
     **dict.fromkeys(("first_captured_at", "last_captured_at"), pl.Datetime("us", "UTC")),
@@ -41,8 +41,8 @@ SLOTS: Schema = {
     **dict.fromkeys(("first_due", "slots", "slots_seen"), pl.Int64),
 }
 SCOPE_STATE: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id", "stream_id"), pl.String),
-    **dict.fromkeys(("state_sequence", "state_number", "reject_count", "stream_offset", "messages"), pl.Int64),
+    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
+    **dict.fromkeys(("state_sequence", "state_number", "reject_count", "messages"), pl.Int64),
     "last_captured_at": pl.Datetime("us", "UTC"),
     "last_captured_ns": pl.Int64,
     "state_assumed": pl.Boolean,

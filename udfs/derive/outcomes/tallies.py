@@ -14,7 +14,7 @@ ANSWERS = ("answers", "answers_conformant", "answers_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
-_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id", "stream_id", "last_offset")
+_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id")
 _OF_FIRST = ("opening_sequence", "opening_number")
 
 
@@ -62,7 +62,6 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when(moves).then("tx_sequence_id").otherwise(sequence_before).max_by(order).alias("state_sequence"),
             pl.when(moves).then(number).otherwise(number_before).max_by(order).alias("state_number"),
             pl.col("reject_count").max_by(order).alias("reject_count"),
-            pl.col("stream_offset").max_by(order).alias("last_offset"),
             pl.when(from_zero).then(order).max().alias("last_from_zero"),
             pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
             (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
@@ -83,7 +82,7 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     on the state that the previous warehouse left, unless a message with a previous number of 0 set it since. An
     OrderAck that covers what it rests on ends the doubt: the arrival, or of a state that was left, any message since.
     `several_receivers`: the messages went to queue managers with different GUIDs, of which each has a state of its own.
-    Besides, the sums of STATES, and `session_id`, `stream_id` and `stream_offset` of the last arrival.
+    Besides, the sums of STATES, and `session_id` of the last arrival.
     """
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
     of_unknown = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
@@ -100,7 +99,6 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
             (guid.drop_nulls().n_unique() > 1).alias("several_receivers"),
         )
         .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
-        .rename({"last_offset": "stream_offset"})
         .drop("last_from_zero", "last_unknown", "left")
     )
 
