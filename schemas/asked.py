@@ -100,7 +100,7 @@ ASKED: Mapping[Table, Asked] = {
     ),
     ENDS: Asked(
         "Which queue managers talk on a stream?",
-        "SELECT stream_id, sender, receiver, address FROM ends",
+        "SELECT stream_id, sender, receiver, address FROM stream_ends",
     ),
     SEQUENCES: Asked(
         "Which sequences lost messages?",

@@ -22,7 +22,7 @@ _INTRODUCTION = (
     "The headers and fields of the packets of [MS-MQQB], with the sections of [MS-MQQB] and [MS-MQMQ] that define "
     "them. Every number is little-endian; bit 0 is the lowest. A field without an offset has a variable length or is "
     "present only if a flag is set; it follows the field before it. The columns are those of [the tables](tables.md): "
-    "`messages` has all of them, the other tables those that differ from packet to packet. The fields of [the "
+    "of their headers, `messages` has all, and the others what differs from packet to packet. The fields of [the "
     "dissector](wireshark.md) have the same names. `msmq-replay decode-packet` prints every field of one packet."
 )
 _KINDS = {

@@ -128,7 +128,7 @@ _COUNTS = tuple(
 )
 
 ENDS = Table(
-    "ends",
+    "stream_ends",
     "One row per stream: the queue managers that talk on it.",
     ("stream_id",),
     (
