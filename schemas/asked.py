@@ -119,7 +119,7 @@ ASKED: Mapping[Table, Asked] = {
     ),
     BOOKS: Asked(
         "Was nothing dropped on the way?",
-        "SELECT law, count(*) AS accounts, sum(CASE WHEN balanced THEN 0 ELSE 1 END) AS unbalanced\n"
-        "FROM books GROUP BY law",
+        "SELECT book, count(*) AS accounts, sum(CASE WHEN balanced THEN 0 ELSE 1 END) AS unbalanced\n"
+        "FROM books GROUP BY book",
     ),
 }

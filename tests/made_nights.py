@@ -248,7 +248,7 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
             "sender": sender,
             "receiver": receiver,
             "replay_scope": "queue",
-            "reading_explained": "unknown",
+            "acks_agree_with": "unknown",
             "connections": 1,
             "messages": len(verdicts),
             "transactional": len(verdicts),

@@ -10,7 +10,7 @@ from udfs.derive.columns import null, signed
 from udfs.derive.names import as_numbers, numbered
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
-ANSWERS = ("answers", "answers_conformant", "answers_literal")
+ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
@@ -27,13 +27,13 @@ def first_and_last_time() -> list[pl.Expr]:
 
 
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
-    """Returns a row per sequence and stream with `messages`, counts of verdicts and answers, and the ends of the run.
+    """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
     `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`.
     """
-    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("explained_by")
+    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
@@ -44,9 +44,9 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
         .agg(
             pl.len().cast(pl.Int64).alias("messages"),
             *(_count(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
-            explained.count().cast(pl.Int64).alias("answers"),
-            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("answers_conformant"),
-            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("answers_literal"),
+            explained.count().cast(pl.Int64).alias("acks_compared"),
+            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
+            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
             pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
             number.min().alias("first_number"),
             number.max().alias("last_number"),
