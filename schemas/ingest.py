@@ -353,7 +353,7 @@ QUARANTINE = Table(
 
 
 class Book(StrEnum):
-    """What the books count: each says that nothing of it was dropped."""
+    """Lists what the books count, so that nothing of it is dropped unseen."""
 
     RECORDS = "records"
     BYTES = "bytes"
