@@ -68,7 +68,7 @@ def measure(messages: int, scopes: int) -> list[Held]:
         name = getattr(work, "__qualname__", str(work))
         return noted(f"pass {name}", lambda: plain(engine, rows, work, *arguments, **options))
 
-    sources = read_sources(InProcess(load=lambda table: tables.get(table, table.arrow.empty_table())))
+    sources = read_sources(InProcess(load=lambda table, *_: tables.get(table, table.arrow.empty_table())))
     with mock.patch.object(InProcess, "derive", derive), mock.patch.object(InProcess, "run", run):
         replay_all(sources)
     return sorted(found, reverse=True)

@@ -3,14 +3,19 @@
 import gzip
 import os
 from pathlib import Path
+from random import Random
 from unittest import mock
 
 import pytest
+from test_local_commits import any_rows
 
 from jobs.app import memory
 from jobs.app.capture_listing import stamps
 from jobs.app.config import Config
 from jobs.steps import in_memory
+from jobs.warehouse import local_commits
+from jobs.warehouse.store import Warehouse
+from schemas.messages import ACKS, MESSAGES
 from udfs.capture.files import content_bytes
 
 _MIB = 1 << 20
@@ -51,6 +56,24 @@ def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     )
     container.write_text("1000\n")
     assert in_memory._limit(config, "/tables") == memory.FEW_BYTES
+
+
+def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:
+    """A replay needs the messages and acknowledgments, and of packets not their bytes."""
+    warehouse = Warehouse(mock.Mock(), str(tmp_path))
+    for table, many in ((MESSAGES, 3), (ACKS, 2)):
+        local_commits.create(str(tmp_path / table.name), table, {})
+        assert local_commits.write(str(tmp_path / table.name), table, any_rows(Random(1), table, many), lambda: None)
+    for most in (0, 4, 5, 6):
+        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
+        assert (held.local is not None) is (most >= 5)
+
+
+def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
+    assert memory.most_messages(1 << 40) == 8192 * _MIB // 4 // 4096
+    assert memory.most_messages(7) == 7
+    container.write_text("1000\n")
+    assert memory.most_messages(7) == 0
 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:

@@ -210,8 +210,9 @@ def test_constraints_hold(tmp_path: Path, column: str, value: str | None) -> Non
     assert log.versions(place) == [0]
 
 
-def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path) -> None:
-    """A table with a feature that delta-rs cannot write, and each tenth commit, with which Spark makes a checkpoint."""
+def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with a feature that delta-rs cannot write, and the commits with which Spark makes a checkpoint."""
+    monkeypatch.setattr(local_commits, "_CHECKPOINT_EVERY", 10)
     rows = any_rows(Random(5), STREAM_GAPS, 1)
     place = created(None, tmp_path / "due", STREAM_GAPS)
     assert all(local_commits.write(place, STREAM_GAPS, rows, held) for _ in range(9))

@@ -110,12 +110,20 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     assert found == [(None, None, None, verdicts.total())]
 
 
+def test_a_night_with_many_captures_and_few_messages_says_the_same(
+    spark: SparkSession, branches: Path, tmp_path: Path
+) -> None:
+    for number in (1, 0, 2):
+        nightly.run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0))
+    assert all_rows(tmp_path) == all_rows(branches)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_for_large_captures")
 def test_a_night_like_those_of_large_captures_says_the_same(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
 ) -> None:
-    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0))
+    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0))
     assert all_rows(tmp_path) == all_rows(orders[0])
 
 
@@ -143,7 +151,10 @@ def test_captures_one_at_a_time_in_any_order_end_as_together(
     spark: SparkSession, branches: Path, tmp_path: Path
 ) -> None:
     for run, number in ((ingest.run, 2), (nightly.run, 0), (nightly.run, 1)):
-        run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0))
+        run(
+            spark,
+            config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0, in_memory_messages=0),
+        )
     assert all_rows(tmp_path) == all_rows(branches)
     (written,) = DeltaTable(str(tmp_path / "messages")).history(1)
     assert written["operationParameters"]["mode"] == "Append"

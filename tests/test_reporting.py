@@ -24,7 +24,7 @@ NS = 10**9
 
 def engine(tables: Frames) -> InProcess:
     """An engine over these tables."""
-    return InProcess(load=lambda table: to_arrow(tables[table.name]))
+    return InProcess(load=lambda table, *_: to_arrow(tables[table.name]))
 
 
 def reported(tables: Frames, options: Options, steps: Steps) -> Collected:

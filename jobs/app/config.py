@@ -167,6 +167,13 @@ class Config:
         "", f"the key, the same every night; better in the environment, {_KEY_VARIABLE}", secret=True
     )
 
+    in_memory_messages: int = _replay(
+        2_000_000,
+        "messages and acknowledgments of a warehouse up to which replay and report run in the driver's memory",
+        reason="Also where the captures are more than in_memory_bytes. As many count as take a quarter of the "
+        "machine's memory, at 4 KiB each.",
+    )
+
     reading: str = _replay(
         Reading.CONFORMANT.value,
         "whether a rejected message leaves the state alone (conformant) or not, [MS-MQQB] 3.1.5.8.6",

@@ -21,8 +21,8 @@ class Engine(Protocol[T]):
     def known_captures(self, ids: Collection[str]) -> list[Row]:
         """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
 
-    def read(self, table: Table) -> T:
-        """Returns a table's rows."""
+    def read(self, table: Table, *columns: str) -> T:
+        """Returns a table's rows; only these columns, if any are named."""
 
     def streams_between(self, connections: T) -> T:
         """Returns (packed, stream_id, instance) of all streams of the connections (endpoints, packed)."""

@@ -19,13 +19,14 @@ from udfs.passes.options import Pass
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Implements `Engine` with Arrow tables. Tables are read with `load` and changed in memory only.
+    """Implements `Engine` with Arrow tables. Tables are loaded and changed in memory only.
 
     A pass gets its rows in batches of `batch_rows`.
     """
 
     batch_rows: int = 10_000
-    load: Callable[[Table], pa.Table] = lambda table: table.arrow.empty_table()
+    load: Callable[..., pa.Table] = lambda table, *_: table.arrow.empty_table()
+    """Returns the rows of a table, of which these columns are needed; without any, all."""
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
     loaded: dict[str, int] = field(default_factory=dict)
@@ -41,7 +42,10 @@ class InProcess:
         rows: list[Row] = self.read(CAPTURES).select(["capture_id", "uri"]).to_pylist()
         return [row for row in rows if row["capture_id"] in ids]
 
-    def read(self, table: Table) -> pa.Table:
+    def read(self, table: Table, *columns: str) -> pa.Table:
+        if columns:
+            rows = self.tables[table.name] if table.name in self.tables else self.load(table, *columns)
+            return rows.select(list(columns))
         if table.name not in self.tables:
             self.tables[table.name] = self.load(table)
             self.loaded[table.name] = self.tables[table.name].num_rows
@@ -158,7 +162,6 @@ class InProcess:
         self.tables[table.name] = pa.concat_tables([self.tables[table.name], new])
 
     def replace(self, table: Table, rows: pa.Table) -> None:
-        self.read(table)
         self.rewritten.add(table.name)
         self.tables[table.name] = conform(rows, table)
 

@@ -80,12 +80,13 @@ class OnSpark:
         wanted = self.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
         return self.collect(self.join(known, wanted, ["capture_id"], "semi"))
 
-    def read(self, table: Table) -> Rows:
+    def read(self, table: Table, *columns: str) -> Rows:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
-            return few
+            return few.select(columns or table.names)
         rows = self.warehouse.read(table)
-        return rows if set(table.names) <= set(rows.columns) else with_columns_of(table, rows)
+        there = set(table.names) <= set(rows.columns)
+        return (rows if there else with_columns_of(table, rows)).select(*(columns or table.names))
 
     def streams_between(self, connections: Rows) -> Rows:
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import frames, part
+from jobs.reporting.few import frames
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Book
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
@@ -39,13 +39,21 @@ def balance(engine: Engine[T], wanted: Sequence[Book]) -> None:
 
 def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
     """Returns the books of captures and streams, that of decoded packets among them."""
-    more = {table.name: engine.sum_up(engine.read(table), ["stream_id"]) for table in DECODED_TABLES if is_decoded}
+    more = {
+        table.name: engine.sum_up(engine.read(table, "stream_id"), ["stream_id"])
+        for table in DECODED_TABLES
+        if is_decoded
+    }
     sums = frames(
         engine.bring(
-            captures=part(engine, CAPTURES, "capture_id", "packet_count", "segment_count", "other_count"),
-            streams=part(engine, STREAMS, "stream_id", "recovered_bytes"),
-            packets=engine.sum_up(engine.read(PACKETS), ["stream_id"], "size"),
-            quarantine=engine.sum_up(engine.read(QUARANTINE), ["capture_id", "stream_id", "stage"], "length"),
+            captures=engine.read(CAPTURES, "capture_id", "packet_count", "segment_count", "other_count"),
+            streams=engine.read(STREAMS, "stream_id", "recovered_bytes"),
+            packets=engine.sum_up(engine.read(PACKETS, "stream_id", "size"), ["stream_id"], "size"),
+            quarantine=engine.sum_up(
+                engine.read(QUARANTINE, "capture_id", "stream_id", "stage", "length"),
+                ["capture_id", "stream_id", "stage"],
+                "length",
+            ),
             **more,
         )
     )
@@ -64,9 +72,9 @@ def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
     outcomes, sequences = engine.read(OUTCOMES), engine.read(SEQUENCES)
     sums = frames(
         engine.bring(
-            verdicts=engine.sum_up(engine.read(VERDICTS), ["scope_key"]),
+            verdicts=engine.sum_up(engine.read(VERDICTS, "scope_key"), ["scope_key"]),
             outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
-            sequences=part(engine, SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
+            sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
         )
     )
     numbers = engine.gather(_NUMBERS, outcomes=outcomes, sequences=sequences)[ONE]

@@ -1,11 +1,12 @@
 """Brings the tables that have few rows into this process: a row per capture, stream, session, sequence or story."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from jobs.engine.engine import Engine, T
+from jobs.engine.engine import Engine
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, STREAMS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
@@ -27,18 +28,13 @@ _NEEDED = {
 """Columns of tables of which others are not needed."""
 
 
-def read_few(engine: Engine[T], *tables: Table) -> Few:
+def read_few(engine: Engine[Any], *tables: Table) -> Few:
     """Returns the rows of these tables; of ENDS, without copies."""
-    rows = {table.name: part(engine, table, *_NEEDED.get(table, table.names)) for table in tables}
+    rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
     few = frames(engine.bring(**rows))
     if ENDS.name in few:
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
     return few
-
-
-def part(engine: Engine[T], table: Table, *columns: str) -> T:
-    """Returns these columns of a table."""
-    return engine.select(engine.read(table), **{name: name for name in columns})
 
 
 def frames(tables: Mapping[str, pa.Table]) -> dict[str, pl.DataFrame]:

@@ -11,7 +11,7 @@ from datetime import datetime
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import Few, frames, part
+from jobs.reporting.few import Few, frames
 from schemas.ingest import QUARANTINE, STREAM_GAPS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
@@ -55,7 +55,7 @@ class Collected:
 
 def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Collected:
     """Returns the rows that a report shows; no part grows with the large tables. `few` are those REPORTED."""
-    verdicts, outcomes = part(engine, VERDICTS, *JUDGED), engine.read(OUTCOMES)
+    verdicts, outcomes = engine.read(VERDICTS, *JUDGED), engine.read(OUTCOMES)
     chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
     judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
     sums = merged(frames(engine.gather(session_sums(chosen.period), **judged)), chosen.period)
@@ -80,7 +80,8 @@ def _accepted(engine: Engine[T], chosen: Chosen, few: Few, limit: int) -> pl.Dat
     sequences = conflicting_sequences(chosen.incidents, few["findings"])
     if sequences.is_empty():
         return to_frame(step.run(verdicts=VERDICTS.arrow.empty_table())[ONE])
-    theirs = engine.join(engine.read(VERDICTS), engine.hand_in(to_arrow(sequences)), SEQUENCE, "semi")
+    verdicts = engine.read(VERDICTS, *step.inputs["verdicts"])
+    theirs = engine.join(verdicts, engine.hand_in(to_arrow(sequences)), SEQUENCE, "semi")
     return to_frame(engine.gather(step, verdicts=theirs)[ONE])
 
 
@@ -89,7 +90,7 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frame
     worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
     streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
     theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
-    gaps = engine.join(part(engine, STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
+    gaps = engine.join(engine.read(STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
     step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
     return frames(engine.gather(step, verdicts=theirs, gaps=gaps))
 
@@ -99,7 +100,7 @@ def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, opt
     drawn_scopes = pictures(points, tops["sessions"])
     sequences = asked(drawn_scopes, few["sequences"])
     wanted = engine.hand_in(to_arrow(sequences.select("tx_sequence_id").unique()))
-    acks = engine.join(part(engine, ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
+    acks = engine.join(engine.read(ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
     answers = engine.one(answering(few["stream_ends"], sequences), acks=acks)
     stairs = to_frame(engine.gather(thinning(options.drawn_points), acks=answers)[ONE])
     uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
@@ -111,21 +112,21 @@ def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
     keys = witness_keys(tops)
     wanted = engine.hand_in(to_arrow(keys))
     found = {
-        table.name: engine.join(part(engine, table, *witness_columns(table)), wanted, KEY, "semi")
-        for table in WITNESSES
+        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, KEY, "semi") for table in WITNESSES
     }
     return {"witnesses": proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)}
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:
     """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
-    kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS), ["ack_type"]))
-    quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE))[ONE]
+    kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS, "ack_type"), ["ack_type"]))
+    quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE, *_UNUSABLE.inputs[QUARANTINE.name]))[ONE]
     return {**few, **frames(kinds), "quarantine": to_frame(quarantined)}
 
 
 def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
     """Returns at most `limit` rows of `health`, of all sessions."""
-    verdicts, outcomes = engine.read(VERDICTS), engine.read(OUTCOMES)
-    rows = engine.gather(queue_health(since, limit), verdicts=verdicts, outcomes=outcomes)[ONE]
+    step = queue_health(since, limit)
+    verdicts, outcomes = engine.read(VERDICTS, *step.inputs["verdicts"]), engine.read(OUTCOMES)
+    rows = engine.gather(step, verdicts=verdicts, outcomes=outcomes)[ONE]
     return changed_first(to_frame(rows), limit)

@@ -1,4 +1,4 @@
-"""Decides whether a warehouse is small enough to be processed in the driver's memory."""
+"""Decides whether a warehouse, or what a step needs of it, is small enough for the driver's memory."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import Stamp
 from jobs.app.config import Config
-from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory
+from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory, most_messages
 from jobs.app.spark_session import settings_for_size
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.local_tables import Memory
@@ -18,6 +18,7 @@ from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
+from schemas.messages import ACKS, MESSAGES
 
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
@@ -62,6 +63,19 @@ def hold_if_small(
     is_small = size <= limit
     with settings_for_size(warehouse.spark, size):
         yield replace(warehouse, local=Memory()) if is_small else warehouse
+
+
+def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
+    """Returns the warehouse to replay and to report on, which is held in memory where its messages are few enough.
+
+    They may be few although the captures are many: a replay needs neither these nor the packets' bytes.
+    """
+    if warehouse.local is not None:
+        return warehouse
+    places = (warehouse.log_place(table) for table in (MESSAGES, ACKS))
+    counts = [None if place is None else local_commits.count(place) for place in places]
+    are_few = None not in counts and sum(filter(None, counts)) <= most_messages(config.in_memory_messages)
+    return replace(warehouse, local=Memory()) if are_few else warehouse
 
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:

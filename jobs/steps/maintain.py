@@ -61,8 +61,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
         lock.end_step()  # from here on nothing is rolled back to a version whose files VACUUM deletes
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
-        if held.log_place(CAPTURES) is not None and not config.vacuum_hours:
-            _shorten_logs(held, lock, config, tables)
+        if held.log_place(CAPTURES) is not None:
+            run_in_parallel(partial(held.checkpoint, table) for table in tables)
+            if not config.vacuum_hours:
+                _shorten_logs(held, lock, config, tables)
     return {
         "tables": warehouse.place,
         "states_removed": states,
@@ -77,7 +79,6 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Se
     It holds the least and the greatest value of columns in files that are gone: names, if these were kept once.
     """
     before = held.versions(tables)
-    run_in_parallel(partial(held.checkpoint, table) for table in tables)
     lock.record()  # else the next run would go back to a version that is gone
     for place in filter(None, map(held.log_place, tables)):
         damage.shorten(place)

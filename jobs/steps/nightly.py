@@ -40,14 +40,15 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
         with step("decode", 3, _STEPS):
             decode.step(held, config)
             _end_step(held, lock)
+        replayed = in_memory.with_few_messages(held, config)
         with step("replay", 4, _STEPS):
-            replay.step(held, config)
-            reconcile.step(held)
+            replay.step(replayed, config)
+            reconcile.step(replayed)
         with step("report", 5, _STEPS):
-            engine, reported = engine_of(held), report.step(held, config)
+            engine, reported = engine_of(replayed), report.step(replayed, config)
             found = with_names(summary(engine, held.place, names, reported), names)
             found = with_muted(found, engine, muted)
-            names_step.step(held, config, names)
+            names_step.step(replayed, config, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:

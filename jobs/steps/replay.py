@@ -37,7 +37,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
-    with in_memory.hold(warehouse, config) as (held, _):
+    with in_memory.hold(warehouse, config) as (locked, _):
+        held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
         names = Names.read(config.names_file)

@@ -84,7 +84,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
     if reported:
         queues = reported.sums["queues"]
     else:
-        queues = to_frame(engine.gather(queue_sums(), outcomes=engine.read(OUTCOMES))[ONE])
+        by_queue = queue_sums()
+        rows = engine.read(OUTCOMES, *by_queue.inputs["outcomes"])
+        queues = to_frame(engine.gather(by_queue, outcomes=rows)[ONE])
     where = places(queues).row(0, named=True)
     row = {name: value or 0 for name, value in sums.items()}
     by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}
@@ -138,7 +140,7 @@ def _count_rows(
     """
     known = known or {}
     sums = {
-        f"{table.name} {column}": engine.sum_up(engine.read(table), [column])
+        f"{table.name} {column}": engine.sum_up(engine.read(table, column), [column])
         for table, column in columns
         if table not in known
     }

@@ -54,8 +54,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
-_CHECKPOINT_EVERY = 10
-"""Versions from one checkpoint of Spark to the next."""
+_CHECKPOINT_EVERY = 100
+"""Versions after which Spark makes a checkpoint at the latest: it costs seconds, and `maintain` makes one as well."""
 
 
 def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
@@ -174,6 +174,13 @@ def files(place: str) -> list[str] | None:
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
     return [str(Path(place, unquote(path))) for path in _add_actions(delta)["path"].to_pylist()]
+
+
+def count(place: str) -> int | None:
+    """Returns how many rows the table at this place has, by its log; None where the log does not tell."""
+    delta = _table(place)
+    counts = None if delta is None else _add_actions(delta)["num_records"]
+    return None if counts is None or counts.null_count else pc.sum(counts).as_py() or 0
 
 
 def _add_actions(delta: "DeltaTable") -> pa.Table:

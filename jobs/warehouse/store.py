@@ -66,15 +66,17 @@ class Warehouse(Tables):
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
-    def read_local(self, table: Table) -> pa.Table:
-        """Returns the rows of a table of a warehouse that is held in memory."""
+    def read_local(self, table: Table, *columns: str) -> pa.Table:
+        """Returns the rows of a table of a warehouse that is held in memory; with columns, these at least."""
         held = self._memory.tables
-        if table.name not in held:
-            rows = self._read_here(table)
-            if rows is None:
-                rows = to_table(with_columns_of(table, Tables.read(self, table)))
+        if table.name in held:
+            return held[table.name]
+        rows = self._read_here(table, columns or table.names)
+        if rows is None:
+            rows = to_table(with_columns_of(table, Tables.read(self, table)).select(*(columns or table.names)))
+        if not columns:
             held[table.name] = rows
-        return held[table.name]
+        return rows
 
     def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
@@ -254,9 +256,9 @@ class Warehouse(Tables):
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _read_here(self, table: Table) -> pa.Table | None:
-        """Reads a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
-        place, schema = self.log_place(table), table.arrow
+    def _read_here(self, table: Table, columns: Sequence[str]) -> pa.Table | None:
+        """Reads columns of a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
+        place, schema = self.log_place(table), pa.schema([table.arrow.field(name) for name in columns])
         if place is not None:
             return local_commits.read(place, schema)
         return schema.empty_table() if self.is_new(table) else None

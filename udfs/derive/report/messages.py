@@ -32,7 +32,7 @@ ACCEPTED = "accepted"
 QUEUE = ["source_queue_manager", "destination_queue"]
 _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
-_PACKET = schema_of(OUTCOMES.arrow)["witness"].inner
+_WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
 
 
@@ -199,7 +199,7 @@ def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame, limit: in
             *(pl.lit(1, pl.Int64).alias(name) for name in ("numbers", "arrivals")),
             pl.lit(value=False).alias("stuck"),
             pl.lit("").alias("explanation"),
-            pl.concat_list(pl.struct("stream_id", "stream_offset").cast(_PACKET)).alias("witness"),
+            pl.concat_list(pl.struct("stream_id", "stream_offset")).cast(_WITNESS).alias("witness"),
             tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
         )
         .drop("copy", "address", "captured_at", "stream_id", "stream_offset")
