@@ -100,7 +100,7 @@ ASKED: Mapping[Table, Asked] = {
     ),
     ENDS: Asked(
         "Which queue managers talk on a stream?",
-        "SELECT stream_id, sender, receiver, address FROM ends",
+        "SELECT stream_id, sender, receiver, address FROM stream_ends",
     ),
     SEQUENCES: Asked(
         "Which sequences lost messages?",
@@ -119,7 +119,7 @@ ASKED: Mapping[Table, Asked] = {
     ),
     BOOKS: Asked(
         "Was nothing dropped on the way?",
-        "SELECT law, count(*) AS accounts, sum(CASE WHEN balanced THEN 0 ELSE 1 END) AS unbalanced\n"
-        "FROM books GROUP BY law",
+        "SELECT book, count(*) AS accounts, sum(CASE WHEN balanced THEN 0 ELSE 1 END) AS unbalanced\n"
+        "FROM books GROUP BY book",
     ),
 }

@@ -352,29 +352,29 @@ QUARANTINE = Table(
 )
 
 
-class Law(StrEnum):
-    """The conservation laws in `books`."""
+class Book(StrEnum):
+    """Lists what the books count, so that nothing of it is dropped unseen."""
 
     RECORDS = "records"
     BYTES = "bytes"
     PACKETS = "packets"
     ARRIVALS = "arrivals"
-    SLOTS = "slots"
+    NUMBERS = "numbers"
 
 
 BOOKS = Table(
     "books",
     "One row per sum that must come out even, and capture, stream or scope. A run with an unbalanced row fails.",
-    ("law", "capture_id", "stream_id", "scope_key"),
+    ("book", "capture_id", "stream_id", "scope_key"),
     (
-        Column("law", STRING, "Conservation law.", nullable=False, values=tuple(Law)),
+        Column("book", STRING, "What is counted.", nullable=False, values=tuple(Book)),
         Column("capture_id", STRING, "For records: the capture."),
         Column("stream_id", STRING, "For bytes and packets: the stream."),
-        Column("scope_key", STRING, "For arrivals and slots: the scope."),
+        Column("scope_key", STRING, "For arrivals and numbers: the scope."),
         Column(
             "left_side",
             LONG,
-            "Records read; bytes recovered; packets framed; verdicts; slots from the first number due up to the state.",
+            "Records read; bytes recovered; packets framed; verdicts; numbers from the first one due up to the state.",
             nullable=False,
         ),
         Column(
@@ -382,7 +382,7 @@ BOOKS = Table(
             LONG,
             "MSMQ segments + other traffic + quarantined records; bytes in packets + quarantined bytes; "
             "messages + acks + handshakes + session acks + quarantined packets; arrivals of the messages of all "
-            "outcomes; slots seen + numbers of outcomes without a message.",
+            "outcomes; numbers seen + numbers of outcomes without a message.",
             nullable=False,
         ),
         Column("balanced", BOOL, "Both sides are equal.", nullable=False),

@@ -76,7 +76,7 @@ PROVEN = row(
     **{f.name: f.type for f in list(JUDGED)[JUDGED.names.index("accepted") :] if f.name != "conformant_number"},
     **dict.fromkeys(("acknowledged_ns", "covered_ns"), LONG),
     evidence=STRING,
-    explained_by=STRING,
+    next_ack_agrees_with=STRING,
     final_ack_class=U16,
     final_ns=LONG,
 )

@@ -1,4 +1,8 @@
-"""Declares the tables that `decode` writes (messages, acks, handshakes, session_acks), from `schemas.wire`."""
+"""Declares the tables that `decode` writes (messages, acks, handshakes, session_acks), from `schemas.wire`.
+
+`messages` has every field of every header. The others leave out what is the same in each of their packets, what another
+column repeats, and flags that only violations tell of; `udfs.msmq.reference_rows.decode_packet` has these as well.
+"""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -55,6 +59,11 @@ def header_columns(header: Header) -> Iterator[Column]:
         for bits in field.bits:
             comment = f"{header.name}.{field.name}.{bits.name}, {header.section}: {bits.comment}"
             yield Column(bits.column, bits_type(bits), comment)
+
+
+def _some(header: Header, *names: str) -> Iterator[Column]:
+    """Yields the columns of a header that have these names."""
+    return (column for column in header_columns(header) if column.name in names)
 
 
 _KEY = ("stream_id", "stream_offset")
@@ -132,13 +141,13 @@ ACKS = Table(
         Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=tuple(AckType)),
         _MESSAGE_ID,
         *_sequence_id("Acknowledged sequence"),
-        *header_columns(wire.FINAL_ACK_BODY),
+        *_some(wire.FINAL_ACK_BODY, "tx_sequence_number", "previous_tx_sequence_number", "source_guid"),
         Column("acknowledged_message_id", STRING, r"FinalAck: <source_guid>\<ordinal> of the message."),
-        *header_columns(wire.BASE_HEADER),
-        *header_columns(wire.USER_HEADER),
-        *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
+        *_some(wire.BASE_HEADER, "priority", "packet_size"),
+        *_some(wire.USER_HEADER, "source_queue_manager", "queue_manager_address", "sent_at", "destination_queue"),
+        *_some(wire.MESSAGE_PROPERTIES_HEADER, "message_class", "correlation_id"),
         _MESSAGE_CLASS_NAME,
-        *header_columns(wire.SESSION_HEADER),
+        *_some(wire.SESSION_HEADER, "window_size"),
         _VIOLATIONS,
         DECODED_ALONE,
     ),
@@ -151,9 +160,12 @@ HANDSHAKES = Table(
     (
         *COPIED_COLUMNS,
         Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=tuple(HandshakeType)),
-        *header_columns(wire.BASE_HEADER),
-        *header_columns(wire.INTERNAL_HEADER),
-        *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
+        *_some(wire.INTERNAL_HEADER, "connection_refused"),
+        *_some(
+            wire.ESTABLISH_CONNECTION_HEADER,
+            *("client_guid", "server_guid", "time_stamp_ms", "operating_system", "sent_without_ping", "server_class"),
+            "guaranteed_qos",
+        ),
         *header_columns(wire.CONNECTION_PARAMETERS_HEADER),
         _VIOLATIONS,
         DECODED_ALONE,
@@ -166,8 +178,6 @@ SESSION_ACKS = Table(
     _KEY,
     (
         *COPIED_COLUMNS,
-        *header_columns(wire.BASE_HEADER),
-        *header_columns(wire.INTERNAL_HEADER),
         *header_columns(wire.SESSION_HEADER),
         _VIOLATIONS,
         DECODED_ALONE,

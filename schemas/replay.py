@@ -128,7 +128,7 @@ _COUNTS = tuple(
 )
 
 ENDS = Table(
-    "ends",
+    "stream_ends",
     "One row per stream: the queue managers that talk on it.",
     ("stream_id",),
     (
@@ -198,10 +198,10 @@ VERDICTS = Table(
             values=tuple(Evidence),
         ),
         Column(
-            "explained_by",
+            "next_ack_agrees_with",
             STRING,
-            "The reading of 3.1.5.8.6 that predicts the OrderAck after it, if that is the next packet of its sequence "
-            "and at least 250 ms later. Null without one, and when it names a message that was not captured.",
+            "The reading of 3.1.5.8.6 that the receiver's OrderAck after it agrees with, if that is the next packet of "
+            "its sequence and at least 250 ms later. Null without one, and when it names a message not captured.",
             values=tuple(Explains),
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
@@ -268,13 +268,13 @@ SEQUENCES = Table(
             "Arrivals of its messages with the outcome delivered; null under the literal reading.",
         ),
         Column(
-            "first_due",
+            "first_number_due",
             LONG,
             "First number that its scope had to see; null unless the scope's state is in this sequence, and under the "
             "literal reading.",
         ),
-        Column("slots", LONG, "Numbers from first_due up to the state; null as first_due."),
-        Column("slots_seen", LONG, "Those of them that a message was seen with; null as first_due."),
+        Column("numbers_due", LONG, "How many there are from first_number_due up to the state; null as that one."),
+        Column("numbers_seen", LONG, "Those of them that a message was seen with; null as that one."),
         Column(
             "expired",
             LONG,
@@ -311,8 +311,6 @@ STATES = Table(
         Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
         replace(_LAST_AT, comment="Time of the latest message, UTC."),
         Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
-        Column("stream_id", STRING, "Stream of the last message.", nullable=False),
-        Column("stream_offset", LONG, "Where that message begins on its stream.", nullable=False),
     ),
 )
 
@@ -367,15 +365,15 @@ SESSIONS = Table(
         ),
         Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
         Column(
-            "reading_explained",
+            "acks_agree_with",
             STRING,
-            "The reading of 3.1.5.8.6 that predicts every OrderAck counted in answers; unknown without one.",
+            "The reading of 3.1.5.8.6 that all OrderAcks in acks_compared agree with; unknown without one.",
             nullable=False,
             values=(*Explains, UNKNOWN_READING),
         ),
-        Column("answers", LONG, "OrderAcks of which verdicts.explained_by says what predicts them.", nullable=False),
-        Column("answers_conformant", LONG, "Those that the conformant reading predicts.", nullable=False),
-        Column("answers_literal", LONG, "Those that the literal reading predicts.", nullable=False),
+        Column("acks_compared", LONG, "OrderAcks of which verdicts.next_ack_agrees_with tells.", nullable=False),
+        Column("acks_conformant", LONG, "Those that agree with the conformant reading.", nullable=False),
+        Column("acks_literal", LONG, "Those that agree with the literal reading.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),

@@ -61,7 +61,10 @@ def check(data: bytes) -> None:
         return
     found = tables(_waiting)
     alone = [decode_packet(*each) for each in _waiting]
-    expected = [(one.fault.value, one.detail) if isinstance(one, DecodeError) else one for one in alone]
+    expected = [
+        (one.fault.value, one.detail) if isinstance(one, DecodeError) else {name: one[name] for name in row}
+        for one, row in zip(alone, found, strict=True)
+    ]
     assert found == expected, [each for each, one, other in zip(_waiting, found, expected, strict=True) if one != other]
     _waiting.clear()
 

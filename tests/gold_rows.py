@@ -50,7 +50,7 @@ def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
         place = warehouse / table.name
         there = place.exists() and DeltaTable(str(place)).to_pyarrow_table()
         tables[table.name] = [with_keys(row) for row in complete(plain(there), table)] if there else []
-    has_copies = any(row["copy_of"] is not None for row in tables["ends"])
+    has_copies = any(row["copy_of"] is not None for row in tables["stream_ends"])
     return with_conversations(tables, Night(captures) if has_copies else None)
 
 
@@ -58,7 +58,7 @@ def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
     """Returns the rows of all tables of a replay; `night` is the second ingest of its captures."""
     given, explained = replayed.sources, replayed.explained
     tables = {name: getattr(given, name) for name in READ} | {
-        "ends": replayed.inputs.every_end,
+        "stream_ends": replayed.inputs.every_end,
         "verdicts": replayed.verdicts,
         "outcomes": explained.outcomes,
         "sequences": replayed.sequences,
@@ -67,7 +67,7 @@ def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
         "incidents": explained.incidents,
     }
     rows = {name: plain(of) for name, of in tables.items()}
-    has_copies = any(row["copy_of"] is not None for row in rows["ends"])
+    has_copies = any(row["copy_of"] is not None for row in rows["stream_ends"])
     return with_conversations(rows, night if has_copies else None)
 
 

@@ -211,7 +211,7 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
             }
         )
         names = (sender, receiver) if stream_id == stream else (receiver, sender)
-        rows["ends"].append(
+        rows["stream_ends"].append(
             {
                 **rows["streams"][-1],
                 **dict(zip(("sender", "receiver"), names, strict=True)),
@@ -248,7 +248,7 @@ def _sums(rows: Rows, common: Row, verdicts: list[Row], *, receiver: str, back: 
             "sender": sender,
             "receiver": receiver,
             "replay_scope": "queue",
-            "reading_explained": "unknown",
+            "acks_agree_with": "unknown",
             "connections": 1,
             "messages": len(verdicts),
             "transactional": len(verdicts),

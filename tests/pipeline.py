@@ -103,7 +103,7 @@ WHOLE = IngestOptions(keep_bodies=True)
 
 
 def balance(found: Ingested) -> None:
-    """The laws of conservation."""
+    """The sums that the books hold."""
     rejected = sum(row["stage"] == "frame" for row in found.quarantine)
     records = sum(row["packet_count"] for row in found.captures)
     assert records == found.counts["segments"] + found.counts["others"] + rejected

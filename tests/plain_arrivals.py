@@ -99,7 +99,7 @@ def arrivals_of_scope(
                 acknowledged=row["acknowledged_at"] is not None,
                 ack_latency_ms=row["ack_latency_ms"],
                 evidence=row["evidence"],
-                explained_by=row["explained_by"],
+                next_ack_agrees_with=row["next_ack_agrees_with"],
                 final_ack_class=final,
                 cause=None if final is None else hash((final, row["destination_queue"])),
                 content_hash=row["content_hash"],

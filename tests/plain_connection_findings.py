@@ -30,7 +30,7 @@ FAILURES = {
 
 def captured_twice(tables: Rows) -> Iterator[Finding]:
     sessions: dict[str, list[Row]] = defaultdict(list)
-    for row in tables["ends"]:
+    for row in tables["stream_ends"]:
         if row["copy_of"] is not None:
             sessions[row["session_id"]].append(row)
     for session, copies in sessions.items():

@@ -35,7 +35,7 @@ class Said(NamedTuple):
     acknowledged_ns: int | None
     covered_ns: int | None
     evidence: str
-    explained_by: str | None
+    next_ack_agrees_with: str | None
     final_ack_class: int | None
     final_ack_ns: int | None
     assumed: bool

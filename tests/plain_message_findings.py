@@ -297,7 +297,7 @@ def contradicted(of: Sequence) -> Iterator[Finding]:
 
 def state_fell(of: Sequence) -> Iterator[Finding]:
     def fell(a: Arrival) -> bool:
-        in_sequence = a.explained_by == "literal" and a.incoming_tx_sequence_id == a.tx_sequence_id
+        in_sequence = a.next_ack_agrees_with == "literal" and a.incoming_tx_sequence_id == a.tx_sequence_id
         return bool(in_sequence and a.tx_sequence_number < a.incoming_tx_sequence_number)
 
     for first, found in of.those(fell):

@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 def counting_ends(tables: Rows) -> dict[str, Row]:
     """Returns the ends of each stream that is no copy of another."""
-    return {row["stream_id"]: row for row in tables["ends"] if row.get("copy_of") is None}
+    return {row["stream_id"]: row for row in tables["stream_ends"] if row.get("copy_of") is None}
 
 
 def senders_of_sessions(tables: Rows) -> dict[str, set[str]]:
@@ -35,7 +35,7 @@ def senders_of_sessions(tables: Rows) -> dict[str, set[str]]:
 
 def order_acks(tables: Rows) -> dict[Pair, list[Row]]:
     """Returns the OrderAcks of each receiver to each original sender."""
-    ends = {row["stream_id"]: row for row in tables["ends"]}
+    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     found: dict[Pair, list[Row]] = defaultdict(list)
     senders = senders_of_sessions(tables)
     for row in tables["acks"]:
@@ -114,7 +114,7 @@ def repeated_order_acks(tables: Rows) -> Iterator[Finding]:
 
 def returned(tables: Rows) -> Iterator[Finding]:
     """Finds negative acknowledgments in administration messages, by class, session and queue."""
-    ends = {row["stream_id"]: row for row in tables["ends"]}
+    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     named: dict[str, list[Row]] = defaultdict(list)
     for row in tables["messages"]:
         if row["stream_id"] in ends:
@@ -162,7 +162,7 @@ def delay(ack: Row, about: Row | None) -> str:
 
 def expired_on_arrival(tables: Rows) -> Iterator[Finding]:
     """Finds messages that outlived a limit by their sender's clock, less the least age of its messages."""
-    ends = {row["stream_id"]: row for row in tables["ends"]}
+    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     accepted = {row["message_id"] for row in tables["verdicts"] if row["accepted"]}
     ages: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for row in tables["messages"]:
@@ -192,7 +192,7 @@ def expired_on_arrival(tables: Rows) -> Iterator[Finding]:
 
 def ordinal_regressed(tables: Rows) -> Iterator[Finding]:
     """Finds senders whose MessageID falls from one second of SentTime to the next one with messages."""
-    ends = {row["stream_id"]: row for row in tables["ends"]}
+    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     seconds: dict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in tables["messages"]:
         if row["sent_at"] is not None:

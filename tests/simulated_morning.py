@@ -302,7 +302,7 @@ def _flow(frame: Any) -> tuple[Any, ...]:
 
 
 def _books(_: Morning, answer: list[Row]) -> None:
-    assert {row["law"] for row in answer} == {"arrivals", "bytes", "packets", "records", "slots"}
+    assert {row["book"] for row in answer} == {"arrivals", "bytes", "numbers", "packets", "records"}
     assert {row["unbalanced"] for row in answer} == {0}
 
 

@@ -141,7 +141,7 @@ def findings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     assert read["not_judged"] == [{"what": "http", "records": 2}, {"what": "multicast", "records": 1}]
     page = (folder / "warehouse" / "report.html").read_text()
     assert '<tr><th scope="row">other traffic</th><td>http</td><td class="n">2</td>' in page
-    assert not [row for row in rows(folder / "warehouse", "ends") if row["address"] == "10.1.0.1"]
+    assert not [row for row in rows(folder / "warehouse", "stream_ends") if row["address"] == "10.1.0.1"]
     assert all(row["session_id"] == f"{row['explanation'].split()[0]}->{HUB}" for row in found)
     return {row["explanation"].split()[0]: row for row in found}
 

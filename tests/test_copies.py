@@ -96,7 +96,7 @@ def night(second: Night) -> dict[str, list[Row]]:
     streams = {row["stream_id"]: row for rows in (replayed.sources.streams, renamed) for row in rows.to_pylist()}
     tables = {
         "captures": replayed.sources.captures,
-        "ends": replayed.inputs.every_end,
+        "stream_ends": replayed.inputs.every_end,
         "messages": replayed.sources.messages,
         "verdicts": replayed.verdicts,
         "sessions": replayed.sessions,
@@ -133,7 +133,7 @@ def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path
 
 
 def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
-    copies = {row["stream_id"]: row["copy_of"] for row in night["ends"] if row["copy_of"]}
+    copies = {row["stream_id"]: row["copy_of"] for row in night["stream_ends"] if row["copy_of"]}
     seq = {row["stream_id"]: row["initial_seq"] for row in night["streams"]}
     assert len(copies) > 10
     assert {stream for stream in seq if "192.168." in stream} <= copies.keys() | set(copies.values())
@@ -145,7 +145,7 @@ def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> Non
 
 
 def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
-    counted = {row["stream_id"]: row for row in night["ends"] if not row["copy_of"]}
+    counted = {row["stream_id"]: row for row in night["stream_ends"] if not row["copy_of"]}
     for session in night["sessions"]:
         streams = [row for row in counted.values() if row["session_id"] == session["session_id"]]
         assert session["connections"] <= len({row["connection_id"] for row in streams})
@@ -160,7 +160,7 @@ def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -
     by_kind: dict[str, list[Row]] = {}
     for row in night["findings"]:
         by_kind.setdefault(row["kind"], []).append(row)
-    copies = [row for row in night["ends"] if row["copy_of"]]
+    copies = [row for row in night["stream_ends"] if row["copy_of"]]
     twice = by_kind["captured_twice"]
     assert sum(row["messages"] for row in twice) == sum(
         len({row["connection_id"] for row in copies if row["session_id"] == session})
@@ -213,7 +213,7 @@ def united() -> dict[str, Any]:
         "verdicts": sorted(attributes_of(replayed.verdicts), key=lambda row: row.replay_order),
         "sessions": attributes_of(replayed.sessions),
         "twice": {row.session_id: row for row in twice},
-        "ends": attributes_of(replayed.inputs.every_end),
+        "stream_ends": attributes_of(replayed.inputs.every_end),
         "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
         "second_outcomes": expected,
         "fates": fates(replayed.verdicts),
@@ -315,7 +315,7 @@ def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:
 
 
 def test_copies_are_named(united: dict[str, Any]) -> None:
-    copies = {row.stream_id: row.copy_of for row in united["ends"] if row.copy_of}
+    copies = {row.stream_id: row.copy_of for row in united["stream_ends"] if row.copy_of}
     assert copies == {"near>": "far>", "near<": "far<"}
     assert united["twice"].keys() == {f"{A}->{B}", f"{B}->{A}"}
     twice = united["twice"][f"{A}->{B}"]

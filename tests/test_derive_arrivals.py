@@ -293,7 +293,7 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     rows, unusual = night(random.Random(seed), scopes=3, count=120)
     scopes = defaultdict(list)
     for one in rows:
-        scopes[one["scope_key"]].append({"reason": None, "final_ack_class": None, "explained_by": None} | one)
+        scopes[one["scope_key"]].append({"reason": None, "final_ack_class": None, "next_ack_agrees_with": None} | one)
     second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope, {}, {})]
     every = arrivals(rows)
     assert alike(every) == alike(second)

@@ -259,7 +259,7 @@ def test_a_hole_has_the_time_of_the_next_message_or_of_the_end_of_its_stream() -
     tables = empty()
     gaps = [("s1", 15, 3), ("s1", 5, 2), ("s2", 0, 1), ("t1", 0, 7), ("none", 0, 9)]
     tables["stream_gaps"] = pl.DataFrame(gaps, schema=tables["stream_gaps"].schema, orient="row")
-    ends = rows_of("ends", *({"stream_id": one, "session_id": one[0]} for one in ("s1", "s2", "t1")))
+    ends = rows_of("stream_ends", *({"stream_id": one, "session_id": one[0]} for one in ("s1", "s2", "t1")))
     streams = rows_of("streams", *({"stream_id": one, "last_captured_at": SINCE} for one in ("s1", "s2", "t1")))
     verdicts = rows_of(VERDICTS, arrival(1), arrival(2) | {"captured_ns": None}, arrival(3))
     known = tables["stream_gaps"].join(carriers(ends, streams), on="stream_id")
@@ -276,7 +276,7 @@ def test_order_acks_are_for_the_pair_that_they_name_or_for_the_senders_of_their_
         orient="row",
     )
     ends = rows_of(
-        "ends",
+        "stream_ends",
         {"stream_id": "back", "sender": "r", "receiver": "m"},
         {"stream_id": "other", "sender": "10.0.0.9", "receiver": "m"},
     )

@@ -119,7 +119,7 @@ def test_unread_bytes_of_a_stream_that_does_not_count_are_left_out() -> None:
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 TALLY = {verdict.value: 0 for verdict in Verdict} | dict.fromkeys(
-    ("answers", "answers_conformant", "answers_literal"), 0
+    ("acks_compared", "acks_conformant", "acks_literal"), 0
 )
 TALLIES = {"session_id": pl.String, "scope_key": pl.String} | dict.fromkeys(TALLY, pl.Int64)
 COUNTS = {"session_id": pl.String} | {column.name: pl.Int64 for column in OUTCOME_COUNTS}
@@ -224,10 +224,8 @@ def test_the_scope_of_a_session(keys: list[str], scope: Scope, expected: str) ->
     ],
 )
 def test_the_reading_that_explains_every_answer(answers: int, conformant: int, literal: int, expected: str) -> None:
-    counts: dict[str, Any] = {"answers": answers, "answers_conformant": conformant, "answers_literal": literal}
-    assert (
-        sessions_of([message("x", 0)], [end("x")], [tally(**counts), tally()])["a->b"]["reading_explained"] == expected
-    )
+    counts: dict[str, Any] = {"acks_compared": answers, "acks_conformant": conformant, "acks_literal": literal}
+    assert sessions_of([message("x", 0)], [end("x")], [tally(**counts), tally()])["a->b"]["acks_agree_with"] == expected
 
 
 @pytest.mark.parametrize("outcomes", [None, []])

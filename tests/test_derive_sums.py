@@ -24,7 +24,7 @@ BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1772474400 << 32 | 1
 HIGHEST = (1 << 64) - 1
 TALLY: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id", "stream_id"), pl.String),
+    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
     "tx_sequence_id": pl.UInt64,
     **dict.fromkeys(("messages", *Verdict, "expired", "first_number", "last_number", "last_accepted_number"), pl.Int64),
     **dict.fromkeys(("first_captured_at", "last_captured_at"), pl.Datetime("us", "UTC")),
@@ -38,11 +38,11 @@ COUNTED: Schema = {
 SLOTS: Schema = {
     "scope_key": pl.String,
     "tx_sequence_id": pl.UInt64,
-    **dict.fromkeys(("first_due", "slots", "slots_seen"), pl.Int64),
+    **dict.fromkeys(("first_number_due", "numbers_due", "numbers_seen"), pl.Int64),
 }
 SCOPE_STATE: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id", "stream_id"), pl.String),
-    **dict.fromkeys(("state_sequence", "state_number", "reject_count", "stream_offset", "messages"), pl.Int64),
+    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
+    **dict.fromkeys(("state_sequence", "state_number", "reject_count", "messages"), pl.Int64),
     "last_captured_at": pl.Datetime("us", "UTC"),
     "last_captured_ns": pl.Int64,
     "state_assumed": pl.Boolean,
@@ -86,17 +86,17 @@ def test_the_tallies_of_a_sequence_add_up() -> None:
             one | {"session_id": "b", "displaced": 1, "never_seen": 2, "unknown_outcome": 1},
             {"scope_key": "two", "tx_sequence_id": HIGHEST, "session_id": "a"},
         ),
-        pl.DataFrame([one | {"first_due": 1, "slots": 2, "slots_seen": 2}], SLOTS),
+        pl.DataFrame([one | {"first_number_due": 1, "numbers_due": 2, "numbers_seen": 2}], SLOTS),
     )
     assert rows.schema == schema_of(SEQUENCES.arrow)
     first, second = rows.sort("scope_key").to_dicts()
-    shown = ("tx_sequence", "messages", "in_order", "duplicate", "out_of_order", "expired", "slots")
+    shown = ("tx_sequence", "messages", "in_order", "duplicate", "out_of_order", "expired", "numbers_due")
     assert [first[name] for name in shown] == ["2026-03-02T18:00:00Z#1", 4, 2, 1, 1, 4, 2]
     assert [first[name] for name in ("first_number", "last_number", "last_accepted_number")] == [1, 9, 2]
     assert first["last_captured_at"] - first["first_captured_at"] == timedelta(seconds=5)
     assert [first[name] for name in ("delivered", "displaced", "never_seen", "unknown_outcome")] == [2, 1, 2, 1]
     assert [first[name] for name in ("lost", "delivered_arrivals", "source_queue_manager")] == [3, 3, "guid"]
-    unknown = ("last_accepted_number", "first_captured_at", "first_due", "slots", "slots_seen")
+    unknown = ("last_accepted_number", "first_captured_at", "first_number_due", "numbers_due", "numbers_seen")
     assert [second[name] for name in unknown] == [None] * 5
     assert (second["tx_sequence"], second["lost"]) == ("2106-02-07T06:28:15Z#4294967295", 0)
 
@@ -111,7 +111,13 @@ def test_every_outcome_that_is_lost_counts_as_lost() -> None:
 def test_without_outcomes_what_counts_them_is_null() -> None:
     rows = summarize_sequences(tallies({"scope_key": "one", "tx_sequence_id": FIRST, "messages": 1}), None, None)
     assert rows.schema == schema_of(SEQUENCES.arrow)
-    told = [*(column.name for column in OUTCOME_COUNTS), "delivered_arrivals", "first_due", "slots", "slots_seen"]
+    told = [
+        *(column.name for column in OUTCOME_COUNTS),
+        "delivered_arrivals",
+        "first_number_due",
+        "numbers_due",
+        "numbers_seen",
+    ]
     assert set(rows.select(told).row(0)) == {None}
 
 
@@ -158,7 +164,7 @@ def test_records_of_a_capture_are_segments_other_traffic_or_quarantined() -> Non
     ]
     unusable = [{"stage": stage, "capture_id": "a"} for stage in ("frame", "frame", "capture", "decode")]
     found = books.balance_records(frame(CAPTURES, captures), singly(QUARANTINE, unusable))
-    assert found["law"].unique().to_list() == ["records"]
+    assert found["book"].unique().to_list() == ["records"]
     assert balanced(found, "capture_id") == {"a": (10, 10, True), "b": (4, 5, False), "unreadable": (0, 0, True)}
 
 
@@ -194,8 +200,8 @@ def test_verdicts_are_arrivals_of_unusual_and_of_delivered_messages() -> None:
     assert balanced(found, "scope_key") == {"a": (5, 5, True), "b": (1, 1, True)}
 
 
-def test_slots_were_seen_or_have_an_outcome_without_a_message() -> None:
-    due = {"tx_sequence_id": FIRST, "first_due": 3, "slots": 10, "slots_seen": 7}
+def test_numbers_were_seen_or_have_an_outcome_without_a_message() -> None:
+    due = {"tx_sequence_id": FIRST, "first_number_due": 3, "numbers_due": 10, "numbers_seen": 7}
     sequences: list[Row] = [
         {"scope_key": "a"} | due,
         {"scope_key": "b"} | due,
@@ -203,13 +209,13 @@ def test_slots_were_seen_or_have_an_outcome_without_a_message() -> None:
     ]
     unseen = {"scope_key": "a", "tx_sequence_id": FIRST, "numbers": 3}
     outcomes: list[Row] = [
-        unseen | {"tx_sequence_number": 12},  # the last slot
+        unseen | {"tx_sequence_number": 12},  # the last number
         unseen | {"tx_sequence_number": 13},
         unseen | {"tx_sequence_number": 2},
         unseen | {"tx_sequence_number": 5, "message_id": "seen"},
         unseen | {"tx_sequence_number": 5, "tx_sequence_id": FIRST + 1},
     ]
-    found = books.balance_slots(frame(OUTCOMES, outcomes), frame(SEQUENCES, sequences))
+    found = books.balance_numbers(frame(OUTCOMES, outcomes), frame(SEQUENCES, sequences))
     assert balanced(found, "scope_key") == {"a": (10, 10, True), "b": (10, 7, False)}
 
 
@@ -220,11 +226,11 @@ def test_slots_were_seen_or_have_an_outcome_without_a_message() -> None:
         lambda: books.balance_bytes(frame(STREAMS), singly(PACKETS), singly(QUARANTINE)),
         lambda: books.balance_packets(singly(PACKETS), list(map(singly, DECODED_TABLES)), singly(QUARANTINE)),
         lambda: books.balance_arrivals(singly(VERDICTS), frame(OUTCOMES), frame(SEQUENCES)),
-        lambda: books.balance_slots(frame(OUTCOMES), frame(SEQUENCES)),
+        lambda: books.balance_numbers(frame(OUTCOMES), frame(SEQUENCES)),
     ],
 )
 def test_books_of_nothing_have_no_rows(balance: Callable[[], pl.DataFrame]) -> None:
-    assert balanced(balance(), "law") == {}
+    assert balanced(balance(), "book") == {}
 
 
 def test_sums_of_nothing_have_no_rows() -> None:

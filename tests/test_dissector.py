@@ -25,7 +25,7 @@ from jobs import cli
 from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas import wire
-from schemas.messages import DECODED_ALONE, DECODED_TABLES, NOT_IN_RAW, header_columns
+from schemas.messages import DECODED_ALONE, DECODED_TABLES, HEADERS_OF, NOT_IN_RAW, header_columns
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from udfs.msmq.reference_rows import decode_packet
@@ -41,7 +41,15 @@ OMITTED = {
 }
 TYPES: dict[str, pa.DataType] = {
     column.name: column.type
-    for column in (*(column for table in DECODED_TABLES for column in table), *header_columns(wire.PING))
+    for column in (
+        *(
+            column
+            for headers in (*HEADERS_OF.values(), [wire.PING])
+            for header in headers
+            for column in header_columns(header)
+        ),
+        *(column for table in DECODED_TABLES for column in table),
+    )
     if column.name not in OMITTED
 } | {"is_response": BOOL, "packet_type": STRING}
 Fields = dict[str, Any]
@@ -84,8 +92,6 @@ def fields(proto: Element) -> Fields:
         shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
     if "fault" in shown:
         return {"fault": shown["fault"]}
-    if shown.get("packet_type", [""])[0] in ("order_ack", "final_ack"):
-        del shown["body_offset"]  # no column of acks
     return {column: value_of(column, shows) for column, shows in shown.items() if column in TYPES}
 
 

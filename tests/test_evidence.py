@@ -30,7 +30,7 @@ CLASSES = (
     MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
 )
 COLUMNS = (
-    *("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "explained_by", "final_ack_class"),
+    *("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "next_ack_agrees_with", "final_ack_class"),
     *("final_ack_latency_ms", "assumed"),
 )
 
@@ -144,7 +144,7 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
 
     at, covered = ((ns if ns is None else ns // 1_000) for ns in (said.acknowledged_ns, said.covered_ns))
     final = said.final_ack_class, after(said.final_ack_ns)
-    return (at, after(said.acknowledged_ns), covered, said.evidence, said.explained_by, *final, said.assumed)
+    return (at, after(said.acknowledged_ns), covered, said.evidence, said.next_ack_agrees_with, *final, said.assumed)
 
 
 def found(sources: Sources[pa.Table], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
@@ -196,7 +196,7 @@ def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tabl
         *((False, True, what) for what in ("none", "confirmed")),
         (None, False, "none"),
     }
-    assert {one.explained_by for one in said.values()} == {None, "both", "conformant", "literal", "neither"}
+    assert {one.next_ack_agrees_with for one in said.values()} == {None, "both", "conformant", "literal", "neither"}
     assert {one.final_ack_class for one in said.values()} == {None, *map(int, CLASSES)}
     assert {one.assumed for one in said.values()} == {True, False}
 

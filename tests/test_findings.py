@@ -116,7 +116,7 @@ def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replay
     nights: Callable[[Reading], Night], name: str, reading: Reading
 ) -> None:
     sender = str(guid(f"{name}.a")) if name == "the_state_fell" else f"ip.{name}.a"
-    assert nights(reading).sessions[sender].reading_explained == READINGS[name]
+    assert nights(reading).sessions[sender].acks_agree_with == READINGS[name]
 
 
 @pytest.mark.parametrize("name", COVERED)

@@ -92,7 +92,7 @@ def test_a_night_writes_a_skeleton_with_all_it_saw(
     given = config(orders[0], names_skeleton=str(file))
     names_step.step(Warehouse.of(spark, given), given, Names())
     found = tomllib.loads(file.read_text())
-    ends = DeltaTable(str(orders[0] / "ends")).to_pyarrow_table().to_pylist()
+    ends = DeltaTable(str(orders[0] / "stream_ends")).to_pyarrow_table().to_pylist()
     wanted = {row[name] for row in ends for name in ("sender_guid", "address")} - {None}
     assert found["queue_managers"].keys() == wanted | {row["source_queue_manager"] for row in messages}
     assert found["queue_managers"][sender] == "Branch 1"

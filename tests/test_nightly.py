@@ -27,7 +27,7 @@ from jobs.steps import decode, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
 from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
-from schemas.ingest import PACKETS, Law
+from schemas.ingest import PACKETS, Book
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import Outcome, count_column
 from schemas.tables import INGESTED, TABLES
@@ -79,7 +79,7 @@ def test_the_summary_says_what_was_found(orders: tuple[Path, Summary]) -> None:
     assert summary["acks"] == {"order_ack": 24}
     assert summary["verdicts"]["in_order"] == 50
     assert summary["quarantine"] == {}
-    assert summary["books"] == {"balanced": 1 + 12 + 12 + 2 * 6, "unbalanced": 0}  # two laws of each of six scopes
+    assert summary["books"] == {"balanced": 1 + 12 + 12 + 2 * 6, "unbalanced": 0}  # two books of each of six scopes
 
 
 def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
@@ -96,7 +96,7 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
         assert {row[count_column(outcome)] for row in sums for outcome in Outcome} == {None}
     told = {name: summary[name] for name in ("headline", "outcomes", "lost", "lost_by", "stuck", "severities")}
     assert told == {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    assert summary["books"] == orders[1]["books"] | {"balanced": orders[1]["books"]["balanced"] - 6}  # no slots
+    assert summary["books"] == orders[1]["books"] | {"balanced": orders[1]["books"]["balanced"] - 6}  # no numbers
     assert for_people(summary).startswith(NOT_TOLD)
     page = (tmp_path / "report.html").read_text()
     assert NOT_TOLD in page
@@ -265,8 +265,8 @@ def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summa
     decode.run(spark, config(tmp_path))
     for table in {*INGESTED, *DECODED_TABLES} - {PACKETS}:
         assert rows(tmp_path, table.name) == rows(orders[0], table.name)
-    replayed = {Law.ARRIVALS, Law.SLOTS}
-    assert rows(tmp_path, "books") == [row for row in rows(orders[0], "books") if row["law"] not in replayed]
+    replayed = {Book.ARRIVALS, Book.NUMBERS}
+    assert rows(tmp_path, "books") == [row for row in rows(orders[0], "books") if row["book"] not in replayed]
     sizes = [(len(row["raw"]), row["size"]) for row in rows(tmp_path, "packets")]
     assert all(raw == size for raw, size in sizes)
 

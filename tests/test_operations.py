@@ -233,7 +233,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     assert "did not finish (OSError: [Errno 28] No space left on 'device' \\ \"/\")" in run
     ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
-    assert all(row["balanced"] for row in rows(warehouse, "books") if row["law"] != "packets")
+    assert all(row["balanced"] for row in rows(warehouse, "books") if row["book"] != "packets")
 
 
 @pytest.mark.slow

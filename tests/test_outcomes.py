@@ -81,7 +81,7 @@ def disagreements(rows: list[Row], found: Found, cut: Collection[Key]) -> Iterat
 
 
 def law_broken(rows: list[Row], replayed: Replayed) -> Iterator[tuple[Any, ...]]:
-    """Scopes whose arrivals or slots do not add up."""
+    """Scopes whose arrivals or numbers do not add up."""
     expected = Counter(row["scope_key"] for row in rows)
     counted: Counter[str] = Counter()
     slots = {(row["scope_key"], int(row["tx_sequence_id"])): row for row in replayed.fates.slots.to_pylist()}
@@ -91,14 +91,18 @@ def law_broken(rows: list[Row], replayed: Replayed) -> Iterator[tuple[Any, ...]]
         if row["outcome"] != Outcome.DELIVERED:
             counted[row["scope_key"]] += row["arrivals"]
         due = slots.get(key)
-        if row["message_id"] is None and due and due["first_due"] <= number < due["first_due"] + due["slots"]:
+        if (
+            row["message_id"] is None
+            and due
+            and due["first_number_due"] <= number < due["first_number_due"] + due["numbers_due"]
+        ):
             unseen[key] += row["numbers"]
     for row in replayed.fates.counts.to_pylist():
         counted[row["scope_key"]] += row["delivered_arrivals"]
     yield from ((key, counted[key], expected[key]) for key in expected if counted[key] != expected[key])
     for key, row in slots.items():
-        if row["slots"] != row["slots_seen"] + unseen[key]:
-            yield (*key, row["slots"], row["slots_seen"], unseen[key])
+        if row["numbers_due"] != row["numbers_seen"] + unseen[key]:
+            yield (*key, row["numbers_due"], row["numbers_seen"], unseen[key])
 
 
 # --- scenes ---------------------------------------------------------------------------------------------------------
@@ -304,7 +308,7 @@ def test_what_tcp_acknowledged() -> None:
 
 
 def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:
-    """Yields the outcomes and broken laws of a night that differ."""
+    """Yields the outcomes and unbalanced books of a night that differ."""
     cut = some_of(tables)
     cut_off(tables, cut)
     replayed = replay(tables.sources())

@@ -356,8 +356,7 @@ def stood(scope_key: str, number: int, **columns: Any) -> dict[str, Any]:
     """Returns a row of STATES."""
     row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
     row |= {"tx_sequence_id": S1, "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
-    row |= {"tx_sequence_number": number, "reject_count": 0, "assumed": False}
-    row |= {"last_captured_ns": T0 - 10, "stream_id": f"{WAY}#3", "stream_offset": 0}
+    row |= {"tx_sequence_number": number, "reject_count": 0, "assumed": False, "last_captured_ns": T0 - 10}
     return row | columns
 
 

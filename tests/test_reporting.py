@@ -11,7 +11,7 @@ from jobs.reporting import balancing
 from jobs.reporting.few import REPORTED, read_few
 from jobs.reporting.flow import Collected, collect
 from jobs.steps.summary import summary, with_muted
-from schemas.ingest import BOOKS, Law
+from schemas.ingest import BOOKS, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
 from udfs.derive.frames import Frames, to_arrow
@@ -104,14 +104,14 @@ def test_muted_findings_are_counted_by_kind_and_severity() -> None:
 def test_books_of_other_laws_are_kept() -> None:
     tables = some()
     tables["packets"] = rows_of("packets", {"stream_id": "s", "size": 3})
-    tables["books"] = rows_of(BOOKS, *({"law": law, "balanced": True} for law in Law))
+    tables["books"] = rows_of(BOOKS, *({"book": book, "balanced": True} for book in Book))
     held = engine(tables)
     balancing.balance(held, balancing.INGESTED)
     rows = held.read(BOOKS).to_pylist()
-    assert [row["law"] for row in rows if row["balanced"]] == ["packets", "arrivals", "slots"]
-    assert [(row["law"], row["left_side"], row["right_side"]) for row in rows if not row["balanced"]] == [
+    assert [row["book"] for row in rows if row["balanced"]] == ["packets", "arrivals", "numbers"]
+    assert [(row["book"], row["left_side"], row["right_side"]) for row in rows if not row["balanced"]] == [
         ("bytes", 0, 3),
     ]
     balancing.balance(held, balancing.REPLAYED)
-    unbalanced = {(row["law"], row["left_side"], row["right_side"]) for row in held.read(BOOKS).to_pylist()}
+    unbalanced = {(row["book"], row["left_side"], row["right_side"]) for row in held.read(BOOKS).to_pylist()}
     assert unbalanced == {("bytes", 0, 3), ("packets", 1, 0), ("arrivals", 2, 0), ("arrivals", 1, 0)}

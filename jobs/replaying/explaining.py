@@ -65,7 +65,7 @@ _LOOKED_AT = (
     *("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
     *("session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order", "accepted", "verdict"),
     *("reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "acknowledged_at"),
-    *("ack_latency_ms", "evidence", "explained_by", "final_ack_class"),
+    *("ack_latency_ms", "evidence", "next_ack_agrees_with", "final_ack_class"),
 )
 _REFUSED = (
     *("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", "destination_queue", "verdict"),

@@ -28,7 +28,7 @@ JUDGED_AS = (
     *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
-    *("evidence", "explained_by", "covered_at", "final_ack_class"),
+    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
 )
 """What the outcomes need of VERDICTS."""
 OF_TRANSACTION = (

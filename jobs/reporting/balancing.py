@@ -1,4 +1,4 @@
-"""Balances the books, the same on each engine: rows are summed where they are, and both sides of each law here."""
+"""Balances the books, the same on each engine: rows are summed where they are, and both sides of each book here."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from jobs.engine.engine import Engine, T
 from jobs.reporting.few import frames
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Law
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Book
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
@@ -14,31 +14,31 @@ from schemas.table import STRING, row
 from udfs.derive import books
 from udfs.derive.frames import ONE, Derivation, making, to_arrow, to_frame
 
-INGESTED = (Law.RECORDS, Law.BYTES)
-DECODED = (*INGESTED, Law.PACKETS)
-REPLAYED = (*DECODED, Law.ARRIVALS, Law.SLOTS)
-_SLOTS = Derivation(
-    making(books.balance_slots),
+INGESTED = (Book.RECORDS, Book.BYTES)
+DECODED = (*INGESTED, Book.PACKETS)
+REPLAYED = (*DECODED, Book.ARRIVALS, Book.NUMBERS)
+_NUMBERS = Derivation(
+    making(books.balance_numbers),
     {
         "outcomes": ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "numbers"),
-        "sequences": ("scope_key", "tx_sequence_id", "first_due", "slots_seen", "slots"),
+        "sequences": ("scope_key", "tx_sequence_id", "first_number_due", "numbers_seen", "numbers_due"),
     },
     ("scope_key",),
 )
 
 
-def balance(engine: Engine[T], laws: Sequence[Law]) -> None:
-    """Replaces the rows of these laws in BOOKS, which are those of INGESTED, DECODED or REPLAYED."""
-    found = _of_streams(engine, is_decoded=Law.PACKETS in laws)
-    if Law.SLOTS in laws:
+def balance(engine: Engine[T], wanted: Sequence[Book]) -> None:
+    """Replaces the rows of these books in BOOKS, which are INGESTED, DECODED or REPLAYED."""
+    found = _of_streams(engine, is_decoded=Book.PACKETS in wanted)
+    if Book.NUMBERS in wanted:
         found += _of_scopes(engine)
-    replaced = engine.table([{"law": law.value} for law in laws], row(law=STRING))
-    others = engine.join(engine.read(BOOKS), replaced, ["law"], "anti")
+    replaced = engine.table([{"book": book.value} for book in wanted], row(book=STRING))
+    others = engine.join(engine.read(BOOKS), replaced, ["book"], "anti")
     engine.replace(BOOKS, engine.union(others, engine.hand_in(to_arrow(pl.concat(found)))))
 
 
 def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
-    """Returns the rows of the laws on captures and streams, that on decoded packets among them."""
+    """Returns the books of captures and streams, that of decoded packets among them."""
     more = {
         table.name: engine.sum_up(engine.read(table, "stream_id"), ["stream_id"])
         for table in DECODED_TABLES
@@ -68,7 +68,7 @@ def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
 
 
 def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
-    """Returns the rows of the laws on what became of messages."""
+    """Returns the books on what became of messages."""
     outcomes, sequences = engine.read(OUTCOMES), engine.read(SEQUENCES)
     sums = frames(
         engine.bring(
@@ -77,5 +77,5 @@ def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
             sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
         )
     )
-    slots = engine.gather(_SLOTS, outcomes=outcomes, sequences=sequences)[ONE]
-    return [books.balance_arrivals(**sums), to_frame(slots)]
+    numbers = engine.gather(_NUMBERS, outcomes=outcomes, sequences=sequences)[ONE]
+    return [books.balance_arrivals(**sums), to_frame(numbers)]

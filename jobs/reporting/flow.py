@@ -88,7 +88,7 @@ def _accepted(engine: Engine[T], chosen: Chosen, few: Few, limit: int) -> pl.Dat
 def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:
     """Returns `points` and `holes` of the worst sessions; `verdicts` have their `fate`."""
     worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
-    streams = carriers(few["ends"].join(worst, on="session_id", how="semi"), chosen.streams)
+    streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
     theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
     gaps = engine.join(engine.read(STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
     step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
@@ -101,7 +101,7 @@ def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, opt
     sequences = asked(drawn_scopes, few["sequences"])
     wanted = engine.hand_in(to_arrow(sequences.select("tx_sequence_id").unique()))
     acks = engine.join(engine.read(ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
-    answers = engine.one(answering(few["ends"], sequences), acks=acks)
+    answers = engine.one(answering(few["stream_ends"], sequences), acks=acks)
     stairs = to_frame(engine.gather(thinning(options.drawn_points), acks=answers)[ONE])
     uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
     return {"pictures": drawn_scopes, "stairs": stairs, "uris": uris}

@@ -1,4 +1,4 @@
-"""Reads the warehouse that this one continues (`continue_from`): of it only the tables `states` and `ends`."""
+"""Reads the warehouse that this one continues (`continue_from`): of it only the tables `states` and `stream_ends`."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,14 +22,14 @@ def version(spark: SparkSession, config: Config) -> list[Any]:
     """Returns the place and the versions of these tables; an empty list where there is no previous warehouse.
 
     Raises:
-        UsageError: the previous warehouse lacks the tables, or is this one.
+        UsageError: the previous warehouse lacks the tables, as one of an older version does, or is this one.
     """
     previous = _warehouse(spark, config)
     if not previous:
         return []
     require_whole(previous.folder, previous.catalog_schema)
     for table in (STATES, ENDS):
-        previous.require(table, "replay")
+        previous.require(table, "replay", " there")
     return [previous.place, previous.versions([STATES, ENDS])]
 
 

@@ -1,4 +1,4 @@
-"""Balances the books: computes both sides of each law of conservation from the tables."""
+"""Balances the books: computes both sides of each from the tables."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from schemas.table import Table
 INGESTED = (CAPTURES, STREAMS, PACKETS, QUARANTINE)
 DECODED = INGESTED + DECODED_TABLES
 REPLAYED = (*DECODED, VERDICTS, OUTCOMES, SEQUENCES)
-_LAWS = {INGESTED: balancing.INGESTED, DECODED: balancing.DECODED, REPLAYED: balancing.REPLAYED}
+_BOOKS = {INGESTED: balancing.INGESTED, DECODED: balancing.DECODED, REPLAYED: balancing.REPLAYED}
 
 
 def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
@@ -25,7 +25,7 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
 
     def write() -> None:
         engine = engine_of(warehouse)
-        balancing.balance(engine, _LAWS[tuple(tables)])
+        balancing.balance(engine, _BOOKS[tuple(tables)])
         if isinstance(engine, InProcess):
             warehouse.replace_local(BOOKS, engine.read(BOOKS))
 

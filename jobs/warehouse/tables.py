@@ -125,14 +125,14 @@ class Tables:
         except AnalysisException:
             return False
 
-    def require(self, table: Table, step: str) -> None:
+    def require(self, table: Table, step: str, where: str = "") -> None:
         """Makes sure that the table exists.
 
         Raises:
-            UsageError: it does not: `step` has to run first.
+            UsageError: it does not: `step` has to run first, `where` if not here.
         """
         if not self.has(table):
-            raise UsageError(f"There is no table {table.name} in {self.place}: run msmq-replay {step} first.")
+            raise UsageError(f"There is no table {table.name} in {self.place}: run msmq-replay {step}{where} first.")
 
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Creates the table with its comments and CHECK constraints, unless it exists as declared.

@@ -30,13 +30,21 @@ _DECODED = {
 
 
 def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
-    """Returns the packet's type and the row of its table, without the columns copied from `packets`."""
+    """Returns the packet's type and what it says by column, without the columns copied from `packets`.
+
+    The columns are those of its table, and those of its headers that the table leaves out.
+    """
     packet = ParsedPacket.parse(raw, trailer, size)
-    return packet.error or table_row(packet)
+    return packet.error or _every_column(packet)
 
 
 def table_row(packet: ParsedPacket) -> dict[str, Any]:
-    """Returns what `decode_packet` returns, for a packet without an error."""
+    """Returns the row of a packet without an error in its table, without the columns copied from `packets`."""
+    values = _every_column(packet)
+    return {name: values[name] for name in _DECODED[TABLE_OF[packet.packet_type].name]}
+
+
+def _every_column(packet: ParsedPacket) -> dict[str, Any]:
     table = TABLE_OF[packet.packet_type]
     values: dict[str, Any] = {}
     for name, header in packet.headers.items():
@@ -62,4 +70,4 @@ def table_row(packet: ParsedPacket) -> dict[str, Any]:
         values["handshake_type"] = HandshakeType(packet.packet_type)
     broken |= {violation for violation, rule in violations.RULES_BY_TABLE[table.name].items() if rule(ints)}
     values["violations"] = [violation.value for violation in Violation if violation in broken]
-    return {"packet_type": packet.packet_type} | {name: values.get(name) for name in _DECODED[table.name]}
+    return {"packet_type": packet.packet_type} | dict.fromkeys(_DECODED[table.name]) | values

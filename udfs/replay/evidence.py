@@ -131,7 +131,7 @@ def _add(messages: pd.DataFrame, name: str, acks: pd.DataFrame, place: Ints) -> 
 
 
 def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
-    """Adds `acknowledged_ns`, `covered_ns`, `evidence` and `explained_by`.
+    """Adds `acknowledged_ns`, `covered_ns`, `evidence` and `next_ack_agrees_with`.
 
     `confirmed`: an accepted message is acknowledged, a duplicate is covered at any time, or the first OrderAck after an
     out-of-order message names a lower number. `contradicted`: an out-of-order message is covered before the replay
@@ -158,7 +158,7 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
         [Evidence.CONTRADICTED, Evidence.CONFIRMED, Evidence.CONTRADICTED, Evidence.CONFIRMED],
         Evidence.NONE,
     )
-    messages["explained_by"] = _explained_by(messages)
+    messages["next_ack_agrees_with"] = _explained_by(messages)
     return messages
 
 
@@ -176,10 +176,10 @@ def _explained_by(messages: pd.DataFrame) -> "NDArray[np.str_]":
 
 def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of PROVEN: messages of a row of JUDGED that are next to each other and have the same evidence."""
-    said = ("row", "acknowledged_ns", "covered_ns", "evidence", "explained_by", "final_ns", "final_class")
+    said = ("row", "acknowledged_ns", "covered_ns", "evidence", "next_ack_agrees_with", "final_ns", "final_class")
     piece = messages["offsets"].to_numpy() // PIECE_BYTES
     is_first = begins(*columns_of(messages, *said), piece)
-    alone = ((messages["final_ns"] != NEVER) | (messages["explained_by"] != "")).to_numpy()
+    alone = ((messages["final_ns"] != NEVER) | (messages["next_ack_agrees_with"] != "")).to_numpy()
     is_first |= alone
     is_first[1:] |= alone[:-1]
     first, last = bounds(is_first)
@@ -193,7 +193,7 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
         "first_offset": pa.array(firsts["offsets"].to_numpy()),
         "last_offset": pa.array(messages["offsets"].to_numpy()[last]),
         "evidence": pa.array(firsts["evidence"].astype(str), pa.string()),
-        "explained_by": texts(firsts["explained_by"]),
+        "next_ack_agrees_with": texts(firsts["next_ack_agrees_with"]),
         "final_ack_class": nullable(firsts["final_class"], pa.int32()),
         "final_ns": nullable(firsts["final_ns"].replace(NEVER, NONE)),
     }

@@ -47,10 +47,10 @@ def add_up(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
 
 
 def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key`, `tx_sequence_id`, `first_due`, `slots` and `slots_seen` of each scope's last sequence.
+    """Returns of each scope's last sequence the columns of SEQUENCES `first_number_due`, `numbers_due`, `numbers_seen`.
 
-    These are the slots from the first number due up to the state; each has a message or a number's outcome. `unusual`
-    has each unusual slot once, `plain` counts the others, of which each has one arrival.
+    Each number from the first one due up to the state has a message or an outcome of its own. `unusual` has each
+    unusual slot once, `plain` counts the others, of which each has one arrival.
     """
     first, last = pl.col("due"), pl.col("state_number")
     of_state = states.select("scope_key", pl.col("state_sequence").alias("sequence"), "state_number").join(due, on=SPAN)
@@ -60,13 +60,13 @@ def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame
         .filter(pl.col("number").is_between(first, last))
         .select(*SPAN, seen=pl.lit(1, pl.Int64)),
     )
-    counted = pl.concat(seen).group_by(SPAN).agg(slots_seen=pl.col("seen").sum())
+    counted = pl.concat(seen).group_by(SPAN).agg(numbers_seen=pl.col("seen").sum())
     return of_state.join(counted, on=SPAN, how="left").select(
         "scope_key",
         unsigned(pl.col("sequence")).alias("tx_sequence_id"),
-        first.alias("first_due"),
-        pl.max_horizontal(last - first + 1, 0).alias("slots"),
-        pl.col("slots_seen").fill_null(0),
+        first.alias("first_number_due"),
+        pl.max_horizontal(last - first + 1, 0).alias("numbers_due"),
+        pl.col("numbers_seen").fill_null(0),
     )
 
 

@@ -10,11 +10,11 @@ from udfs.derive.columns import null, signed
 from udfs.derive.names import as_numbers, numbered
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
-ANSWERS = ("answers", "answers_conformant", "answers_literal")
+ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
-_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id", "stream_id", "last_offset")
+_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id")
 _OF_FIRST = ("opening_sequence", "opening_number")
 
 
@@ -27,13 +27,13 @@ def first_and_last_time() -> list[pl.Expr]:
 
 
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
-    """Returns a row per sequence and stream with `messages`, counts of verdicts and answers, and the ends of the run.
+    """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
     `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`.
     """
-    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("explained_by")
+    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
@@ -44,9 +44,9 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
         .agg(
             pl.len().cast(pl.Int64).alias("messages"),
             *(_count(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
-            explained.count().cast(pl.Int64).alias("answers"),
-            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("answers_conformant"),
-            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("answers_literal"),
+            explained.count().cast(pl.Int64).alias("acks_compared"),
+            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
+            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
             pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
             number.min().alias("first_number"),
             number.max().alias("last_number"),
@@ -62,7 +62,6 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when(moves).then("tx_sequence_id").otherwise(sequence_before).max_by(order).alias("state_sequence"),
             pl.when(moves).then(number).otherwise(number_before).max_by(order).alias("state_number"),
             pl.col("reject_count").max_by(order).alias("reject_count"),
-            pl.col("stream_offset").max_by(order).alias("last_offset"),
             pl.when(from_zero).then(order).max().alias("last_from_zero"),
             pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
             (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
@@ -83,7 +82,7 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     on the state that the previous warehouse left, unless a message with a previous number of 0 set it since. An
     OrderAck that covers what it rests on ends the doubt: the arrival, or of a state that was left, any message since.
     `several_receivers`: the messages went to queue managers with different GUIDs, of which each has a state of its own.
-    Besides, the sums of STATES, and `session_id`, `stream_id` and `stream_offset` of the last arrival.
+    Besides, the sums of STATES, and `session_id` of the last arrival.
     """
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
     of_unknown = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
@@ -100,7 +99,6 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
             (guid.drop_nulls().n_unique() > 1).alias("several_receivers"),
         )
         .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
-        .rename({"last_offset": "stream_offset"})
         .drop("last_from_zero", "last_unknown", "left")
     )
 

@@ -192,7 +192,7 @@ def limits(tables: Tables, chosen: Chosen, tops: Frames) -> Frames:
         "last_run": last_run(tables["captures"]).select(nanoseconds(pl.col("since")).alias("ns")),
         "final_acks": final_acks(tables["acks"]),
         "caveats": caveats(chosen.captures, chosen.streams, tables["quarantine"], tables["books"], chosen.sessions),
-        "coverage": coverage(tables["streams"], tables["ends"], tables["quarantine"], sessions),
+        "coverage": coverage(tables["streams"], tables["stream_ends"], tables["quarantine"], sessions),
     }
 
 

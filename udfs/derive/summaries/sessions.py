@@ -5,11 +5,11 @@ import polars as pl
 from schemas.outcomes import OUTCOME_COUNTS
 from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
 from udfs.derive.columns import null
-from udfs.derive.outcomes.tallies import ANSWERS
+from udfs.derive.outcomes.tallies import ACKS_COMPARED
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
-_JUDGED = (*(verdict.value for verdict in Verdict), *ANSWERS)
+_JUDGED = (*(verdict.value for verdict in Verdict), *ACKS_COMPARED)
 _OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
 
 
@@ -54,7 +54,7 @@ def summarize_sessions(
         rows = rows.join(sums, on="session_id", how="left").with_columns(pl.col(_OUTCOMES).fill_null(0))
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     rows = rows.with_columns(pl.col("replay_scope").fill_null(unjudged.value), pl.col(_JUDGED).fill_null(0))
-    return rows.with_columns(_reading_explained().alias("reading_explained")).select(SESSIONS.names)
+    return rows.with_columns(_agreeing_reading().alias("acks_agree_with")).select(SESSIONS.names)
 
 
 def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -81,11 +81,11 @@ def _judged_by_session(tallies: pl.DataFrame) -> pl.DataFrame:
     return tallies.group_by("session_id").agg(replay_scope.alias("replay_scope"), pl.col(_JUDGED).sum())
 
 
-def _reading_explained() -> pl.Expr:
-    """Returns the reading that predicts all OrderAcks that distinguish readings."""
-    conformant, literal = (pl.col(name) == pl.col("answers") for name in ("answers_conformant", "answers_literal"))
+def _agreeing_reading() -> pl.Expr:
+    """Returns the reading that all compared OrderAcks agree with."""
+    conformant, literal = (pl.col(name) == pl.col("acks_compared") for name in ("acks_conformant", "acks_literal"))
     return (
-        pl.when(pl.col("answers") == 0)
+        pl.when(pl.col("acks_compared") == 0)
         .then(pl.lit(UNKNOWN_READING))
         .when(conformant & literal)
         .then(pl.lit(Explains.BOTH.value))

@@ -50,7 +50,7 @@ class Arrival(NamedTuple):
     acknowledged: bool
     ack_latency_ms: float | None
     evidence: str
-    explained_by: str | None
+    next_ack_agrees_with: str | None
     final_ack_class: int | None
     cause: int | None
     """Hash of that class and of the queue."""

@@ -215,7 +215,7 @@ def contradicted(found: Found) -> str:
     FindingKind.STATE_FELL,
     Severity.ERROR,
     when=lambda arrival: (
-        arrival.explained_by == Explains.LITERAL
+        arrival.next_ack_agrees_with == Explains.LITERAL
         and arrival.state_number is not None
         and arrival.number < arrival.state_number
     ),
