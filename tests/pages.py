@@ -22,7 +22,7 @@ from schemas.tables import TABLES
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))
 ORIGINAL, COPY = "10.20.0.3", "10.20.0.123"
-LISTED, LOST, PENDING, ACCEPTED = 5, 21, 125, 63
+LISTED, LOST, PENDING, ACCEPTED = 5, 21, 125, 76
 Tables = Mapping[str, pa.Table]
 
 

@@ -90,8 +90,9 @@ def test_each_of_the_worst_incidents_says_what_where_since_when_and_what_to_do()
     lines = [line.strip() for line in for_people(_NIGHT).splitlines()]
     at = next(place for place, line in enumerate(lines) if line.startswith("1. "))
     machines = (
-        "Sent from 10.20.0.3 (Branch 1): 90 messages, 80 accepted, 0 lost, first seen 2026-03-03 07:31:00 UTC; "
-        "10.20.0.123: 60 messages, 44 accepted, 2 lost, first seen 2026-03-03 08:24:26 UTC, came later: the suspected "
+        "Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; first seen 2026-03-03 "
+        "07:31:00 UTC; 10.20.0.123: 60 messages of this incident, 44 accepted, 2 lost; first seen 2026-03-03 08:24:26 "
+        "UTC, came later: the suspected "
         "copy"
     )
     assert lines[at : at + 5] == [

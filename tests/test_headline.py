@@ -13,7 +13,7 @@ from schemas.outcomes import Outcome
         (
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
-            "85 messages were lost: 84 displaced, 1 passed by.",
+            "85 messages were lost: 84 displaced, 1 passed by. Also: 5 unknown.",
         ),
         ({Outcome.NEVER_SEEN: 1}, {}, "1 message was lost: 1 never seen."),
         ({Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1}, {}, "Nothing was lost."),

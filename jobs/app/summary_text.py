@@ -136,7 +136,7 @@ def _where(incident: Mapping[str, Any]) -> list[str]:
     end = (
         f", last seen {incident['ended_at']}"
         if incident["ongoing"] is None
-        else ", and still at the end of the captures"
+        else f", not over: last seen {incident['ended_at']}"
         if incident["ongoing"]
         else f", over since {incident['ended_at']}"
     )
@@ -173,8 +173,8 @@ def _machine(sender: Mapping[str, Any]) -> str:
     """Returns an address with its name, and what was sent from it where that is known."""
     text = f"{sender['address']} ({sender['name']})" if sender.get("name") else str(sender["address"])
     if sender.get("messages") is not None:
-        text += f": {sender['messages']:,} messages, {sender['accepted']:,} accepted, {sender['lost']:,} lost"
-        text += f", first seen {sender['first_seen_at']}"
+        text += f": {sender['messages']:,} messages of this incident, {sender['accepted']:,} accepted, "
+        text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 
 

@@ -33,9 +33,7 @@ _DELIVERED = (
     *(Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE),
 )
 
-_ACCEPTED_MEANING = (
-    "accepted in a sequence whose numbers were used for different messages; those from the suspected copy come first"
-)
+_ACCEPTED_MEANING = "accepted while two machines used the same numbers; those from the suspected copy come first"
 REASONS: Mapping[str, str] = {
     Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
     Reason.CAPTURE_GAP: "Bytes are missing from the captures before them, and may hold the numbers skipped.",
@@ -95,12 +93,7 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()} | {ACCEPTED: _ACCEPTED_MEANING},
-        "accepted_in_conflict": sum(
-            sender["accepted"] or 0
-            for row in rows["incidents"]
-            if row["cause"] == Cause.NUMBER_REUSED
-            for sender in row["senders"]
-        ),
+        "accepted_in_conflict": sum(row["messages"] for row in rows["accepted_counts"]),
         "version": VERSION,
         "options": changed_options(config),
     }
@@ -310,10 +303,13 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
     `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
-    witnesses, `machines` the addresses that its sender used, the earliest first.
+    witnesses, `machines` the addresses that its sender used, the earliest first. `accepted_from` are addresses, each
+    with the number of messages accepted from it since `conflict_ns`, when numbers were first used again.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
     since = rows["last_run"][0]["ns"] if rows["last_run"] else None
+    conflicts = {row["source_queue_manager"]: row["since_ns"] for row in rows["conflicts"]}
+    accepted = _group(rows["accepted_counts"], ("source_queue_manager",))
     return [
         row
         | {
@@ -321,6 +317,10 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
             "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
             "machines": sorted(row["senders"], key=lambda one: one["first_ns"] or 0),
             "messages": _became(row),
+            "conflict_ns": conflicts.get(row["source_queue_manager"]),
+            "accepted_from": sorted(
+                (one["address"], one["messages"]) for one in accepted[(row["source_queue_manager"],)]
+            ),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], rows, sessions)

@@ -124,6 +124,7 @@
   }
 
   function chooseMessages() {
+    document.querySelectorAll("button.clear").forEach((button) => { button.hidden = !fields.some((field) => (field.type === "checkbox" ? field.checked : field.value)); });
     const isAsked = Boolean(asked.queue || asked.managers || asked.kind);
     let matching = 0, all = 0;
     document.querySelectorAll("section.messages").forEach((section) => {
@@ -162,12 +163,21 @@
     chooseMessages();
   }));
 
-  // The number of messages accepted from a machine leads to these messages.
+  // The number of messages accepted from a machine leads to these messages; the incidents stay as they are.
   document.querySelectorAll("a[data-machine]").forEach((link) => link.addEventListener("click", () => {
-    const machine = document.querySelector('#message-filters [data-by="managers"]');
-    machine.value = link.dataset.machine;
-    machine.dispatchEvent(new Event("input"));
+    document.querySelector('#message-filters [data-by="managers"]').value = link.dataset.machine;
+    asked = { ...wanted(), managers: link.dataset.machine };
+    chooseMessages();
   }));
+
+  /** Shows everything again: by the buttons, and before a figure of the headline leads to its rows. */
+  function clearFilters() {
+    fields.forEach((field) => { if (field.type === "checkbox") field.checked = false; else field.value = ""; });
+    asked = wanted();
+    if (document.getElementById("incidents-filtered")) chooseIncidents();
+    chooseMessages();
+  }
+  document.querySelectorAll('button.clear, #tonight a[href^="#"]').forEach((part) => part.addEventListener("click", clearFilters));
 
   const filter = document.getElementById("filter");
   filter?.addEventListener("input", () => {

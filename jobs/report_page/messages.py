@@ -56,7 +56,7 @@ class Machines:
         for session in rows["sessions"]:
             ends = covered.get(session["session_id"], {})
             for side, end in (("sender", "src_ip"), ("receiver", "dst_ip")):
-                self._addresses[session[side]] |= {ends[end]} if ends.get(end) else set()
+                self._addresses[session[side]] |= set(ends[end].split(", ")) if ends.get(end) else set()
         for incident in rows["incidents"]:
             self._addresses[incident["source_queue_manager"]] |= {one["address"] for one in incident["senders"]}
 

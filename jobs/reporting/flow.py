@@ -18,7 +18,7 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
 from udfs.derive.frames import ONE, Derivation, Frames, making, to_arrow, to_frame
 from udfs.derive.report.health import changed_first
-from udfs.derive.report.messages import accepted_by_stream, conflicting_sequences
+from udfs.derive.report.messages import accepted_by_stream, conflicts
 from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
 from udfs.derive.report.page import (
     KEY,
@@ -34,7 +34,6 @@ from udfs.derive.report.page import (
     witness_columns,
     witness_keys,
 )
-from udfs.derive.report.period import SEQUENCE
 from udfs.derive.report.pictures import ACK, GAP, answering, asked, carriers, drawn, pictures, thinning
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
@@ -59,7 +58,7 @@ def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Coll
     chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
     judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
     sums = merged(frames(engine.gather(session_sums(chosen.period), **judged)), chosen.period)
-    tops = listed(chosen, sums, _accepted(engine, chosen, few, options.saved_messages), options)
+    tops = listed(chosen, sums, _accepted(engine, chosen, options.saved_messages), options)
     points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
     shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
     return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen, few, sums)
@@ -74,15 +73,14 @@ def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataF
     return to_frame(engine.bring(scopes=engine.distinct(theirs))["scopes"])
 
 
-def _accepted(engine: Engine[T], chosen: Chosen, few: Few, limit: int) -> pl.DataFrame:
-    """Returns `first_accepted` of the sequences in which numbers were used again for different messages."""
-    step = accepted_by_stream(limit)
-    sequences = conflicting_sequences(chosen.incidents, few["findings"])
-    if sequences.is_empty():
-        return to_frame(step.run(verdicts=VERDICTS.arrow.empty_table())[ONE])
+def _accepted(engine: Engine[T], chosen: Chosen, limit: int) -> Frames:
+    """Returns `accepted_since` of the senders that used numbers again for different messages."""
+    step, since = accepted_by_stream(limit), to_arrow(conflicts(chosen.incidents))
+    if not since.num_rows:
+        return frames(step.run(verdicts=VERDICTS.arrow.empty_table(), since=since))
     verdicts = engine.read(VERDICTS, *step.inputs["verdicts"])
-    theirs = engine.join(verdicts, engine.hand_in(to_arrow(sequences)), SEQUENCE, "semi")
-    return to_frame(engine.gather(step, verdicts=theirs)[ONE])
+    theirs = engine.join(verdicts, engine.hand_in(since.drop_columns("since")), ["source_queue_manager"], "semi")
+    return frames(engine.gather(step, verdicts=theirs, since=engine.hand_in(since)))
 
 
 def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:

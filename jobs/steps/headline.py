@@ -87,8 +87,10 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    lost = [Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST]
-    return Figures(sum(one.number for one in lost), stuck, _present(lost), _present(doubts), _present(beside))
+    split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST])
+    lost = sum(one.number for one in split)
+    also = (*doubts[:2], *beside) if lost or stuck else beside
+    return Figures(lost, stuck, split, _present(doubts), _present(also))
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:

@@ -1,8 +1,11 @@
 """Says for an incident what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from schemas.incidents import Cause, IncidentOutcome
+from udfs.replay.words import counted
 
 _DUPLICATES = "Check what was accepted from it for orders that nobody placed, or that were placed twice."
 _SEND_AGAIN = "Have the application send the lost messages again: MSMQ will not."
@@ -21,16 +24,32 @@ _NEEDED: Mapping[Cause, str] = {
 }
 
 
-def advise(cause: Cause, outcome: IncidentOutcome, addresses: Sequence[str], suspected: Sequence[str]) -> str:
-    """Returns what to do about an incident whose sender used these addresses; `suspected` are those of a copy."""
-    if outcome is IncidentOutcome.REPAIRED:
-        return "Nothing: all its messages were delivered."
-    needed = _two_machines(addresses, suspected) if cause is Cause.NUMBER_REUSED else _NEEDED.get(cause, "")
+def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what to do about an incident whose `senders` are as in INCIDENTS."""
+    suspected = [one for one in senders if one["suspected"]]
+    if outcome is IncidentOutcome.REPAIRED and not suspected:
+        return "Nothing: no message was lost."
+    addresses = [one["address"] for one in senders]
+    copies = [one["address"] for one in suspected]
+    needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _NEEDED.get(cause, "")
     if outcome is IncidentOutcome.LOST:
-        needed = f"{needed} {_SEND_AGAIN}"
+        needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
         needed = f"{needed} {_WAITS}"
     return needed.strip() or "Compare with the receiver's queue."
+
+
+def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what to do with the lost messages of each machine: those of a copy may never have been ordered."""
+    to_do = {
+        False: "have the application send them again, because MSMQ will not",
+        True: "check each before it is sent again",
+    }
+    losing = sorted((one for one in senders if one["lost"]), key=itemgetter("suspected"))
+    return " ".join(
+        f"{counted(one['lost'], 'lost message')} came from {one['address']}: {to_do[one['suspected']]}."
+        for one in losing
+    )
 
 
 def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:

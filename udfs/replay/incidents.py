@@ -384,7 +384,6 @@ def incident_row(told: Story) -> Row:
     outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
     senders = senders_of(told)
-    suspected = [one["address"] for one in senders if one["suspected"]]
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.span.tx_sequence_id)).place
     return counts | {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
@@ -404,7 +403,7 @@ def incident_row(told: Story) -> Row:
         "last_captured_at": _latest(one.span.last_captured_at for one in story),
         "ongoing": counts["pending"] > 0,
         "senders": senders,
-        "advice": advise(cause, outcome, [one["address"] for one in senders], suspected),
+        "advice": advise(cause, outcome, senders),
         "explanation": _sentence(first, len(story) - 1, cause, counts),
         "witness": [key for key in worst.witness if key is not None],
     }

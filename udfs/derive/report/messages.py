@@ -1,6 +1,7 @@
 """Counts what became of messages, and chooses those that a report lists."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import polars as pl
 
@@ -9,9 +10,9 @@ from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import address_of_stream, nanoseconds, tx_sequence
-from udfs.derive.frames import Derivation, making
+from udfs.derive.frames import Derivation, Frames
 from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.report.rows import count, count_if, first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
 
 FATES = ("", "pending", "lost")
@@ -33,6 +34,7 @@ QUEUE = ["source_queue_manager", "destination_queue"]
 _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
+_IN_TIME = ("captured_at", *OUTCOMES.key)
 _SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
 
 
@@ -157,32 +159,46 @@ def take_turns(listed: pl.DataFrame, limit: int) -> pl.DataFrame:
     return listed.filter(pl.int_range(pl.len()).over("list") < limit)
 
 
-def conflicting_sequences(incidents: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """Returns the sequences (SEQUENCE) of the incidents in which numbers were used again for different messages."""
+def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns `since` when each `source_queue_manager` used numbers again for different messages.
+
+    That is when the suspected copy was first seen or, where none is suspected, when the incident began.
+    """
     reused = incidents.filter(pl.col("cause") == Cause.NUMBER_REUSED.value)
-    parts = findings.join(reused, on="incident_id", how="semi")
-    return pl.concat([reused.select(SEQUENCE), parts.select(SEQUENCE)]).drop_nulls().unique()
+    suspected = pl.col("senders").list.eval(
+        pl.when(pl.element().struct["suspected"]).then(pl.element().struct["first_seen_at"])
+    )
+    since = pl.coalesce(suspected.list.min(), "began_at").alias("since")
+    return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
 
 
 def accepted_by_stream(limit: int) -> Derivation:
-    """Returns `first_accepted` as a step over whole streams of VERDICTS."""
-    return Derivation(
-        making(lambda verdicts: first_accepted(verdicts.filter("accepted"), limit)),
-        {"verdicts": (*_SHOWN, "accepted")},
-        ("stream_id",),
-    )
+    """Returns `accepted_since` as a step over whole streams of VERDICTS."""
+    inputs = {"verdicts": (*_SHOWN, "accepted")}
+    return Derivation(partial(accepted_since, limit=limit), inputs, ("stream_id",), ("since",))
+
+
+def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, limit: int) -> Frames:
+    """Returns the messages that were `accepted` since the `conflicts` of their sender began, and their `counts`.
+
+    Of each sender and `address` these are the first `limit`, each once.
+    """
+    late = verdicts.filter("accepted").join(since, on="source_queue_manager")
+    found = late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
+    once = found.sort(_IN_TIME).unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
+    return {
+        "accepted": first_accepted(once.select(*_SHOWN, "address"), limit),
+        "counts": once.group_by(_MACHINE).agg(count().alias("messages")),
+    }
 
 
 def first_accepted(accepted: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns the first `limit` messages of each sender and address, each once, of accepted rows of VERDICTS."""
-    order = ("captured_at", *OUTCOMES.key)
-    arrivals = accepted.select(_SHOWN).with_columns(address_of_stream().alias("address")).sort(order)
-    once = arrivals.unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
-    return first_of(once, _MACHINE, order, [False] * len(order), limit).drop("place")
+    """Returns the first `limit` rows of each sender and address."""
+    return first_of(accepted, _MACHINE, _IN_TIME, [False] * len(_IN_TIME), limit).drop("place")
 
 
 def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns `first_accepted` of these as rows of the list ACCEPTED, those of suspected machines first.
+    """Returns the first of what `accepted_since` found as rows of the list ACCEPTED, those of suspected machines first.
 
     They have the columns of `listed_messages` that an accepted message has.
     """

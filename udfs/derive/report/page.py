@@ -34,9 +34,12 @@ from udfs.derive.report.messages import (
     take_turns,
     unjudged_messages,
 )
+from udfs.derive.report.messages import (
+    conflicts as conflicts_of,
+)
 from udfs.derive.report.of_session import Period
 from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
-from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_keys
+from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_keys, with_nanoseconds
 from udfs.derive.report.sessions import caveats, coverage, ranked_sessions
 
 Tables = Mapping[str, pl.DataFrame]
@@ -128,19 +131,21 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
     )
 
 
-def listed(chosen: Chosen, sums: Frames, accepted: pl.DataFrame, options: Options) -> Frames:
+def listed(chosen: Chosen, sums: Frames, conflicts: Frames, options: Options) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed.
 
-    `sums` are as of `merged`, and `accepted` as of `first_accepted`, of the sequences in conflict.
+    `sums` are as of `merged`, and `conflicts` as of `accepted_since`.
     """
     incidents = worst_incidents(chosen.incidents, options.listed_incidents)
     in_lists = listed_messages(sums["messages"], options.saved_messages)
     stories = incidents["incident_id"].to_list()
-    in_conflict = accepted_messages(accepted, chosen.incidents, options.saved_messages)
+    in_conflict = accepted_messages(conflicts["accepted"], chosen.incidents, options.saved_messages)
     return {
         "incident_counts": incident_counts(chosen.incidents),
         "incidents": incidents,
         "arrivals": sums["arrivals"].filter("within").drop("within"),
+        "accepted_counts": conflicts["counts"].group_by("source_queue_manager", "address").agg(pl.sum("messages")),
+        "conflicts": with_nanoseconds(conflicts_of(chosen.incidents), since_ns="since"),
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),
         "saved_messages": pl.concat([take_turns(in_lists, options.saved_messages), in_conflict], how="diagonal"),

@@ -69,7 +69,7 @@ def coverage(
 ) -> pl.DataFrame:
     """Returns per session `recovered_bytes`, `unreadable_bytes` (in quarantine), and its `mid_stream` streams.
 
-    `src_ip` and `dst_ip` are the lowest addresses. `ends` have no copies, `quarantined` are rows of `unusable`.
+    `src_ip` and `dst_ip` list the addresses. `ends` have no copies, `quarantined` are rows of `unusable`.
     """
     unreadable = (
         quarantined.filter(pl.col("stage").is_in([Stage.FRAMING.value, Stage.DECODE.value]))
@@ -85,7 +85,7 @@ def coverage(
         .agg(
             pl.col("recovered_bytes", "unreadable_bytes").sum(),
             count_if("mid_stream").alias("mid_stream"),
-            pl.col("src_ip", "dst_ip").min(),
+            pl.col("src_ip", "dst_ip").drop_nulls().unique().sort().str.join(", "),
         )
     )
 
