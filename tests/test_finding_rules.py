@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.explained import CHOSEN
 from schemas.replay import FINDINGS, Severity
 from schemas.replay import FindingKind as K
 from schemas.wire import MessageClass
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import (
-    ARRIVAL_ORDER,
+    CHOSEN,
     FINDING,
+    NUMBERED_SEQUENCE,
     RULES,
     Chosen,
     choose_messages,
@@ -246,7 +246,7 @@ def test_the_passes_hold_one_sequence_at_a_time() -> None:
     """Arrivals and messages shown come in batches, which cut sequences anywhere."""
     arrivals = [arrival(order, order, REFUSED, sequence=order // 3 - (1 << 63), fate="lost") for order in range(1, 31)]
     table = pa.Table.from_pylist([one._asdict() for one in arrivals])
-    whole = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
+    whole = table.sort_by([(name, "ascending") for name in (*NUMBERED_SEQUENCE, "replay_order")])
     cut = [choose(whole, rows) for rows in (100, 4, 1)]
     assert all(some == others for some, others in pairwise(cut))
     rows = list(read_rows(cut[0], Chosen))

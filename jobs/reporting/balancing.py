@@ -12,13 +12,13 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import STRING, row
 from udfs.derive import books
-from udfs.derive.frames import ONE, Derivation, making, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, to_arrow, to_frame
 
 INGESTED = (Law.RECORDS, Law.BYTES)
 DECODED = (*INGESTED, Law.PACKETS)
 REPLAYED = (*DECODED, Law.ARRIVALS, Law.SLOTS)
 _SLOTS = Derivation(
-    making(books.balance_slots),
+    books.balance_slots,
     {
         "outcomes": ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "numbers"),
         "sequences": ("scope_key", "tx_sequence_id", "first_due", "slots_seen", "slots"),

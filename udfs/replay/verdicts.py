@@ -16,7 +16,6 @@ from udfs.replay.groups import (
     Bools,
     Ints,
     as_lists,
-    before,
     begins,
     bounds,
     columns_of,
@@ -25,7 +24,6 @@ from udfs.replay.groups import (
     nullable,
     numbers,
     pieces,
-    so_far,
     texts,
     to_batches,
 )
@@ -191,8 +189,8 @@ class Past:
         found = named[surely].reset_index().merge(pairs.reset_index(names="rank"), on=["sequence", "number"])
         ranks = pd.Series(-1, named.index)
         ranks[found["index"].to_numpy()] = found["rank"].to_numpy()
-        reached = so_far(ranks, scope)
-        highest = before(ranks, scope, -1)[known:].reset_index(drop=True)
+        reached = ranks.groupby(scope).cummax()
+        highest = reached.groupby(scope).shift(fill_value=-1)[known:].reset_index(drop=True)
         sequence, last = (pairs[name].to_numpy()[highest.clip(lower=0)] for name in ("sequence", "number"))
         self.sent = pairs.iloc[reached.tail(1).to_numpy()] if reached.iloc[-1] >= 0 else pairs[:0]
         self.sent = self.sent.assign(scope_no=named["scope_no"].iloc[-1])[list(named.columns)]

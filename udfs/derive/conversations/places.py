@@ -5,10 +5,10 @@ All but `skews_of` is right for any streams that count together with all their c
 
 import polars as pl
 
+from udfs.derive.columns import PLACE
 from udfs.derive.replay.coverage import select_unreadable
 
-KEY = ("stream_id", "stream_offset")
-_RANGE = (*KEY, "length")
+_RANGE = (*PLACE, "length")
 _TOTALS = ("unread", "missing", "held")
 _NONE, _ONE, _FAR = (pl.lit(n, pl.Int64) for n in (0, 1, 1 << 62))
 
@@ -43,12 +43,12 @@ def place_copies(
             check_sortedness=False,
         )
         .filter(pl.col("at_offset") < pl.col("high"))
-        .sort(KEY)
+        .sort(PLACE)
         .group_by("at_stream", "at_offset")
         .agg(own_stream=pl.first("stream_id"), own_offset=pl.first("stream_offset"))
         .select("own_stream", "own_offset", stream_id="at_stream", stream_offset="at_offset")
         .join(late, on="own_stream", how="left")
-        .select(*KEY, "own_stream", "own_offset", pl.col("late_ns").fill_null(0))
+        .select(*PLACE, "own_stream", "own_offset", pl.col("late_ns").fill_null(0))
     )
 
 
@@ -95,7 +95,7 @@ def counting(copies: pl.DataFrame) -> pl.DataFrame:
 def _packets(messages: pl.DataFrame, acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns place, time and capture of the packets of some streams."""
     return pl.concat(
-        table.select(*KEY, "captured_ns", "capture_id").join(streams, on="stream_id", how="semi")
+        table.select(*PLACE, "captured_ns", "capture_id").join(streams, on="stream_id", how="semi")
         for table in (messages, acks)
     )
 
@@ -150,7 +150,7 @@ def unread_by_all(
     place = pl.col("stream_offset")
     return (
         pl.concat([*_changes(own), *_changes(held)])
-        .group_by(KEY)
+        .group_by(PLACE)
         .agg(pl.sum(*_TOTALS))
         .sort(place)
         .with_columns(
@@ -164,4 +164,4 @@ def unread_by_all(
 def _changes(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns by how much the totals rise at the start of each range, and at its end."""
     end = pl.col("stream_offset") + pl.col("length")
-    return ranges.select(*KEY, *_TOTALS), ranges.select("stream_id", end.alias("stream_offset"), -pl.col(*_TOTALS))
+    return ranges.select(*PLACE, *_TOTALS), ranges.select("stream_id", end.alias("stream_offset"), -pl.col(*_TOTALS))

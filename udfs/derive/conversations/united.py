@@ -8,7 +8,7 @@ from enum import StrEnum
 import polars as pl
 
 from schemas.ingest import Stage
-from udfs.derive.columns import nanoseconds, null, timestamp
+from udfs.derive.columns import CAPTURES_OF_PAIR, nanoseconds, timestamp
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import (
     choose_connections,
@@ -23,7 +23,6 @@ from udfs.derive.frames import Frames
 
 COUNTING = "counting_stream"
 """The stream that counts, of a stream of which there are copies, and of each copy."""
-CAPTURES_OF_PAIR = ("one_capture", "other_capture")
 _SIDES = ("stream_id", "copy_of")
 
 
@@ -155,11 +154,6 @@ def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
         .with_columns(copy_of="now")
         .select(streams.columns)
     )
-
-
-def forget_copies(streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of STREAMS that name a copy, as they should be without any. Right for any rows."""
-    return streams.filter(pl.col("copy_of").is_not_null()).with_columns(copy_of=null(pl.String))
 
 
 def whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:

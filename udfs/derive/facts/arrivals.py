@@ -8,13 +8,12 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import nanoseconds, number_of, quotient, row_key, signed
+from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, signed
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
 from udfs.replay.words import NS
 
-_SEQUENCE = ("scope_key", "tx_sequence_id")
-_SLOT = (*_SEQUENCE, "tx_sequence_number")
+_SLOT = (*SEQUENCE, "tx_sequence_number")
 _CONTENT = (*_SLOT, "content_hash")
 _MESSAGE = (*_SLOT, "source_queue_manager", "message_id", "content_hash")
 _SENDER = ("session_id", "source_queue_manager")
@@ -55,7 +54,7 @@ def watched_sessions(
     return (
         ways.join(back, on="session_id")
         .join(senders.select(_SENDER).unique(), on="session_id")
-        .join(answered, on=["receiver", "source_queue_manager"], how="semi")
+        .join(answered, on=ACK_PAIR, how="semi")
         .select(*_SENDER, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
     )
 
@@ -175,7 +174,7 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
     gaps = {"gap_order": "replay_order", "gap_number": "number", "gap_size": "gap_size"}
     skipped = pl.col("gap_size") > 0
     return rows.with_columns(
-        pl.col(column).filter(skipped).first().over(_SEQUENCE).alias(name) for name, column in gaps.items()
+        pl.col(column).filter(skipped).first().over(SEQUENCE).alias(name) for name, column in gaps.items()
     )
 
 

@@ -2,20 +2,19 @@
 
 import polars as pl
 
-from schemas.messages import AckType
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
-from udfs.derive.columns import key_at, nanoseconds, quotient, row_key, timestamp, unsigned
+from udfs.derive.columns import ACK_PAIR, count, count_if, key_at, nanoseconds, quotient, row_key, timestamp, unsigned
+from udfs.derive.replay.acks import select_order_acks
 from udfs.replay.words import NS
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals
-_OF_PAIR = ("receiver", "source_queue_manager", "tx_sequence_id")
+_OF_PAIR = (*ACK_PAIR, "tx_sequence_id")
 _OF_VERDICT = ("scope_key", "session_id", "destination_queue", "verdict", "tx_sequence_number", "captured_ns")
 _FIGURES = ("number", "messages", "first_ns", "last_ns", "first_key", "last_key")
 _ABOUT = ("session_id", "destination_queue", "transactional", "time_to_be_received", "time_to_reach_queue")
 _ADDRESSES_SHOWN = 20
 """Else each of n acknowledgments that went elsewhere would name n addresses."""
-_PAIR = ("receiver", "source_queue_manager")
 _SHUT_MS = 10_000
 """A TCP window of 0 that lasts less is ordinary flow control."""
 _PAUSED_NS = 30 * NS
@@ -36,15 +35,14 @@ def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
     One row per `receiver`, `source_queue_manager` and `tx_sequence_id`: the `number`, how many `messages` acknowledge
     it, and time (ns since 1970) and key of the first and of the last of them.
     """
-    pair = ("receiver", "source_queue_manager", "sequence")
-    is_order_ack = pl.col("ack_type") == AckType.ORDER_ACK.value
+    pair = (*ACK_PAIR, "sequence")
     return (
-        acks.filter(is_order_ack)
+        select_order_acks(acks)
         .filter(pl.col("number").eq_missing(pl.col("number").max().over(pair)))
         .sort("ns", "key")
         .group_by(*pair, "number")
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
+            count().alias("messages"),
             pl.first("ns").alias("first_ns"),
             pl.last("ns").alias("last_ns"),
             pl.first("key").alias("first_key"),
@@ -73,7 +71,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
         .with_columns(receiver=pl.col("session_id").str.replace(r"(?s)^.*->", ""))
         .join(repeated, on=_OF_PAIR)
         .group_by("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", *_FIGURES)
-        .agg(pl.min("destination_queue"), refused.sum().cast(pl.Int64).alias("refused"))
+        .agg(pl.min("destination_queue"), count_if(refused).alias("refused"))
         .with_columns(
             found_at=timestamp(pl.col("first_ns")),
             seconds=quotient(pl.col("last_ns") - pl.col("first_ns"), NS),
@@ -151,10 +149,12 @@ def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataF
     """Returns rows of SeveralReceivers, which their GUIDs tell apart; a row per address.
 
     `flows` have a row per scope, stream and queue, with its `first` message; `tallies` one per scope, sequence and
-    stream. Of the tallies, those on the streams of `streams_to_several` are enough.
+    stream.
     """
     receivers = _receivers(flows, ends)
-    split = _split(tallies, streams_to_several(flows, ends))
+    named = ends.filter(pl.col("receiver_guid").is_not_null()).select("stream_id", "receiver_guid")
+    streams = far_addresses(ends).drop("sender").join(named, on="stream_id").join(receivers, on="far", how="semi")
+    split = _split(tallies, streams)
     return receivers.join(split, on="far", how="left").select(
         pl.col("far").alias("address"),
         pl.col("receiver_guid").alias("receivers"),
@@ -164,17 +164,6 @@ def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataF
         pl.col("session_id").list.get(1),
         "split",
         "parts",
-    )
-
-
-def streams_to_several(flows: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id`, `far` and `receiver_guid` of the streams to addresses at which several receivers are."""
-    named = ends.filter(pl.col("receiver_guid").is_not_null()).select("stream_id", "receiver_guid")
-    return (
-        far_addresses(ends)
-        .drop("sender")
-        .join(named, on="stream_id")
-        .join(_receivers(flows, ends), on="far", how="semi")
     )
 
 
@@ -222,7 +211,7 @@ def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
         .agg(*places)
         .sort("ns_0", "key_0", "ns_1", "key_1")
         .group_by("far")
-        .agg(pl.len().cast(pl.Int64).alias("split"), pl.concat_list("key_0", "key_1").first().alias("parts"))
+        .agg(count().alias("split"), pl.concat_list("key_0", "key_1").first().alias("parts"))
     )
 
 
@@ -233,9 +222,9 @@ def count_acks(acks: pl.DataFrame) -> pl.DataFrame:
     sender, or of whole streams.
     """
     return (
-        acks.select(*_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
+        acks.select(*ACK_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
         .sort("ns", "key")
-        .group_by(*_PAIR, "stream_id")
+        .group_by(*ACK_PAIR, "stream_id")
         .agg(pl.col("key").n_unique().cast(pl.Int64).alias("acks"), pl.col("ns").first(), pl.first("key"))
     )
 
@@ -245,19 +234,19 @@ def acknowledged_elsewhere(flows: pl.DataFrame, ends: pl.DataFrame, counted: pl.
 
     Only what the receiver sends itself counts, not what a router passes on.
     """
-    known = flows.select(*_PAIR, pl.col("address").alias("far")).unique()
+    known = flows.select(*ACK_PAIR, pl.col("address").alias("far")).unique()
     addresses = pl.col("far").sort()
-    came_from = known.group_by(_PAIR).agg(
+    came_from = known.group_by(ACK_PAIR).agg(
         addresses.head(_ADDRESSES_SHOWN).alias("came_from"),
-        (pl.len().cast(pl.Int64) - _ADDRESSES_SHOWN).clip(0).alias("more_addresses"),
+        (count() - _ADDRESSES_SHOWN).clip(0).alias("more_addresses"),
     )
-    sessions = flows.group_by(_PAIR).agg(pl.col("session_id").min())
+    sessions = flows.group_by(ACK_PAIR).agg(pl.col("session_id").min())
     return (
         counted.join(far_addresses(ends), on="stream_id")
         .filter(pl.col("receiver") == pl.col("sender"))
-        .join(known, on=(*_PAIR, "far"), how="anti")
-        .join(came_from, on=_PAIR)
-        .join(sessions, on=_PAIR)
+        .join(known, on=(*ACK_PAIR, "far"), how="anti")
+        .join(came_from, on=ACK_PAIR)
+        .join(sessions, on=ACK_PAIR)
         .sort("ns", "key")
         .group_by("session_id", "source_queue_manager", "came_from", "more_addresses", pl.col("far").alias("address"))
         .agg(pl.col("acks").sum().alias("messages"), timestamp(pl.col("ns").first()).alias("found_at"), pl.first("key"))

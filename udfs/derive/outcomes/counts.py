@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import polars as pl
 
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
-from udfs.derive.columns import unsigned
-from udfs.derive.outcomes.slots import MESSAGE, SLOT, SPAN
+from udfs.derive.columns import SPAN, unsigned
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
 _COUNTED = tuple(count_column(outcome) for outcome in Outcome)
 _COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")

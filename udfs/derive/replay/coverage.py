@@ -3,6 +3,7 @@
 import polars as pl
 
 from schemas.ingest import Stage
+from udfs.derive.columns import count_if
 
 _RANGE = ("stream_id", "stream_offset", "length")
 
@@ -56,7 +57,7 @@ def session_coverage(ends: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         .group_by("session_id")
         .agg(
             pl.col("missing_bytes").sum(),
-            pl.col("mid_stream").sum().cast(pl.Int64),
+            count_if("mid_stream"),
             (1 - _share(pl.col("unread_bytes"), known)).alias("byte_coverage"),
             pl.when(duration.is_not_null().all()).then(clear).alias("time_coverage"),
         )

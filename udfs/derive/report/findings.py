@@ -7,8 +7,8 @@ import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.replay import FINDINGS, FindingKind
-from udfs.derive.columns import nanoseconds
-from udfs.derive.report.rows import SEVERITIES, count, count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.columns import count, count_if, nanoseconds
+from udfs.derive.report.rows import SEVERITIES, first_of, place_in, with_nanoseconds
 
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 """Kinds that the report leaves out: registry settings choose the intervals."""

@@ -8,10 +8,9 @@ from schemas.incidents import Cause
 from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import address_of_stream, nanoseconds, tx_sequence
-from udfs.derive.frames import Derivation, making
-from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.columns import SEQUENCE, address_of_stream, count_if, nanoseconds, tx_sequence
+from udfs.derive.frames import Derivation
+from udfs.derive.report.rows import first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
 
 FATES = ("", "pending", "lost")
@@ -167,7 +166,7 @@ def conflicting_sequences(incidents: pl.DataFrame, findings: pl.DataFrame) -> pl
 def accepted_by_stream(limit: int) -> Derivation:
     """Returns `first_accepted` as a step over whole streams of VERDICTS."""
     return Derivation(
-        making(lambda verdicts: first_accepted(verdicts.filter("accepted"), limit)),
+        lambda verdicts: first_accepted(verdicts.filter("accepted"), limit),
         {"verdicts": (*_SHOWN, "accepted")},
         ("stream_id",),
     )

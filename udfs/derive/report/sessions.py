@@ -7,9 +7,9 @@ import polars as pl
 from schemas.ingest import Stage
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import null
+from udfs.derive.columns import count, count_if, null
 from udfs.derive.report.messages import LISTS, has_outcome
-from udfs.derive.report.rows import SEVERITIES, count, count_if, total, with_nanoseconds
+from udfs.derive.report.rows import SEVERITIES, total, with_nanoseconds
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
 MESSAGE_COUNTS = (*(f"messages_{name}" for name in LISTS), "messages_stuck")

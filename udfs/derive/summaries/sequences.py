@@ -3,11 +3,9 @@
 import polars as pl
 
 from schemas.replay import SEQUENCES, STATES, Verdict
-from udfs.derive.columns import tx_sequence, unsigned
+from udfs.derive.columns import SEQUENCE, tx_sequence, unsigned
 from udfs.derive.outcomes.counts import add_up
 from udfs.derive.tables import with_columns_of
-
-_SEQUENCE = ("scope_key", "tx_sequence_id")
 
 
 def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
@@ -17,7 +15,7 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
     `slots` a row for the last sequence of each scope.
     """
     rows = (
-        tallies.group_by(*_SEQUENCE, "source_queue_manager")
+        tallies.group_by(*SEQUENCE, "source_queue_manager")
         .agg(
             pl.col("messages", *(verdict.value for verdict in Verdict), "expired").sum(),
             pl.col("first_number", "first_captured_at").min(),
@@ -26,9 +24,9 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
         .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
-        rows = rows.join(add_up(counts, *_SEQUENCE), on=_SEQUENCE)
+        rows = rows.join(add_up(counts, *SEQUENCE), on=SEQUENCE)
     if slots is not None:
-        rows = rows.join(slots, on=_SEQUENCE, how="left")
+        rows = rows.join(slots, on=SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)
 
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import row_key, signed, tx_sequence
+from udfs.derive.columns import count, count_if, row_key, signed, tx_sequence
 from udfs.derive.transactions.messages import ID, NUMBER, read_messages
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
 from udfs.derive.transactions.whole import find_uses, message_id, whole_transactions
@@ -72,7 +72,7 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per use, with the `row` of its first and `last` message, and of those around and between."""
-    counts = {fate: (pl.col("fate") == fate).sum().cast(pl.Int64) for fate in ("delivered", "lost", "pending")}
+    counts = {fate: count_if(pl.col("fate") == fate) for fate in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)
         .group_by("use", maintain_order=True)
@@ -82,8 +82,8 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("between").drop_nulls().last(),
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
-            pl.len().cast(pl.Int64).alias("messages"),
-            pl.col("accepted").sum().cast(pl.Int64),
+            count().alias("messages"),
+            count_if("accepted"),
             pl.col("tx_first").any().alias("has_first"),
             pl.col("tx_last").any().alias("has_last"),
             pl.col("captured_at").min().alias("first_captured_at"),

@@ -7,7 +7,7 @@ and all of its messages are plain (`udfs.derive.outcomes.slots`), so that each h
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import key_at, null, tx_sequence, unsigned
+from udfs.derive.columns import count, key_at, null, tx_sequence, unsigned
 from udfs.derive.transactions.messages import ID, NUMBER
 
 _PLACE = (*ID, "session_id", "scope_key", "destination_queue", "stream_id", "sequence")
@@ -35,7 +35,7 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
         )
         .group_by(*_PLACE, "bucket")
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
+            count().alias("messages"),
             pl.col("unusual").any(),
             number.min().alias("low"),
             number.max().alias("high"),

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from schemas.explained import CHOSEN, FOUND
+from schemas.explained import FOUND
 from schemas.replay import FindingKind, Severity, Verdict
 from udfs.replay.findings import messages as kinds
 from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
-from udfs.replay.rows import Batches, read_rows, write_rows
+from udfs.replay.rows import Batches, read_rows, row_of, write_rows
 
 RULES = (
     *(kinds.duplicates, kinds.duplicates_differ, kinds.resend_schedule),
@@ -29,14 +29,13 @@ _RULE_OF = {rule.kind.value: rule for rule in RULES}
 _SEVERITIES = list(Severity)
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-SEQUENCE = ("scope_no", "sequence")
-ARRIVAL_ORDER = (*SEQUENCE, "replay_order")
-FINDING = (*SEQUENCE, "kind", "cause")
+NUMBERED_SEQUENCE = ("scope_no", "sequence")
+FINDING = (*NUMBERED_SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
 
 
 class Chosen(NamedTuple):
-    """Holds a row of CHOSEN: a message that a finding shows, beside the figures of the finding."""
+    """Holds a message that a finding shows in a `role`, beside the figures of the finding."""
 
     scope_no: int
     sequence: int
@@ -51,6 +50,9 @@ class Chosen(NamedTuple):
     intervals: list[float]
     role: str
     replay_order: int
+
+
+CHOSEN = row_of(Chosen)
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class _Tally:
 
 def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
-    sequences = groupby(read_rows(batches, Arrival), attrgetter(*SEQUENCE))
+    sequences = groupby(read_rows(batches, Arrival), attrgetter(*NUMBERED_SEQUENCE))
     chosen = (row for _, arrivals in sequences for row in choose_of_sequence(arrivals))
     return write_rows(chosen, CHOSEN)
 
