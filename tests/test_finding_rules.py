@@ -134,7 +134,9 @@ def test_the_gravest_message_gives_the_severity_and_the_first_one_the_place() ->
     fates = ("delivered", "pending", "lost", "lost", "unknown")
     arrivals = [arrival(at, at + 1, REFUSED, fate=fate) for at, fate in enumerate(fates, 2)]
     rows = chosen(*arrivals, kind=K.OUT_OF_ORDER)
-    assert {(row.severity, row.messages, row.delivered, row.lost) for row in rows} == {("error", 5, 1, 2)}
+    assert {(row.severity, row.messages, row.delivered, row.lost, row.pending) for row in rows} == {
+        ("error", 5, 1, 2, 1)
+    }
     assert [(row.role, row.replay_order) for row in rows] == [("setter", 1), ("first", 2)]
 
 
@@ -215,6 +217,14 @@ SENTENCES = [
         (
             f"2 messages of {NAME} arrived out of order and were refused; all are still to be accepted. The first is "
             "number 3, which needs number 2; the receiver stood at: number 1 of sequence 2024-01-01T05:41:22Z#0."
+        ),
+    ),
+    (
+        (arrival(3, 3, REFUSED, fate="pending"), *(arrival(at, at, REFUSED, fate="unknown") for at in (4, 5))),
+        {},
+        (
+            f"3 messages of {NAME} arrived out of order and were refused; 1 is still to be accepted, 2 have an unknown "
+            "outcome. The first is number 3, which needs number 2; the receiver stood at: number 1."
         ),
     ),
     (

@@ -142,6 +142,7 @@ class Found(NamedTuple):
     messages: int
     delivered: int
     lost: int
+    pending: int
     waited_ms: float
     is_sent_later: bool
     intervals: list[float]

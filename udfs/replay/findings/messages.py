@@ -83,10 +83,12 @@ def out_of_order(found: Found) -> str:
 
 def _fates(found: Found) -> str:
     """Says what became of the refused: "all were accepted later", "2 are lost, 1 is still to be accepted"."""
+    unknown = found.messages - found.delivered - found.lost - found.pending
     fates = (
         (found.delivered, "was accepted later", "were accepted later"),
         (found.lost, "was never accepted and is lost", "were never accepted and are lost"),
-        (found.messages - found.delivered - found.lost, "is still to be accepted", "are still to be accepted"),
+        (found.pending, "is still to be accepted", "are still to be accepted"),
+        (unknown, "has an unknown outcome", "have an unknown outcome"),
     )
     for count, one, many in fates:
         if count == found.messages:

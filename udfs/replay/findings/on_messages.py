@@ -45,6 +45,7 @@ class Chosen(NamedTuple):
     messages: int
     delivered: int
     lost: int
+    pending: int
     waited_ms: float
     is_sent_later: bool
     intervals: list[float]
@@ -65,6 +66,7 @@ class _Tally:
     messages: int = 0
     delivered: int = 0
     lost: int = 0
+    pending: int = 0
     intervals: list[float] = field(default_factory=list)
 
     def add(self, arrival: Arrival) -> None:
@@ -79,6 +81,7 @@ class _Tally:
         self.messages += 1
         self.delivered += arrival.fate == "delivered"
         self.lost += arrival.fate == "lost"
+        self.pending += arrival.fate == "pending"
 
 
 def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -136,6 +139,7 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
         messages=tally.messages,
         delivered=tally.delivered,
         lost=tally.lost,
+        pending=tally.pending,
         waited_ms=first.waited_ms,
         is_sent_later=first.is_sent_later,
         intervals=tally.intervals,
@@ -173,5 +177,5 @@ def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
     return finding_row(told, found.first, messages=chosen.messages)
 
 
-_FIGURES = ("messages", "delivered", "lost", "waited_ms", "is_sent_later", "intervals")
+_FIGURES = ("messages", "delivered", "lost", "pending", "waited_ms", "is_sent_later", "intervals")
 """What CHOSEN says of a finding and a sentence may name."""
