@@ -296,7 +296,7 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope, {}, {})]
     every = arrivals(rows)
     assert alike(every) == alike(second)
-    assert sum(one.is_sent_later for one in every) > 0
+    assert sum(one.is_sent_after_all_accepted for one in every) > 0
     assert sum(one.interval_s is not None for one in every) > 0
     few = arrivals(rows, slots_of(unusual))
     assert 0 < len(few) < len(every)

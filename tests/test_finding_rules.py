@@ -38,7 +38,7 @@ PLAIN: dict[str, Any] = dict.fromkeys(Arrival._fields) | {
     "evidence": "none",
     "content_hash": 1,
     "fate": "delivered",
-    "is_sent_later": False,
+    "is_sent_after_all_accepted": False,
     "arrivals": 1,
 }
 REFUSED = {"accepted": False, "verdict": "out_of_order", "reason": "predecessor_missing", "acknowledged": False}
@@ -115,7 +115,7 @@ def test_every_rule_has_an_arrival() -> None:
     ("columns", "is_shown"),
     [
         ({"reason": "stale_sequence", "is_below_accepted": True}, True),
-        ({"reason": "late", "is_below_accepted": True, "is_sent_later": True}, True),
+        ({"reason": "late", "is_below_accepted": True, "is_sent_after_all_accepted": True}, True),
         ({"reason": "late", "is_below_accepted": True}, False),
         ({"reason": "stale_sequence", "is_below_accepted": False}, False),
         ({"reason": "stale_sequence", "is_below_accepted": True, "previous_arrival": 1}, False),

@@ -33,7 +33,6 @@ LITERAL = ("literal_sequence", "literal_number", "literal_missing")
 """The state before a chain under the literal reading, where that is asked for."""
 _LISTS = ("offsets", "times", "message_nos")
 _NUMBERS = ("scope_no", "stream_no", "pair_no", "replay_order", "sequence", "first_number", "number", "previous")
-_SCHEMA = JUDGED
 
 
 def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -293,9 +292,9 @@ def to_runs(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
         "in_doubt": _flags(firsts["in_doubt"]),
     }
     columns |= as_lists(rows, first, *_LISTS)
-    for turn, names in ((TIMES, TIMED), (VERDICT, _SCHEMA.names)):
+    for turn, names in ((TIMES, TIMED), (VERDICT, JUDGED.names)):
         given = {name: column for name, column in columns.items() if name in names}
-        yield from to_batches(given | {"turn": pa.array(np.full(len(first), turn))}, _SCHEMA)
+        yield from to_batches(given | {"turn": pa.array(np.full(len(first), turn))}, JUDGED)
 
 
 _INTEGERS = (

@@ -17,7 +17,7 @@ _SLOT = (*SEQUENCE, "tx_sequence_number")
 _CONTENT = (*_SLOT, "content_hash")
 _MESSAGE = (*_SLOT, "source_queue_manager", "message_id", "content_hash")
 _SENDER = ("session_id", "source_queue_manager")
-_PLACE = ("scope_key", "replay_order")
+_IN_SCOPE = ("scope_key", "replay_order")
 _BELOW_ALL = -(1 << 63) - 1
 _SHOWN = {
     "found_at": "captured_at",
@@ -72,11 +72,11 @@ def arrivals_to_look_at(
     arrivals = _with_neighbours(_candidates(verdicts, watched, slots))
     return (
         arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-        .join(sent_later(verdicts), on=_PLACE, how="left")
+        .join(sent_later(verdicts), on=_IN_SCOPE, how="left")
         .with_columns(
             number_of("scope_key").alias("scope_no"),
             pl.col("fate").fill_null("delivered"),
-            pl.col("is_sent_later").fill_null(value=False),
+            pl.col("is_sent_after_all_accepted").fill_null(value=False),
         )
         .select(Arrival._fields)
     )
@@ -105,7 +105,7 @@ def _with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
     """Adds the columns of Arrival that compare each candidate with those before it."""
     in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
-    rows = candidates.sort(_PLACE).with_columns(
+    rows = candidates.sort(_IN_SCOPE).with_columns(
         signed(pl.col("tx_sequence_id")).alias("sequence"),
         pl.col("tx_sequence_number").alias("number"),
         pl.when(in_sequence).then("incoming_tx_sequence_number").alias("state_number"),
@@ -179,21 +179,21 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns the refused messages that were sent no earlier than all accepted before them, as `is_sent_later`.
+    """Returns the refused messages that were sent no earlier than all accepted before them.
 
-    A row is a `scope_key` and `replay_order`. They may show a sender that was restored, so only refusals below the
-    receiver's state are looked at.
+    A row is a `scope_key` and `replay_order`, with `is_sent_after_all_accepted`. They may show a sender that was
+    restored, so only refusals below the receiver's state are looked at.
     """
-    rows = verdicts.select(*_PLACE, "accepted", "reason", "sent_at", "message_id")
+    rows = verdicts.select(*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")
     refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
     until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
     accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
     return (
         pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False)])
-        .sort(_PLACE)
+        .sort(_IN_SCOPE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
-        .select(*_PLACE, pl.lit(value=True).alias("is_sent_later"))
+        .select(*_IN_SCOPE, pl.lit(value=True).alias("is_sent_after_all_accepted"))
     )
 
 
@@ -202,7 +202,7 @@ def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
     seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
     sent = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
     return rows.select(
-        *_PLACE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
+        *_IN_SCOPE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
     )
 
 

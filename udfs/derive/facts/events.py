@@ -14,7 +14,7 @@ from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan,
 _FLOW = (*SEQUENCE, "source_queue_manager")
 _OUTCOME = (*SEQUENCE, "outcome")
 _SENDER = ("source_queue_manager", "address")
-_PLACE = ("session_id", "destination_queue")
+_QUEUE_OF_SESSION = ("session_id", "destination_queue")
 _BEFORE_ALL = -(1 << 63)
 
 
@@ -66,10 +66,10 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
         pl.col("destination_queue").drop_nulls().unique().sort().alias("queues"),
     )
     witnesses = _earliest(timed, "first_at", pl.col("witness").list.sort(nulls_last=True), pl.col("witness"))
-    places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_PLACE)))
+    places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_QUEUE_OF_SESSION)))
     return (
         counts.join(witnesses.select(*_OUTCOME, "first_at", "witness"), on=_OUTCOME)
-        .join(places.select(*_OUTCOME, *_PLACE), on=_OUTCOME)
+        .join(places.select(*_OUTCOME, *_QUEUE_OF_SESSION), on=_OUTCOME)
         .select(*SEQUENCE, *OutcomeCount._fields)
     )
 
@@ -78,7 +78,7 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
     """Returns the first row of each sequence and outcome by the time `at`, of which none is the lowest."""
     time = pl.col(at).dt.timestamp("us").fill_null(_BEFORE_ALL)
     return (
-        rows.select(*_OUTCOME, at, *_PLACE, "tx_sequence_number", "witness")
+        rows.select(*_OUTCOME, at, *_QUEUE_OF_SESSION, "tx_sequence_number", "witness")
         .filter(time == time.min().over(_OUTCOME))
         .sort(then_by)
         .unique(_OUTCOME, keep="first")

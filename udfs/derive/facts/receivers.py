@@ -86,7 +86,7 @@ def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.Data
 
 
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the administration messages that are negative acknowledgments: `ack` is the message, with its `key`."""
+    """Returns the administration messages that are negative acknowledgments, each with its `key`."""
     return (
         messages.filter(pl.col("message_class") & NEGATIVE_CLASS != 0)
         .join(ends.select("stream_id", "session_id"), on="stream_id")
@@ -94,7 +94,9 @@ def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
             "correlation_id",
             "message_class",
             "session_id",
-            pl.struct("captured_ns", "captured_at", row_key().alias("key")).alias("ack"),
+            "captured_ns",
+            "captured_at",
+            row_key().alias("key"),
         )
     )
 
@@ -108,8 +110,7 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
     """
     place = ("message_class", "session_id", "destination_queue")
     return (
-        negative.unnest("ack")
-        .join(_named_messages(messages, negative, ends), on="correlation_id", how="left")
+        negative.join(_named_messages(messages, negative, ends), on="correlation_id", how="left")
         .with_columns(pl.coalesce("about_session_id", "session_id").alias("session_id"))
         .sort("captured_ns", "captured_at", "key")
         .group_by(place)
@@ -162,8 +163,8 @@ def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataF
         timestamp(pl.col("ns").list.get(1)).alias("found_at"),
         pl.col("key").list.len().cast(pl.Int64).alias("messages"),
         pl.col("session_id").list.get(1),
-        "split",
-        "parts",
+        "sequences_split",
+        "split_keys",
     )
 
 
@@ -190,7 +191,7 @@ def _receivers(flows: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
 
 
 def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns per address how many sequences went to several receivers, `split`, and the `parts` of the first."""
+    """Returns per address how many sequences went to several receivers, `sequences_split`, and the `split_keys`."""
     sequence = ("far", "source_queue_manager", "sequence")
     place = ("ns", "key")
     places = [pl.col(name).get(i).alias(f"{name}_{i}") for i in (0, 1) for name in place]
@@ -211,7 +212,7 @@ def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
         .agg(*places)
         .sort("ns_0", "key_0", "ns_1", "key_1")
         .group_by("far")
-        .agg(count().alias("split"), pl.concat_list("key_0", "key_1").first().alias("parts"))
+        .agg(count().alias("sequences_split"), pl.concat_list("key_0", "key_1").first().alias("split_keys"))
     )
 
 

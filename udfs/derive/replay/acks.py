@@ -108,4 +108,4 @@ def acknowledged(acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """
     pairs = streams.filter("has_messages").select(*ACK_PAIR, "pair_no").unique()
     turn = pl.lit(ACK, pl.Int64).alias("turn")
-    return acks.join(pairs, on=ACK_PAIR).rename({"ns": "ack_ns"}).with_columns(turn).select(ACKNOWLEDGED.names)
+    return acks.join(pairs, on=ACK_PAIR).with_columns(turn).select(ACKNOWLEDGED.names)

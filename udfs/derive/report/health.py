@@ -8,7 +8,7 @@ import polars as pl
 from schemas.outcomes import Outcome
 from schemas.replay import Verdict
 from udfs.derive.columns import count_if
-from udfs.derive.report.messages import has_outcome
+from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import in_period, place_in
 
 _KEY = ("session_id", "destination_queue")

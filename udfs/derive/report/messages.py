@@ -1,6 +1,6 @@
 """Counts what became of messages, and chooses those that a report lists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -10,6 +10,7 @@ from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import SEQUENCE, address_of_stream, count_if, nanoseconds, tx_sequence
 from udfs.derive.frames import Derivation
+from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
 
@@ -33,11 +34,6 @@ _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
 _PACKET = schema_of(OUTCOMES.arrow)["witness"].inner
 _SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
-
-
-def has_outcome(outcomes: Sequence[Outcome]) -> pl.Expr:
-    """Returns whether `outcome` is one of these."""
-    return pl.col("outcome").is_in([outcome.value for outcome in outcomes])
 
 
 def with_chosen(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:

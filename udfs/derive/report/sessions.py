@@ -8,7 +8,8 @@ from schemas.ingest import Stage
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import count, count_if, null
-from udfs.derive.report.messages import LISTS, has_outcome
+from udfs.derive.outcomes.counts import has_outcome
+from udfs.derive.report.messages import LISTS
 from udfs.derive.report.rows import SEVERITIES, total, with_nanoseconds
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)

@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.replay import SEQUENCES, STATES, Verdict
 from udfs.derive.columns import SEQUENCE, tx_sequence, unsigned
-from udfs.derive.outcomes.counts import add_up
+from udfs.derive.outcomes.counts import sum_outcomes
 from udfs.derive.tables import with_columns_of
 
 
@@ -24,7 +24,7 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
         .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
-        rows = rows.join(add_up(counts, *SEQUENCE), on=SEQUENCE)
+        rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
     if slots is not None:
         rows = rows.join(slots, on=SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)

@@ -10,7 +10,7 @@ from schemas.replay import TRANSACTIONS
 from udfs.derive.columns import count, key_at, null, tx_sequence, unsigned
 from udfs.derive.transactions.messages import ID, NUMBER
 
-_PLACE = (*ID, "session_id", "scope_key", "destination_queue", "stream_id", "sequence")
+_PLACE_OF_USE = (*ID, "session_id", "scope_key", "destination_queue", "stream_id", "sequence")
 _NUMBERS_OF_ONE_USE = 4096
 """A later use of an ID has higher numbers."""
 
@@ -27,13 +27,13 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
     in_unusual = messages.join(slots, on=NUMBER, how="semi").select("row").to_series()
     uses = (
         messages.select(
-            *(*_PLACE, "number", "ordinal", "stream_offset", "captured_at"),
+            *(*_PLACE_OF_USE, "number", "ordinal", "stream_offset", "captured_at"),
             (number // _NUMBERS_OF_ONE_USE).alias("bucket"),
             pl.col("row").is_in(in_unusual.implode()).alias("unusual"),
             *(pl.when("tx_first").then(of).alias(f"first_{of}") for of in ("number", "ordinal")),
             pl.when("tx_last").then("number").alias("last_number"),
         )
-        .group_by(*_PLACE, "bucket")
+        .group_by(*_PLACE_OF_USE, "bucket")
         .agg(
             count().alias("messages"),
             pl.col("unusual").any(),

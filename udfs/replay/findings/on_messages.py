@@ -47,7 +47,7 @@ class Chosen(NamedTuple):
     lost: int
     pending: int
     waited_ms: float
-    is_sent_later: bool
+    first_is_sent_later: bool
     intervals: list[float]
     role: str
     replay_order: int
@@ -141,7 +141,7 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
         lost=tally.lost,
         pending=tally.pending,
         waited_ms=first.waited_ms,
-        is_sent_later=first.is_sent_later,
+        first_is_sent_later=first.is_sent_after_all_accepted,
         intervals=tally.intervals,
         role=role.value,
         replay_order=order,
@@ -150,13 +150,11 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
 
 def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
-    rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
+    rows = (
+        row for batch in batches for row in zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
+    )
     findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
     return write_rows((tell_finding(shown) for _, shown in findings), FOUND)
-
-
-def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:
-    return zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
 
 
 def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
@@ -177,5 +175,5 @@ def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
     return finding_row(told, found.first, messages=chosen.messages)
 
 
-_FIGURES = ("messages", "delivered", "lost", "pending", "waited_ms", "is_sent_later", "intervals")
+_FIGURES = ("messages", "delivered", "lost", "pending", "waited_ms", "first_is_sent_later", "intervals")
 """What CHOSEN says of a finding and a sentence may name."""
