@@ -86,10 +86,6 @@ class Explained(Generic[T]):
     incidents: T
 
 
-def _answered(acks: pl.DataFrame) -> pl.DataFrame:
-    return select_order_acks(acks).select(ACK_PAIR).unique()
-
-
 def _broken(transactions: pl.DataFrame) -> Frames:
     lost = pl.col("lost") > 0
     return {
@@ -170,7 +166,9 @@ def _named_places(**explained: pl.DataFrame) -> Frames:
 
 
 WATCHED = Derivation(watched_sessions, {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
-ANSWERED = Derivation(_answered, {"acks": ("ack_type", *ACK_PAIR)}, ACK_PAIR)
+ANSWERED = Derivation(
+    lambda acks: select_order_acks(acks).select(ACK_PAIR).unique(), {"acks": ("ack_type", *ACK_PAIR)}, ACK_PAIR
+)
 LOOKED_AT = Derivation(
     arrivals_to_look_at, {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
 )

@@ -118,22 +118,19 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
 
 def _sums(
     tallies: pl.DataFrame,
-    counts: pl.DataFrame,
-    slots: pl.DataFrame,
     carried: pl.DataFrame,
     ends: pl.DataFrame,
     spans: pl.DataFrame,
     states_before: pl.DataFrame,
+    counts: pl.DataFrame | None = None,
+    slots: pl.DataFrame | None = None,
     *,
     scope: Scope,
-    told: bool,
 ) -> Frames:
-    states = summarize_states(scope_states(tallies), states_before)
-    known = (counts, slots) if told else (None, None)
     return {
-        "sequences": summarize_sequences(tallies, *known),
-        "sessions": summarize_sessions(carried, ends, spans, tallies, known[0], scope=scope),
-        "states": states,
+        "sequences": summarize_sequences(tallies, counts, slots),
+        "sessions": summarize_sessions(carried, ends, spans, tallies, counts, scope=scope),
+        "states": summarize_states(scope_states(tallies), states_before),
     }
 
 
@@ -149,17 +146,13 @@ def add_up(
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
     carried = engine.one(CARRIED, messages=once.messages)
     spans = engine.one(SPANS, messages=once.messages, unread=inputs.unread)
-    sums = Derivation(
-        partial(_sums, scope=scope, told=fates is not None),
-        dict.fromkeys(("tallies", "counts", "slots", "carried", "ends", "spans", "states_before"), ALL),
-    )
-    return engine.derive(
-        sums,
-        tallies=tallies,
-        counts=tallies if fates is None else fates.counts,
-        slots=tallies if fates is None else fates.slots,
-        carried=carried,
-        ends=inputs.ends,
-        spans=spans,
-        states_before=sources.states_before,
-    )
+    tables = {
+        "tallies": tallies,
+        "carried": carried,
+        "ends": inputs.ends,
+        "spans": spans,
+        "states_before": sources.states_before,
+    }
+    if fates is not None:
+        tables |= {"counts": fates.counts, "slots": fates.slots}
+    return engine.derive(Derivation(partial(_sums, scope=scope), dict.fromkeys(tables, ALL)), **tables)

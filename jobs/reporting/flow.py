@@ -16,7 +16,7 @@ from schemas.ingest import QUARANTINE, STREAM_GAPS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
-from udfs.derive.columns import PLACE, SEQUENCE
+from udfs.derive.columns import PLACE, RANGE, SEQUENCE
 from udfs.derive.frames import ONE, Derivation, Frames, to_arrow, to_frame
 from udfs.derive.report.health import changed_first
 from udfs.derive.report.messages import accepted_by_stream, conflicting_sequences
@@ -34,7 +34,7 @@ from udfs.derive.report.page import (
     witness_columns,
     witness_keys,
 )
-from udfs.derive.report.pictures import ACK, GAP, answering, asked, carriers, drawn, pictures, thinning
+from udfs.derive.report.pictures import ACK, answering, asked, carriers, drawn, pictures, thinning
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
 
@@ -88,7 +88,7 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frame
     worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
     streams = carriers(few["ends"].join(worst, on="session_id", how="semi"), chosen.streams)
     theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
-    gaps = engine.join(part(engine, STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
+    gaps = engine.join(part(engine, STREAM_GAPS, *RANGE), engine.hand_in(to_arrow(streams)), ["stream_id"])
     step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
     return frames(engine.gather(step, verdicts=theirs, gaps=gaps))
 

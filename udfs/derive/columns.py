@@ -6,6 +6,7 @@ _SIGN = 1 << 63
 UTC = pl.Datetime("us", "UTC")
 PLACE = ("stream_id", "stream_offset")
 """Where a packet is; a `row_key` says it."""
+RANGE = (*PLACE, "length")
 SEQUENCE = ("scope_key", "tx_sequence_id")
 SPAN = ("scope_key", "sequence")
 """A SEQUENCE, with its number `signed`."""

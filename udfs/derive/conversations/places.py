@@ -5,10 +5,9 @@ All but `skews_of` is right for any streams that count together with all their c
 
 import polars as pl
 
-from udfs.derive.columns import PLACE
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE
 from udfs.derive.replay.coverage import select_unreadable
 
-_RANGE = (*PLACE, "length")
 _TOTALS = ("unread", "missing", "held")
 _NONE, _ONE, _FAR = (pl.lit(n, pl.Int64) for n in (0, 1, 1 << 62))
 
@@ -55,15 +54,22 @@ def place_copies(
 def skews_of(differences: pl.DataFrame) -> pl.DataFrame:
     """Returns `one_capture`, `other_capture` and `skew_ns`, the median difference of their clocks in absolute value.
 
-    `differences` are all `clock_differences` of pairs of captures.
+    `differences` are all rows of `between_captures` of these pairs.
     """
-    own, counted = pl.col("capture_id"), pl.col("counted_capture")
-    ahead = pl.when(own < counted).then("ahead_ns").otherwise(-pl.col("ahead_ns"))
+    ahead = pl.when(pl.col("capture_id") == pl.col("one_capture")).then("ahead_ns").otherwise(-pl.col("ahead_ns"))
     return (
-        differences.filter(own != counted)
-        .group_by(one_capture=pl.min_horizontal(own, counted), other_capture=pl.max_horizontal(own, counted))
+        differences.group_by(CAPTURES_OF_PAIR)
         .agg(skew_ns=ahead.median().cast(pl.Int64).abs())
         .filter(pl.col("skew_ns") > 0)
+    )
+
+
+def between_captures(differences: pl.DataFrame) -> pl.DataFrame:
+    """Returns the `clock_differences` of two captures, which are CAPTURES_OF_PAIR in the order of their names."""
+    pair = ("capture_id", "counted_capture")
+    one, other = CAPTURES_OF_PAIR
+    return differences.filter(pl.col(pair[0]) != pl.col(pair[1])).with_columns(
+        pl.min_horizontal(pair).alias(one), pl.max_horizontal(pair).alias(other)
     )
 
 
@@ -139,12 +145,12 @@ def unread_by_all(
 
     `missing`: no capture has the bytes of the stream that counts; else they are in quarantine.
     """
-    gaps = stream_gaps.select(*_RANGE, missing=_ONE)
-    ranges = pl.concat([gaps, select_unreadable(quarantine).select(*_RANGE, missing=_NONE)])
+    gaps = stream_gaps.select(*RANGE, missing=_ONE)
+    ranges = pl.concat([gaps, select_unreadable(quarantine).select(*RANGE, missing=_NONE)])
     own = ranges.join(counting(copies), on="stream_id", how="semi").with_columns(unread=_ONE, held=_NONE)
     size = pl.col("recovered_bytes") + pl.col("missing_bytes")
     extents = streams.select("stream_id", stream_offset=_NONE, length=size, held=_ONE)
-    held = _placed(pl.concat([extents, ranges.select(*_RANGE, held=-_ONE)]), copies).select(
+    held = _placed(pl.concat([extents, ranges.select(*RANGE, held=-_ONE)]), copies).select(
         "length", "held", stream_id="at_stream", stream_offset="at_offset", unread=_NONE, missing=_NONE
     )
     place = pl.col("stream_offset")
@@ -157,7 +163,7 @@ def unread_by_all(
             (place.shift(-1) - place).over("stream_id").alias("length"), pl.col(*_TOTALS).cum_sum().over("stream_id")
         )
         .filter(pl.col("unread") > 0, pl.col("held") == 0, pl.col("length") > 0)
-        .select(*_RANGE, pl.col("missing") > 0)
+        .select(*RANGE, pl.col("missing") > 0)
     )
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
-from udfs.derive.columns import SEQUENCE, address_of_stream, count, number_of
+from udfs.derive.columns import SEQUENCE, address_of_stream, count, count_if, number_of
 from udfs.derive.frames import Frames
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
@@ -59,7 +59,7 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
     timed = outcomes.with_columns(ended_at=ended_at, first_at=pl.coalesce("first_seen_at", ended_at))
     counts = timed.group_by(_OUTCOME).agg(
         pl.sum("numbers"),
-        pl.sum("stuck").cast(pl.Int64),
+        count_if("stuck"),
         (pl.col("tx_sequence_number") + pl.col("numbers") - 1).max().alias("last_number"),
         pl.min("first_seen_at").alias("began_at"),
         pl.max("ended_at"),
@@ -123,8 +123,8 @@ def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.D
         .group_by("flow", "address")
         .agg(
             count().alias("messages"),
-            pl.sum("accepted").cast(pl.Int64),
-            pl.sum("is_lost").cast(pl.Int64).alias("lost"),
+            count_if("accepted"),
+            count_if("is_lost").alias("lost"),
         )
         .join(flows, on="flow")
         .select(*_FLOW, "address", "messages", "accepted", "lost")

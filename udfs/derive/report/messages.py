@@ -8,7 +8,7 @@ from schemas.incidents import Cause
 from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import SEQUENCE, address_of_stream, count_if, nanoseconds, tx_sequence
+from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count_if, nanoseconds, tx_sequence
 from udfs.derive.frames import Derivation
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import first_of, place_in, with_nanoseconds
@@ -32,8 +32,8 @@ ACCEPTED = "accepted"
 QUEUE = ["source_queue_manager", "destination_queue"]
 _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
-_PACKET = schema_of(OUTCOMES.arrow)["witness"].inner
-_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
+_WITNESS = schema_of(OUTCOMES.arrow)["witness"]
+_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", *PLACE, "captured_at")
 
 
 def with_chosen(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
@@ -194,8 +194,8 @@ def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame, limit: in
             *(pl.lit(1, pl.Int64).alias(name) for name in ("numbers", "arrivals")),
             pl.lit(value=False).alias("stuck"),
             pl.lit("").alias("explanation"),
-            pl.concat_list(pl.struct("stream_id", "stream_offset").cast(_PACKET)).alias("witness"),
+            pl.concat_list(pl.struct(PLACE)).cast(_WITNESS).alias("witness"),
             tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
         )
-        .drop("copy", "address", "captured_at", "stream_id", "stream_offset")
+        .drop("copy", "address", "captured_at", *PLACE)
     )

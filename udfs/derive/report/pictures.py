@@ -16,8 +16,6 @@ _POINT = (
     *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
     *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
 )
-GAP = (*PLACE, "length")
-"""Columns of STREAM_GAPS that pictures need."""
 ACK = (
     *("stream_id", "tx_sequence_id", "tx_sequence_number", "queue_manager_address", "source_queue_manager"),
     *("ack_type", "captured_ns", "stream_offset", "source_guid", "message_class", "acknowledged_message_id"),

@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import count, count_if, row_key, signed, tx_sequence
+from udfs.derive.columns import PLACE, count, count_if, row_key, signed, tx_sequence
 from udfs.derive.transactions.messages import ID, NUMBER, read_messages
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
 from udfs.derive.transactions.whole import find_uses, message_id, whole_transactions
@@ -129,5 +129,5 @@ def _at(verdicts: pl.DataFrame, rows: pl.Series, *names: str) -> pl.DataFrame:
 
 def _keys_at(verdicts: pl.DataFrame, rows: pl.Series) -> pl.Series:
     """Returns the keys of the verdicts in these rows, with null for none."""
-    places = pl.DataFrame([verdicts[name].gather(rows) for name in ("stream_id", "stream_offset")])
+    places = pl.DataFrame([verdicts[name].gather(rows) for name in PLACE])
     return places.select(row_key().alias(rows.name)).to_series()
