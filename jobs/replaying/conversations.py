@@ -22,6 +22,7 @@ from udfs.derive.conversations.clocks import (
 )
 from udfs.derive.conversations.copies import X
 from udfs.derive.conversations.packets import (
+    IDENTITY,
     compared_streams,
     holders,
     identify_packets,
@@ -84,16 +85,7 @@ IN_TIME = Derivation(with_steps_undone, {"rows": ALL}, ("stream_id",), ("steps",
 RECORDED = Derivation(with_recorded_times, {"verdicts": ALL}, ("stream_id",), ("steps",))
 NUMBERED = Derivation(
     _number,
-    {
-        "messages": (
-            *(*PLACE, "message_id", "sent_at"),
-            *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
-        ),
-        "acks": (
-            *(*PLACE, "ack_type", "source_queue_manager"),
-            *("tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
-        ),
-    },
+    {name: (*PLACE, *columns) for name, columns in IDENTITY.items()},
     ("stream_id",),
     ("vague",),
 )

@@ -18,6 +18,7 @@ from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watc
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
+    WINDOW,
     acknowledged_elsewhere,
     count_acks,
     find_stalls,
@@ -63,7 +64,6 @@ from udfs.replay.findings.senders import (
     TwoAddresses,
 )
 
-_WINDOW = ("stream_id", "stream_offset", "captured_ns", "window_size")
 _LOOKED_AT = (
     *("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
     *("session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order", "accepted", "verdict"),
@@ -187,7 +187,7 @@ OF_SENDERS = Derivation(
 )
 OF_CONNECTIONS = Derivation(
     _connections,
-    dict.fromkeys(("streams", "ends", "handshakes", "quarantine", "captures", "pings"), ALL),
+    dict.fromkeys(signature(_connections).parameters, ALL),
 )
 SENT_BY_SEVERAL = Derivation(sent_by_several, {"verdicts": _SHOWN, "streams": ALL}, ("stream_id",))
 CONFLICTS = Derivation(find_conflicts, {"sent": ALL}, ("sender_guid",))
@@ -206,7 +206,7 @@ NEGATIVE = Derivation(
 COUNTED_ACKS = Derivation(count_acks, {"acks": ALL}, ACK_PAIR)
 STALLS = Derivation(
     find_stalls,
-    {"ways": ALL} | dict.fromkeys(("messages", "acks", "session_acks"), _WINDOW),
+    {"ways": ALL} | dict.fromkeys(("messages", "acks", "session_acks"), WINDOW),
     ("connection_id",),
 )
 CLOCK_STEPS = Derivation(
@@ -236,7 +236,7 @@ SENT = Derivation(
     },
     ("scope_key", "tx_sequence_id"),
 )
-INCIDENTS = Derivation(tell_incidents, dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
+INCIDENTS = Derivation(tell_incidents, dict.fromkeys(signature(tell_incidents).parameters, ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
 FRAMES = Derivation(
     find_frames,

@@ -11,7 +11,7 @@ from udfs.derive.columns import PLACE, count, number_of
 from udfs.derive.conversations.copies import AHEAD, BEGINNING, IS_KNOWN, MOST_ALIKE, PAIR, WAYS, X, Y, join_both
 
 _HALF = 0.5
-_PACKETS: dict[str, tuple[str, ...]] = {
+IDENTITY: dict[str, tuple[str, ...]] = {
     "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
     "acks": ("ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
 }
@@ -26,7 +26,7 @@ def identify_packets(messages: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame
     tables = {"messages": messages, "acks": acks}
     return pl.concat(
         tables[name].select(*PLACE, *columns, kind=pl.lit(name)).select(*PLACE, packet=number_of("kind", *columns))
-        for name, columns in _PACKETS.items()
+        for name, columns in IDENTITY.items()
     )
 
 

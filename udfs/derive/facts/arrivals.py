@@ -9,14 +9,14 @@ import polars as pl
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, signed
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
 from udfs.replay.words import NS
 
-_SLOT = (*SEQUENCE, "tx_sequence_number")
-_CONTENT = (*_SLOT, "content_hash")
-_MESSAGE = (*_SLOT, "source_queue_manager", "message_id", "content_hash")
-_SENDER = ("session_id", "source_queue_manager")
+_CONTENT = (*SLOT, "content_hash")
+_MESSAGE = (*SLOT, *MESSAGE)
 _IN_SCOPE = ("scope_key", "replay_order")
 _BELOW_ALL = -(1 << 63) - 1
 _SHOWN = {
@@ -53,9 +53,9 @@ def watched_sessions(
     # Without the sessions' own senders, each session of a receiver would meet all senders of that receiver.
     return (
         ways.join(back, on="session_id")
-        .join(senders.select(_SENDER).unique(), on="session_id")
+        .join(senders.select(SENDER_THERE).unique(), on="session_id")
         .join(answered, on=ACK_PAIR, how="semi")
-        .select(*_SENDER, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
+        .select(*SENDER_THERE, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
     )
 
 
@@ -89,7 +89,7 @@ def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFra
     is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * NS // 1000)
     marked = verdicts.with_columns(_is_in(slots, verdicts))
     few = marked.filter(is_unusual | (pl.col("accepted") & is_late))  # few look for their session
-    return few.join(watched, on=_SENDER, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
+    return few.join(watched, on=SENDER_THERE, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
 
 
 def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
@@ -144,8 +144,8 @@ def _with_first_of_slot(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds the first arrival that was accepted under the number of each."""
     accepted = pl.col("accepted")
     return rows.with_columns(
-        pl.col("replay_order").filter(accepted).first().over(_SLOT).alias("original"),
-        pl.col("content_hash").filter(accepted).first().over(_SLOT).alias("original_hash"),
+        pl.col("replay_order").filter(accepted).first().over(SLOT).alias("original"),
+        pl.col("content_hash").filter(accepted).first().over(SLOT).alias("original_hash"),
     )
 
 

@@ -4,7 +4,18 @@ import polars as pl
 
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
-from udfs.derive.columns import ACK_PAIR, count, count_if, key_at, nanoseconds, quotient, row_key, timestamp, unsigned
+from udfs.derive.columns import (
+    ACK_PAIR,
+    PLACE,
+    count,
+    count_if,
+    key_at,
+    nanoseconds,
+    quotient,
+    row_key,
+    timestamp,
+    unsigned,
+)
 from udfs.derive.replay.acks import select_order_acks
 from udfs.replay.words import NS
 
@@ -26,7 +37,8 @@ _STEP_NS = 15 * NS
 """Of the packets in a step of time one is looked at; no patience is shorter."""
 _UNANSWERED, _PAUSED, _SHUT = "unanswered", "paused", "shut"
 _CAUSES = (_UNANSWERED, _PAUSED, _SHUT)
-_WINDOWS = ("stream_id", "stream_offset", "captured_ns", "window_size")
+WINDOW = (*PLACE, "captured_ns", "window_size")
+"""What `find_stalls` reads of packets."""
 
 
 def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
@@ -306,8 +318,8 @@ def find_stalls(
     A row of `stalls` holds those of one `cause` and connection, on the way to one address: `length_ns` of the longest,
     if one `is_last`, and `since_ns` and `key` of the first. `ways` are those of `find_ways`.
     """
-    packets = pl.concat([messages.select(_WINDOWS), acks.select(_WINDOWS)])
-    headers = pl.concat([packets, session_acks.select(_WINDOWS)]).filter(pl.col("window_size").is_not_null())
+    packets = pl.concat([messages.select(WINDOW), acks.select(WINDOW)])
+    headers = pl.concat([packets, session_acks.select(WINDOW)]).filter(pl.col("window_size").is_not_null())
     answering = ways.join(headers, left_on="back", right_on="stream_id", how="semi").select("answering").unique()
     timed = pl.col("captured_ns").is_not_null()
     packets, headers = packets.filter(timed), headers.filter(timed)

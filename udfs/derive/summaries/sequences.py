@@ -30,7 +30,7 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
     return with_columns_of(SEQUENCES, rows)
 
 
-def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) -> pl.DataFrame:
+def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since.
 
     `states` say per scope where its receiver stood after the last arrival, `state_…` (the sequence is `signed`).
@@ -43,10 +43,10 @@ def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) 
             assumed="state_assumed",
         ),
     )
-    if earlier is not None:
-        idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
-            pl.col("assumed").fill_null(value=False),  # not in tables of older releases
-            messages=pl.lit(0, pl.Int64),
-        )
-        rows = pl.concat([rows, with_columns_of(STATES, idle)])
-    return rows.with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+    idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
+        pl.col("assumed").fill_null(value=False),  # not in tables of older releases
+        messages=pl.lit(0, pl.Int64),
+    )
+    return pl.concat([rows, with_columns_of(STATES, idle)]).with_columns(
+        tx_sequence=tx_sequence(pl.col("tx_sequence_id"))
+    )

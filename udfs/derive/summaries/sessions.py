@@ -35,7 +35,7 @@ def summarize_sessions(
     tallies: pl.DataFrame,
     outcome_counts: pl.DataFrame | None,
     *,
-    scope: Scope = Scope.AUTO,
+    scope: Scope,
 ) -> pl.DataFrame:
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 

@@ -6,7 +6,7 @@ from schemas.replay import TRANSACTIONS
 from udfs.derive.columns import PLACE, count, count_if, row_key, signed, tx_sequence
 from udfs.derive.transactions.messages import ID, NUMBER, read_messages
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
-from udfs.derive.transactions.whole import find_uses, message_id, whole_transactions
+from udfs.derive.transactions.whole import find_uses, first_message_id, whole_transactions
 
 _ORDER = ("sequence", "number", "scope_key")
 _OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
@@ -115,7 +115,7 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
             interleaved=pl.col("between").is_not_null(),
             partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
             tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
-            first_message_id=message_id("first_ordinal"),
+            first_message_id=first_message_id(),
             witness=pl.concat_list(witness).list.drop_nulls(),
         )
         .select(TRANSACTIONS.names)

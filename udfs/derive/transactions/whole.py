@@ -78,7 +78,7 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
                 pl.lit(value=False).alias(name)
                 for name in ("partly_delivered", "torn", "torn_by_sender", "interleaved")
             ),
-            message_id("first_ordinal").alias("first_message_id"),
+            first_message_id=first_message_id(),
             accepted="messages",
             tx_sequence_id=tx_sequence_id,
             tx_sequence=tx_sequence(tx_sequence_id),
@@ -88,6 +88,6 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def message_id(ordinal: str) -> pl.Expr:
-    """Returns the message ID with an ordinal; the sender's name alone without one."""
-    return pl.concat_str("source_queue_manager", ordinal, separator="\\", ignore_nulls=True)
+def first_message_id() -> pl.Expr:
+    """Returns the message ID with `first_ordinal`; the sender's name alone without one."""
+    return pl.concat_str("source_queue_manager", "first_ordinal", separator="\\", ignore_nulls=True)
