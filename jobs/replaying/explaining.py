@@ -13,7 +13,7 @@ from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
-from udfs.derive.columns import ACK_PAIR, PLACE
+from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
@@ -42,6 +42,7 @@ from udfs.derive.facts.senders import (
     two_addresses,
 )
 from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
 from udfs.derive.replay.acks import select_order_acks
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
@@ -65,10 +66,9 @@ from udfs.replay.findings.senders import (
 )
 
 _LOOKED_AT = (
-    *("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
-    *("session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order", "accepted", "verdict"),
-    *("reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "acknowledged_at"),
-    *("ack_latency_ms", "evidence", "explained_by", "final_ack_class"),
+    *(*SLOT, *MESSAGE, "session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order"),
+    *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+    *("acknowledged_at", "ack_latency_ms", "evidence", "explained_by", "final_ack_class"),
 )
 _REFUSED = (
     *("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", "destination_queue", "verdict"),
@@ -230,11 +230,11 @@ SEEN = Derivation(
 SENT = Derivation(
     messages_sent,
     {
-        "verdicts": (*_LOOKED_AT[:6], "stream_id", "accepted"),
+        "verdicts": (*SLOT, *MESSAGE, "stream_id", "accepted"),
         "outcomes": ALL,
-        "findings": ("scope_key", "tx_sequence_id"),
+        "findings": SEQUENCE,
     },
-    ("scope_key", "tx_sequence_id"),
+    SEQUENCE,
 )
 INCIDENTS = Derivation(tell_incidents, dict.fromkeys(signature(tell_incidents).parameters, ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))

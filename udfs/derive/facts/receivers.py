@@ -7,6 +7,7 @@ from schemas.wire import NEGATIVE_CLASS
 from udfs.derive.columns import (
     ACK_PAIR,
     PLACE,
+    SEQUENCE,
     count,
     count_if,
     key_at,
@@ -94,7 +95,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
 def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of RepeatedOrderAck that are of their scope's last sequence."""
     last = sequences.group_by("scope_key").agg(pl.max("tx_sequence_id"))
-    return repeated.join(last, on=["scope_key", "tx_sequence_id"], how="semi")
+    return repeated.join(last, on=SEQUENCE, how="semi")
 
 
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from schemas.replay import Verdict
-from udfs.derive.columns import ACK_PAIR, PLACE, count, count_if, nanoseconds, signed
+from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE, count, count_if, nanoseconds, signed
 from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.replay.acks import pair_acks, select_order_acks
 from udfs.derive.report.rows import in_period
@@ -97,7 +97,7 @@ def pictures(points: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
 
 def asked(pictures: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns `pictures` once for each of their sequences, with its `tx_sequence_id`."""
-    return pictures.join(sequences.select("scope_key", "tx_sequence_id"), on="scope_key")
+    return pictures.join(sequences.select(SEQUENCE), on="scope_key")
 
 
 def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
