@@ -9,7 +9,6 @@ from typing import NamedTuple
 import polars as pl
 
 from schemas.ingest import BOOKS, Law, Stage
-from udfs.derive.columns import SEQUENCE
 from udfs.derive.tables import with_columns_of
 
 
@@ -53,10 +52,12 @@ def balance_arrivals(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: 
 def balance_slots(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: slots up to the state = slots seen + numbers of outcomes without a message, per scope."""
     number = pl.col("tx_sequence_number")
-    due = sequences.filter(pl.col("first_due").is_not_null()).select(*SEQUENCE, "first_due", "slots_seen", "slots")
+    due = sequences.filter(pl.col("first_due").is_not_null()).select(
+        "scope_key", "tx_sequence_id", "first_due", "slots_seen", "slots"
+    )
     unseen = (
         outcomes.filter(pl.col("message_id").is_null())
-        .join(due, on=SEQUENCE)
+        .join(due, on=["scope_key", "tx_sequence_id"])
         .filter(number >= pl.col("first_due"), number < pl.col("first_due") + pl.col("slots"))
     )
     seen = [_Part(due, pl.sum("slots_seen")), _Part(unseen, pl.sum("numbers"))]
