@@ -61,7 +61,7 @@ TIMED = ("pair_no", "sequence", "first_number", "times", "accepted")
 ACK, TIMES, VERDICT = range(3)
 """Turns in which a pair's rows of one sequence come to be compared: all its acknowledgments, then JUDGED, twice."""
 
-ACKNOWLEDGED = row(turn=LONG, pair_no=LONG, sequence=LONG, number=LONG, ack_ns=LONG, message_class=U16, message_no=LONG)
+ACKNOWLEDGED = row(turn=LONG, pair_no=LONG, sequence=LONG, number=LONG, ns=LONG, message_class=U16, message_no=LONG)
 """An OrderAck for a pair; or a FinalAck, which has a class and the hash of a message's ID."""
 
 PIECE_BYTES = 1 << 24

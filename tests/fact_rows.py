@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from udfs.derive.facts.findings import tell_facts
+from jobs.replaying.explaining import tell_facts
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -48,6 +48,14 @@ SENTENCES = {
         ),
         [f"refused_before_another_message_takes_its_number.0>@{offset}" for offset in (30, 10)],
     ),
+    "refused_before_missing_bytes_that_may_hold_its_resend": (
+        K.OUT_OF_ORDER,
+        (
+            f"1 message of sequence {NAME} arrived out of order and was refused; it has an unknown outcome. The first "
+            "is number 3, which needs number 2; the receiver stood at: number 1."
+        ),
+        [f"refused_before_missing_bytes_that_may_hold_its_resend.0>@{offset}" for offset in (0, 10)],
+    ),
     "one_expired_and_was_bridged": (
         K.GAP_EXPIRED,
         (

@@ -108,7 +108,7 @@ def arrivals_of_scope(
                 answers_whole=whole,
                 setter=setter,
                 is_below_accepted=None if highest is None else highest > slot,
-                is_sent_later=row["reason"] in BELOW_STATE and bool(own and latest and own >= latest),
+                is_sent_after_all_accepted=row["reason"] in BELOW_STATE and bool(own and latest and own >= latest),
                 original=_of(original, "replay_order"),
                 original_hash=_of(original, "content_hash"),
                 previous_arrival=_of(previous, "replay_order"),

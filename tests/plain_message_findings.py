@@ -171,11 +171,11 @@ def out_of_order(of: Sequence) -> Iterator[Finding]:
     for first, found in of.those(lambda a: a.is_refused and a.previous is None):
         fates = [a.fate for a in found]
         severity = "error" if "lost" in fates else "info" if set(fates) == {"delivered"} else "warning"
-        repaired, lost = fates.count("delivered"), fates.count("lost")
         parts = (
-            (repaired, "was accepted later", "were accepted later"),
-            (lost, "was never accepted and is lost", "were never accepted and are lost"),
-            (len(found) - repaired - lost, "is still to be accepted", "are still to be accepted"),
+            (fates.count("delivered"), "was accepted later", "were accepted later"),
+            (fates.count("lost"), "was never accepted and is lost", "were never accepted and are lost"),
+            (fates.count("pending"), "is still to be accepted", "are still to be accepted"),
+            (fates.count("unknown"), "has an unknown outcome", "have an unknown outcome"),
         )
         said = [
             counted(n, one, many) if n < len(found) else f"it {one}" if n == 1 else f"all {many}"

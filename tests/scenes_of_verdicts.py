@@ -70,6 +70,9 @@ script("bytes_missing_on_another_connection", capture_gap=WARNING)(
 script("bytes_missing_later_on_another_connection", out_of_order=WARNING)(
     connection(0), connection(1, first_captured_at=T0 // 1000 + 500_000), messages(1), missing(on=1), message(0.2, 5, 4)
 )
+script("refused_before_missing_bytes_that_may_hold_its_resend", out_of_order=WARNING, capture_gap=WARNING)(
+    connection(missing_bytes=100), messages(1, 3), missing(), message(2, 5, 4)
+)
 script("bytes_missing_that_the_receiver_had", missed_by_capture=INFO)(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), ack(1.6, 5)
 )

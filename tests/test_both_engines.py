@@ -33,7 +33,7 @@ from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.frames import ALL, Derivation, Frames, making, to_arrow
+from udfs.derive.frames import ALL, Derivation, Frames, to_arrow
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
 from udfs.replay.acceptance import STATE, fold_scopes
@@ -195,7 +195,7 @@ def test_both_engines_derive_the_same(
 
 
 def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession) -> None:
-    same = Derivation(making(lambda rows: rows), {"rows": ALL}, ("capture_id",))
+    same = Derivation(lambda rows: rows, {"rows": ALL}, ("capture_id",))
     given = to_arrow(pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2]}))
     clock = pa.array([[{"frame": 1, "step_ns": -5}], None], CAPTURES.arrow.field("clock_steps").type)
     given = given.append_column("clock_steps", clock)

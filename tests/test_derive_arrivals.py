@@ -11,14 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from schemas.explained import CHOSEN
 from schemas.replay import VERDICTS
 from schemas.table import RowType, row
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, shown_messages, watched_sessions
 from udfs.derive.frames import to_frame
 from udfs.replay.findings.finding import Arrival, Message
-from udfs.replay.findings.on_messages import Chosen, choose_messages
+from udfs.replay.findings.on_messages import CHOSEN, Chosen, choose_messages
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -297,7 +296,7 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope, {}, {})]
     every = arrivals(rows)
     assert alike(every) == alike(second)
-    assert sum(one.is_sent_later for one in every) > 0
+    assert sum(one.is_sent_after_all_accepted for one in every) > 0
     assert sum(one.interval_s is not None for one in every) > 0
     few = arrivals(rows, slots_of(unusual))
     assert 0 < len(few) < len(every)

@@ -301,8 +301,9 @@ def test_the_middle_of_two_differences_is_cut_toward_zero() -> None:
     schema = {"stream_id": pl.String, "capture_id": pl.String, "counted_capture": pl.String, "ahead_ns": pl.Int64}
     found = [("s", "b", "a", -3), ("s", "b", "a", -4), ("s", "a", "b", 9), ("s", "a", "a", 5), ("s", None, "a", 5)]
     found += [("s", "a", "c", 1), ("s", "a", "c", -1)]
-    assert rows(places.skews_of(pl.DataFrame(found, schema, orient="row"))) == [("a", "b", 4)]
-    assert rows(places.skews_of(pl.DataFrame(found[:2], schema, orient="row"))) == [("a", "b", 3)]
+    differences = places.between_captures(pl.DataFrame(found, schema, orient="row"))
+    assert rows(places.skews_of(differences)) == [("a", "b", 4)]
+    assert rows(places.skews_of(differences[:2])) == [("a", "b", 3)]
 
 
 STEPPED = [(12, -300 * SECOND), (20, -SECOND)]

@@ -146,7 +146,7 @@ def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
         ("idle", 0, "1970-01-01T00:00:00Z#0", 0, False, 0),
         ("judged", FIRST, "2026-03-02T18:00:00Z#1", 5, True, 8),
     ]
-    assert summarize_states(now).height == 2
+    assert summarize_states(now, frame(STATES)).height == 2
 
 
 def balanced(rows: pl.DataFrame, key: str) -> dict[str | None, tuple[int, int, bool]]:

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.explained import CHOSEN
 from schemas.replay import FINDINGS, Severity
 from schemas.replay import FindingKind as K
 from schemas.wire import MessageClass
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import (
-    ARRIVAL_ORDER,
+    CHOSEN,
     FINDING,
+    NUMBERED_SEQUENCE,
     RULES,
     Chosen,
     choose_messages,
@@ -38,7 +38,7 @@ PLAIN: dict[str, Any] = dict.fromkeys(Arrival._fields) | {
     "evidence": "none",
     "content_hash": 1,
     "fate": "delivered",
-    "is_sent_later": False,
+    "is_sent_after_all_accepted": False,
     "arrivals": 1,
 }
 REFUSED = {"accepted": False, "verdict": "out_of_order", "reason": "predecessor_missing", "acknowledged": False}
@@ -115,7 +115,7 @@ def test_every_rule_has_an_arrival() -> None:
     ("columns", "is_shown"),
     [
         ({"reason": "stale_sequence", "is_below_accepted": True}, True),
-        ({"reason": "late", "is_below_accepted": True, "is_sent_later": True}, True),
+        ({"reason": "late", "is_below_accepted": True, "is_sent_after_all_accepted": True}, True),
         ({"reason": "late", "is_below_accepted": True}, False),
         ({"reason": "stale_sequence", "is_below_accepted": False}, False),
         ({"reason": "stale_sequence", "is_below_accepted": True, "previous_arrival": 1}, False),
@@ -134,7 +134,9 @@ def test_the_gravest_message_gives_the_severity_and_the_first_one_the_place() ->
     fates = ("delivered", "pending", "lost", "lost", "unknown")
     arrivals = [arrival(at, at + 1, REFUSED, fate=fate) for at, fate in enumerate(fates, 2)]
     rows = chosen(*arrivals, kind=K.OUT_OF_ORDER)
-    assert {(row.severity, row.messages, row.delivered, row.lost) for row in rows} == {("error", 5, 1, 2)}
+    assert {(row.severity, row.messages, row.delivered, row.lost, row.pending) for row in rows} == {
+        ("error", 5, 1, 2, 1)
+    }
     assert [(row.role, row.replay_order) for row in rows] == [("setter", 1), ("first", 2)]
 
 
@@ -218,6 +220,14 @@ SENTENCES = [
         ),
     ),
     (
+        (arrival(3, 3, REFUSED, fate="pending"), *(arrival(at, at, REFUSED, fate="unknown") for at in (4, 5))),
+        {},
+        (
+            f"3 messages of {NAME} arrived out of order and were refused; 1 is still to be accepted, 2 have an unknown "
+            "outcome. The first is number 3, which needs number 2; the receiver stood at: number 1."
+        ),
+    ),
+    (
         (arrival(1, 1, final_ack_class=0x8FFF),),
         {"final_ack_class": 0x8FFF},
         (
@@ -246,7 +256,7 @@ def test_the_passes_hold_one_sequence_at_a_time() -> None:
     """Arrivals and messages shown come in batches, which cut sequences anywhere."""
     arrivals = [arrival(order, order, REFUSED, sequence=order // 3 - (1 << 63), fate="lost") for order in range(1, 31)]
     table = pa.Table.from_pylist([one._asdict() for one in arrivals])
-    whole = table.sort_by([(name, "ascending") for name in ARRIVAL_ORDER])
+    whole = table.sort_by([(name, "ascending") for name in (*NUMBERED_SEQUENCE, "replay_order")])
     cut = [choose(whole, rows) for rows in (100, 4, 1)]
     assert all(some == others for some, others in pairwise(cut))
     rows = list(read_rows(cut[0], Chosen))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.table import LONG, STRING, U64, row
-from udfs.derive.frames import ALL, ONE, Derivation, Frames, making
+from udfs.derive.frames import ALL, ONE, Derivation, Frames
 from udfs.replay import groups
 from udfs.replay.groups import parts_of_groups, pieces
 
@@ -80,4 +80,4 @@ def test_tagged_rows_are_derived_in_groups_as_the_tables_are() -> None:
 
 def test_one_table_is_named_alike_by_all_that_make_one() -> None:
     table = pa.table({"a": [1]})
-    assert Derivation(making(lambda rows: rows), {"rows": ALL}).run(rows=table) == {ONE: table}
+    assert Derivation(lambda rows: rows, {"rows": ALL}).run(rows=table) == {ONE: table}

@@ -11,17 +11,18 @@ import polars as pl
 from jobs.engine.engine import Engine, T
 from jobs.replaying.sources import Sources
 from schemas.table import LONG, STRING, row
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE
 from udfs.derive.conversations.clocks import (
     disputed_in_scopes,
     places_in_time,
     sides_of_skews,
     streams_in_time,
     with_recorded_times,
-    with_scopes,
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import X
 from udfs.derive.conversations.packets import (
+    IDENTITY,
     compared_streams,
     holders,
     identify_packets,
@@ -31,11 +32,9 @@ from udfs.derive.conversations.packets import (
 )
 from udfs.derive.conversations.places import skews_of
 from udfs.derive.conversations.united import (
-    CAPTURES_OF_PAIR,
     COUNTING,
     Suspicion,
     choose_streams,
-    forget_copies,
     in_their_places,
     rename_copies,
     suspect,
@@ -43,12 +42,12 @@ from udfs.derive.conversations.united import (
     with_copies,
     with_own_keys,
 )
-from udfs.derive.frames import ALL, Derivation, Frames, making
-from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.replay.scopes import FLOW_KEY, with_flow
 
-_KEY = ("stream_id", "stream_offset")
-_TIMED = (*_KEY, "captured_ns", "capture_id")
+_TIMED = (*PLACE, "captured_ns", "capture_id")
 _HANDSHAKE = ("stream_id", "handshake_type", "client_guid", "time_stamp_ms")
+_COPY = row(stream_id=STRING, copy_of=STRING)
 _DISPUTED = row(source_queue_manager=STRING, stream_id=STRING, stream_offset=LONG)
 
 
@@ -81,27 +80,18 @@ UNDO_STEPS = Derivation(
     ("stream_id",),
     ("steps",),
 )
-STREAMS_IN_TIME = Derivation(making(streams_in_time), {"streams": ALL, "places": ALL})
-IN_TIME = Derivation(making(with_steps_undone), {"rows": ALL}, ("stream_id",), ("steps",))
-RECORDED = Derivation(making(with_recorded_times), {"verdicts": ALL}, ("stream_id",), ("steps",))
+STREAMS_IN_TIME = Derivation(streams_in_time, {"streams": ALL, "places": ALL})
+IN_TIME = Derivation(with_steps_undone, {"rows": ALL}, ("stream_id",), ("steps",))
+RECORDED = Derivation(with_recorded_times, {"verdicts": ALL}, ("stream_id",), ("steps",))
 NUMBERED = Derivation(
     _number,
-    {
-        "messages": (
-            *(*_KEY, "message_id", "sent_at"),
-            *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
-        ),
-        "acks": (
-            *(*_KEY, "ack_type", "source_queue_manager"),
-            *("tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
-        ),
-    },
+    {name: (*PLACE, *columns) for name, columns in IDENTITY.items()},
     ("stream_id",),
     ("vague",),
 )
-HOLDERS = Derivation(making(holders), {"packets": ("stream_id", "packet")}, ("packet",))
+HOLDERS = Derivation(holders, {"packets": ("stream_id", "packet")}, ("packet",))
 WAYS = Derivation(_find_ways, {"connections": ALL, "asked": ALL, "holding": ALL})
-SAME_PACKETS = Derivation(making(same_packets), {"ways": ALL, "packets": ALL}, (X,))
+SAME_PACKETS = Derivation(same_packets, {"ways": ALL, "packets": ALL}, (X,))
 CHOOSE = Derivation(choose_streams, {"pairs": ALL, "connections": ALL})
 UNITE = Derivation(
     unite_streams,
@@ -111,15 +101,18 @@ UNITE = Derivation(
     },
     (COUNTING,),
 )
-SKEWS = Derivation(making(skews_of), {"differences": ALL}, CAPTURES_OF_PAIR)
+SKEWS = Derivation(skews_of, {"differences": ALL}, CAPTURES_OF_PAIR)
 MOVE = Derivation(_move, {"messages": ALL, "acks": ALL}, ("stream_id",))
-OWN_KEYS = Derivation(making(with_own_keys), {"verdicts": ALL}, ("stream_id",))
-WITH_COPIES = Derivation(making(with_copies), {"ends": ALL, "copied": ALL})
-RENAMED = Derivation(making(rename_copies), {"streams": ALL, "copies": ALL})
-FORGOTTEN = Derivation(making(forget_copies), {"streams": ALL})
-SIDES = Derivation(making(sides_of_skews), {"shown": ALL, "skews": ALL})
-WITH_SCOPES = Derivation(making(with_scopes), {"messages": ALL, "flows": ("scope_key", *FLOW_KEY)}, ("stream_id",))
-DISPUTED = Derivation(making(disputed_in_scopes), {"messages": ALL}, ("scope_key",))
+OWN_KEYS = Derivation(with_own_keys, {"verdicts": ALL}, ("stream_id",))
+WITH_COPIES = Derivation(with_copies, {"ends": ALL, "copied": ALL})
+RENAMED = Derivation(rename_copies, {"streams": ALL, "copies": _COPY.names})
+SIDES = Derivation(sides_of_skews, {"shown": ALL, "skews": ALL})
+WITH_SCOPES = Derivation(
+    lambda messages, flows: with_flow(messages, flows, "scope_key"),
+    {"messages": ALL, "flows": ("scope_key", *FLOW_KEY)},
+    ("stream_id",),
+)
+DISPUTED = Derivation(disputed_in_scopes, {"messages": ALL}, ("scope_key",))
 
 
 class Copies(NamedTuple, Generic[T]):
@@ -156,8 +149,8 @@ class Conversations(Generic[T]):
     def restore(self, verdicts: T) -> T:
         """Returns VERDICTS with the keys of their messages and the times that were recorded."""
         if self.found is not None:
-            others = self.engine.join(verdicts, self.found.placed, _KEY, "anti")
-            moved = self.engine.join(verdicts, self.found.placed, _KEY)
+            others = self.engine.join(verdicts, self.found.placed, PLACE, "anti")
+            moved = self.engine.join(verdicts, self.found.placed, PLACE)
             verdicts = self.engine.union(others, self.engine.one(OWN_KEYS, verdicts=moved))
         return verdicts if self.steps is None else self.engine.one(RECORDED, verdicts=verdicts, steps=self.steps)
 
@@ -171,7 +164,7 @@ class Conversations(Generic[T]):
             return rows
         only = self.engine.select(self.found.placed, stream_id="own_stream", stream_offset="own_offset")
         others = self.engine.join(rows, self.found.copies, ["stream_id"], "anti")
-        return self.engine.union(others, self.engine.join(rows, only, _KEY, "semi"))
+        return self.engine.union(others, self.engine.join(rows, only, PLACE, "semi"))
 
     def in_time(self, rows: T) -> T:
         """Returns rows of a table with `captured_ns` by clocks that do not step back."""
@@ -182,7 +175,7 @@ class Conversations(Generic[T]):
         engine = self.engine
         if self.found is None or self.found.skews is None:
             return engine.table([], _DISPUTED)
-        own = engine.join(messages, self.found.placed, _KEY, "anti")
+        own = engine.join(messages, self.found.placed, PLACE, "anti")
         shown = engine.distinct(engine.select(own, stream_id="stream_id", capture_id="capture_id"))
         sides = engine.expect_few(engine.one(SIDES, shown=shown, skews=self.found.skews))
         columns = {name: name for name in (*FLOW_KEY, "stream_offset", "captured_ns")}
@@ -191,9 +184,10 @@ class Conversations(Generic[T]):
 
     def renamed_copies(self, streams: T) -> T | None:
         """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
-        if self.found is not None:
-            return self.engine.one(RENAMED, streams=streams, copies=self.found.copies)
-        return self.engine.one(FORGOTTEN, streams=streams) if self.had_copies else None
+        if self.found is None and not self.had_copies:
+            return None
+        copies = self.engine.table([], _COPY) if self.found is None else self.found.copies
+        return self.engine.one(RENAMED, streams=streams, copies=copies)
 
 
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
@@ -250,20 +244,14 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
     """Returns the tables with each conversation once; `groups` name the stream that counts of each one involved."""
     engine = once.engine
     copies, groups = engine.expect_few(copies), engine.expect_few(groups)
-    tables = {
-        "copies": copies,
-        "streams": once.streams,
-        "stream_gaps": once.stream_gaps,
-        "quarantine": once.quarantine,
-        "handshakes": once.handshakes,
-        "messages": once.messages,
-        "acks": once.acks,
+    ranges = {name: getattr(once, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
+    packets = {name: getattr(once, name) for name in ("messages", "acks")}
+    parts = {"copies": copies} | ranges | packets
+    united = engine.derive(UNITE, **{name: engine.join(rows, groups, ["stream_id"]) for name, rows in parts.items()})
+    ranges = {
+        name: engine.union(engine.join(rows, groups, ["stream_id"], "anti"), united[name])
+        for name, rows in ranges.items()
     }
-    united = engine.derive(UNITE, **{name: engine.join(rows, groups, ["stream_id"]) for name, rows in tables.items()})
-
-    def in_place(name: str) -> T:
-        return engine.union(engine.join(tables[name], groups, ["stream_id"], "anti"), united[name])
-
     placed, skews = engine.expect_few(united["placed"]), engine.one(SKEWS, differences=united["differences"])
     there = engine.select(
         placed,
@@ -273,20 +261,10 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         at_offset="stream_offset",
         late_ns="late_ns",
     )
-    packets = {name: tables[name] for name in ("messages", "acks")}
-    moved = engine.derive(MOVE, **{name: engine.join(rows, there, _KEY) for name, rows in packets.items()})
+    moved = engine.derive(MOVE, **{name: engine.join(rows, there, PLACE) for name, rows in packets.items()})
     packets = {
         name: engine.union(engine.join(rows, copies, ["stream_id"], "anti"), moved[name])
         for name, rows in packets.items()
     }
     found = Copies(copies, united["copied"], placed, skews if engine.count(skews) else None)
-    return replace(
-        once,
-        messages=packets["messages"],
-        streams=in_place("streams"),
-        stream_gaps=in_place("stream_gaps"),
-        quarantine=in_place("quarantine"),
-        acks=packets["acks"],
-        handshakes=in_place("handshakes"),
-        found=found,
-    )
+    return replace(once, found=found, **ranges, **packets)

@@ -1,6 +1,8 @@
 """Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Generic
 
 import polars as pl
@@ -10,12 +12,13 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
-from schemas.explained import CHOSEN, FOUND
+from schemas.explained import FOUND
+from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
-from udfs.derive.facts.findings import tell_facts
 from udfs.derive.facts.receivers import (
+    WINDOW,
     acknowledged_elsewhere,
     count_acks,
     find_stalls,
@@ -38,10 +41,14 @@ from udfs.derive.facts.senders import (
     streams_of_several,
     two_addresses,
 )
-from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from udfs.derive.replay.acks import select_order_acks
+from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
 from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
-from udfs.replay.findings.on_messages import FINDING, SEQUENCE, choose_messages, tell_messages
+from udfs.replay.findings.finding import finding_row
+from udfs.replay.findings.on_messages import CHOSEN, FINDING, NUMBERED_SEQUENCE, choose_messages, tell_messages
 from udfs.replay.findings.receivers import (
     AcknowledgedElsewhere,
     RepeatedOrderAck,
@@ -58,14 +65,10 @@ from udfs.replay.findings.senders import (
     TwoAddresses,
 )
 
-_PAIR = ("receiver", "source_queue_manager")
-_WINDOW = ("stream_id", "stream_offset", "captured_ns", "window_size")
-_PLACE = ("stream_id", "stream_offset")
 _LOOKED_AT = (
-    *("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash"),
-    *("session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order", "accepted", "verdict"),
-    *("reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number", "acknowledged_at"),
-    *("ack_latency_ms", "evidence", "next_ack_agrees_with", "final_ack_class"),
+    *(*SLOT, *MESSAGE, "session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order"),
+    *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+    *("acknowledged_at", "ack_latency_ms", "evidence", "next_ack_agrees_with", "final_ack_class"),
 )
 _REFUSED = (
     *("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", "destination_queue", "verdict"),
@@ -81,11 +84,6 @@ class Explained(Generic[T]):
     outcomes: T
     findings: T
     incidents: T
-
-
-def _answered(acks: pl.DataFrame) -> pl.DataFrame:
-    is_order_ack = pl.col("ack_type") == "order_ack"
-    return acks.filter(is_order_ack).select(_PAIR).unique()
 
 
 def _broken(transactions: pl.DataFrame) -> Frames:
@@ -128,27 +126,38 @@ def _of_few(
     answering: pl.DataFrame,
     failures: pl.DataFrame,
     steps: pl.DataFrame,
-    **broken: pl.DataFrame,
+    torn: pl.DataFrame,
+    interleaved: pl.DataFrame,
+    partly: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns the findings on what no single arrival shows, from few rows."""
-    counting = ends.filter(pl.col("copy_of").is_null())
     facts: dict[type[Any], pl.DataFrame] = {
         ExpiredOnArrival: expired_on_arrival(expired, ends),
         OrdinalRegressed: ordinal_regressed(around_falls, ends, sequences),
         TwoAddresses: two_addresses(ends, conflicts),
         RepeatedOrderAck: in_last_sequence(repeated, sequences),
         Returned: returned_messages(named, negative, ends),
-        TornTransactions: broken["torn"],
-        InterleavedTransactions: broken["interleaved"],
-        PartlyDelivered: broken["partly"],
+        TornTransactions: torn,
+        InterleavedTransactions: interleaved,
+        PartlyDelivered: partly,
         CapturedTwice: captured_twice(ends),
         ClockStepped: steps,
         CannotConnect: failures,
         WindowStalled: window_stalled(stalls, answering),
-        SeveralReceivers: several_receivers(flows, counting, tallies),
-        AcknowledgedElsewhere: acknowledged_elsewhere(flows, counting, acks),
+        SeveralReceivers: several_receivers(flows, ends, tallies),
+        AcknowledgedElsewhere: acknowledged_elsewhere(flows, ends, acks),
     }
     return tell_facts(facts)
+
+
+def tell_facts(facts: Mapping[type[Any], pl.DataFrame]) -> pl.DataFrame:
+    """Returns a row of FINDINGS per fact; facts are named by their kind, whose fields are columns of the rows."""
+    rows = (
+        finding_row(fact.tell(), fact)
+        for kind, of_kind in facts.items()
+        for fact in map(kind._make, of_kind.select(kind._fields).iter_rows())
+    )
+    return pl.DataFrame(list(rows), schema_of(FOUND), orient="row")
 
 
 def _named_places(**explained: pl.DataFrame) -> Frames:
@@ -156,12 +165,14 @@ def _named_places(**explained: pl.DataFrame) -> Frames:
     return {"keys": keys, "places": places_of(keys)}
 
 
-WATCHED = Derivation(making(watched_sessions), {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
-ANSWERED = Derivation(making(_answered), {"acks": ("ack_type", *_PAIR)}, _PAIR)
-LOOKED_AT = Derivation(
-    making(arrivals_to_look_at), {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
+WATCHED = Derivation(watched_sessions, {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
+ANSWERED = Derivation(
+    lambda acks: select_order_acks(acks).select(ACK_PAIR).unique(), {"acks": ("ack_type", *ACK_PAIR)}, ACK_PAIR
 )
-SHOWN = Derivation(making(shown_messages), {"verdicts": _SHOWN}, ("stream_id",), ("chosen",))
+LOOKED_AT = Derivation(
+    arrivals_to_look_at, {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
+)
+SHOWN = Derivation(shown_messages, {"verdicts": _SHOWN}, ("stream_id",), ("chosen",))
 OF_SENDERS = Derivation(
     facts_of_senders,
     {
@@ -176,30 +187,30 @@ OF_SENDERS = Derivation(
 )
 OF_CONNECTIONS = Derivation(
     _connections,
-    dict.fromkeys(("streams", "ends", "handshakes", "quarantine", "captures"), ALL) | {"pings": ALL},
+    dict.fromkeys(signature(_connections).parameters, ALL),
 )
-SENT_BY_SEVERAL = Derivation(making(sent_by_several), {"verdicts": _SHOWN, "streams": ALL}, ("stream_id",))
-CONFLICTS = Derivation(making(find_conflicts), {"sent": ALL}, ("sender_guid",))
-REPEATED_ACKS = Derivation(making(repeated_acks), {"acks": ALL}, _PAIR)
+SENT_BY_SEVERAL = Derivation(sent_by_several, {"verdicts": _SHOWN, "streams": ALL}, ("stream_id",))
+CONFLICTS = Derivation(find_conflicts, {"sent": ALL}, ("sender_guid",))
+REPEATED_ACKS = Derivation(repeated_acks, {"acks": ALL}, ACK_PAIR)
 REFUSED_MEANWHILE = Derivation(
-    making(refused_meanwhile), {"repeated": ALL, "verdicts": _REFUSED}, ("source_queue_manager", "tx_sequence_id")
+    refused_meanwhile, {"repeated": ALL, "verdicts": _REFUSED}, ("source_queue_manager", "tx_sequence_id")
 )
 NEGATIVE = Derivation(
-    making(negative_acks),
+    negative_acks,
     {
         "messages": ("stream_id", "stream_offset", "message_class", "correlation_id", "captured_ns", "captured_at"),
         "ends": ("stream_id", "session_id"),
     },
     ("stream_id",),
 )
-COUNTED_ACKS = Derivation(making(count_acks), {"acks": ALL}, _PAIR)
+COUNTED_ACKS = Derivation(count_acks, {"acks": ALL}, ACK_PAIR)
 STALLS = Derivation(
     find_stalls,
-    {"ways": ALL} | dict.fromkeys(("messages", "acks", "session_acks"), _WINDOW),
+    {"ways": ALL} | dict.fromkeys(("messages", "acks", "session_acks"), WINDOW),
     ("connection_id",),
 )
 CLOCK_STEPS = Derivation(
-    making(clock_steps),
+    clock_steps,
     {
         "captures": ("capture_id", "uri", "clock_steps", "first_captured_at"),
         "messages": ("capture_id", "stream_id", "stream_offset", "last_frame"),
@@ -208,41 +219,35 @@ CLOCK_STEPS = Derivation(
 )
 BROKEN = Derivation(_broken, {"transactions": ALL}, ("scope_key",))
 OF_FEW = Derivation(
-    making(_of_few),
-    dict.fromkeys(
-        (
-            *("ends", "flows", "tallies", "sequences", "expired", "around_falls", "conflicts", "repeated", "negative"),
-            *("named", "acks", "stalls", "answering", "failures", "steps", "torn", "interleaved", "partly"),
-        ),
-        ALL,
-    ),
+    _of_few,
+    dict.fromkeys(signature(_of_few).parameters, ALL),
 )
 SEEN = Derivation(
-    making(addresses_seen),
+    addresses_seen,
     {"verdicts": ("source_queue_manager", "stream_id", "captured_at")},
     ("source_queue_manager",),
 )
 SENT = Derivation(
-    making(messages_sent),
+    messages_sent,
     {
-        "verdicts": (*_LOOKED_AT[:6], "stream_id", "accepted"),
+        "verdicts": (*SLOT, *MESSAGE, "stream_id", "accepted"),
         "outcomes": ALL,
-        "findings": ("scope_key", "tx_sequence_id"),
+        "findings": SEQUENCE,
     },
-    ("scope_key", "tx_sequence_id"),
+    SEQUENCE,
 )
-INCIDENTS = Derivation(tell_incidents, dict.fromkeys(("findings", "outcomes", "sequences", "sent", "seen"), ALL))
+INCIDENTS = Derivation(tell_incidents, dict.fromkeys(signature(tell_incidents).parameters, ALL))
 PLACES = Derivation(_named_places, dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
 FRAMES = Derivation(
-    making(find_frames),
+    find_frames,
     {
         "keys": ALL,
-        "packets": (*_PLACE, "packet_type", "capture_id", "captured_at", "first_frame"),
-        "verdicts": (*_PLACE, "verdict"),
+        "packets": (*PLACE, "packet_type", "capture_id", "captured_at", "first_frame"),
+        "verdicts": (*PLACE, "verdict"),
         "captures": ("capture_id", "uri"),
     },
 )
-WITH_FRAMES = Derivation(making(with_frames), {"rows": ALL, "frames": ALL})
+WITH_FRAMES = Derivation(with_frames, {"rows": ALL, "frames": ALL})
 
 
 def find_on_messages(engine: Engine[T], verdicts: T, inputs: Inputs[T], acks: T, fates: Fates[T]) -> T:
@@ -253,7 +258,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, inputs: Inputs[T], acks: T,
     answered = engine.one(ANSWERED, acks=acks)
     watched = engine.one(WATCHED, ends=inputs.every_end, unread=inputs.unread, answered=answered, senders=senders)
     arrivals = engine.one(LOOKED_AT, verdicts=verdicts, slots=fates.unusual, fates=fates.of_messages, watched=watched)
-    chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, SEQUENCE, ("replay_order",)))
+    chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, NUMBERED_SEQUENCE, ("replay_order",)))
     shown = engine.one(SHOWN, verdicts=verdicts, chosen=chosen)
     return engine.run(shown, tell_messages, FOUND, FINDING)
 
@@ -326,9 +331,6 @@ def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: E
     """Returns the same rows, whose witnesses list packets with their frames."""
     rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
     named = engine.derive(PLACES, **rows)
-    packets, judged = (
-        engine.join(table, named["places"], ["stream_id", "stream_offset"], "semi")
-        for table in (sources.packets, verdicts)
-    )
+    packets, judged = (engine.join(table, named["places"], PLACE, "semi") for table in (sources.packets, verdicts))
     frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=judged, captures=sources.captures)
     return Explained(*(engine.one(WITH_FRAMES, rows=one, frames=frames) for one in rows.values()))

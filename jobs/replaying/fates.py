@@ -10,18 +10,19 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import CARRIED, SPANS, Inputs
 from jobs.replaying.sources import Sources
-from schemas.explained import ARRIVAL, OF_SLOT
+from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
 from schemas.replay import Reading, Scope
-from udfs.derive.frames import ALL, Derivation, Frames, making
-from udfs.derive.outcomes.arrivals import FALLING, unusual_arrivals, with_falling_order
+from udfs.derive.columns import PLACE
+from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.outcomes.arrivals import unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
-from udfs.derive.outcomes.slots import MESSAGE, PLACE, SLOT, accepted_twice, unarrived
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, accepted_twice, unarrived
 from udfs.derive.outcomes.tallies import scope_states, tally
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.summaries.sessions import summarize_sessions
 from udfs.derive.transactions.assembled import derive_transactions
-from udfs.replay.arrivals import find_plain_runs
+from udfs.replay.arrivals import ARRIVAL, FALLING, find_plain_runs
 from udfs.replay.slots import explain_slots
 
 JUDGED_AS = (
@@ -46,7 +47,7 @@ class Fates(Generic[T]):
     unusual: T
     """The slots in which something unusual arrived."""
     rows: T
-    """Rows of OUTCOMES with keys of witnesses, and those of `delivered` messages that came more than once."""
+    """Rows of EXPLAINED."""
     undelivered: T
     """Those among them that are written."""
     counts: T
@@ -65,12 +66,8 @@ def _counted(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
     }
 
 
-def _tallied(verdicts: pl.DataFrame) -> pl.DataFrame:
-    return tally(verdicts, Reading.LITERAL)
-
-
 UNARRIVED = Derivation(
-    making(unarrived),
+    unarrived,
     {
         "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
         "packets": (*PLACE, "size"),
@@ -79,19 +76,18 @@ UNARRIVED = Derivation(
     ("stream_id",),
 )
 TWICE = Derivation(
-    making(accepted_twice),
+    accepted_twice,
     {"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
     ("source_queue_manager", "message_id"),
 )
 UNUSUAL = Derivation(unusual_arrivals, {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL}, ("scope_key",))
-IN_FALLING_ORDER = Derivation(making(with_falling_order), {"arrivals": ALL}, ("scope_key",))
 COUNTED = Derivation(_counted, {"plain": ALL, "outcomes": ALL}, ("scope_key",))
 TRANSACTIONS_OF = Derivation(
-    making(derive_transactions),
+    derive_transactions,
     {"verdicts": OF_TRANSACTION, "unusual": ALL, "fates": ALL},
     ("source_queue_manager",),
 )
-LITERAL_TALLIES = Derivation(making(_tallied), {"verdicts": JUDGED_AS}, ("scope_key",))
+LITERAL_TALLIES = Derivation(partial(tally, reading=Reading.LITERAL), {"verdicts": JUDGED_AS}, ("scope_key",))
 
 
 def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T) -> Fates[T]:
@@ -101,9 +97,8 @@ def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: 
     found = engine.derive(UNUSUAL, verdicts=verdicts, twice=twice, not_arrived=not_arrived)
     arrivals = found["arrivals"]
     plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
-    falling = engine.one(IN_FALLING_ORDER, arrivals=engine.union(arrivals, plain_runs))
-    explained = engine.keep(engine.run(falling, explain_slots, OF_SLOT, ("scope_key",), FALLING))
-    rows = engine.pick(explained, "outcome")
+    every = engine.union(arrivals, plain_runs)
+    rows = engine.keep(engine.run(every, explain_slots, EXPLAINED, ("scope_key",), FALLING))
     counted = engine.derive(COUNTED, plain=found["plain"], outcomes=rows)
     return Fates(
         found["tallies"],
@@ -123,23 +118,19 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
 
 def _sums(
     tallies: pl.DataFrame,
-    counts: pl.DataFrame,
-    slots: pl.DataFrame,
     carried: pl.DataFrame,
     ends: pl.DataFrame,
     spans: pl.DataFrame,
     states_before: pl.DataFrame,
+    counts: pl.DataFrame | None = None,
+    slots: pl.DataFrame | None = None,
     *,
     scope: Scope,
-    told: bool,
 ) -> Frames:
-    states = summarize_states(scope_states(tallies), states_before)
-    known = (counts, slots) if told else (None, None)
-    counting = ends.filter(pl.col("copy_of").is_null())
     return {
-        "sequences": summarize_sequences(tallies, *known),
-        "sessions": summarize_sessions(carried, counting, spans, tallies, known[0], scope=scope),
-        "states": states,
+        "sequences": summarize_sequences(tallies, counts, slots),
+        "sessions": summarize_sessions(carried, ends, spans, tallies, counts, scope=scope),
+        "states": summarize_states(scope_states(tallies), states_before),
     }
 
 
@@ -155,17 +146,13 @@ def add_up(
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
     carried = engine.one(CARRIED, messages=once.messages)
     spans = engine.one(SPANS, messages=once.messages, unread=inputs.unread)
-    sums = Derivation(
-        partial(_sums, scope=scope, told=fates is not None),
-        dict.fromkeys(("tallies", "counts", "slots", "carried", "ends", "spans", "states_before"), ALL),
-    )
-    return engine.derive(
-        sums,
-        tallies=tallies,
-        counts=tallies if fates is None else fates.counts,
-        slots=tallies if fates is None else fates.slots,
-        carried=carried,
-        ends=inputs.ends,
-        spans=spans,
-        states_before=sources.states_before,
-    )
+    tables = {
+        "tallies": tallies,
+        "carried": carried,
+        "ends": inputs.ends,
+        "spans": spans,
+        "states_before": sources.states_before,
+    }
+    if fates is not None:
+        tables |= {"counts": fates.counts, "slots": fates.slots}
+    return engine.derive(Derivation(partial(_sums, scope=scope), dict.fromkeys(tables, ALL)), **tables)

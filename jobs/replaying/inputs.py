@@ -10,7 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.sources import Sources
 from schemas.replay import Scope
-from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.replay.acks import acknowledged, crowded, pair_acks, select_order_acks, sequences_used
 from udfs.derive.replay.coverage import blind_spans, unread_ranges
 from udfs.derive.replay.ends import find_ends
@@ -71,23 +71,23 @@ def _numbered(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, leg
     }
 
 
-ENDS_OF_STREAMS = Derivation(making(find_ends), {"streams": ALL, "handshakes": ALL, "previous": ALL})
-UNREAD = Derivation(making(unread_ranges), {"stream_gaps": ALL, "quarantine": ALL})
+ENDS_OF_STREAMS = Derivation(find_ends, {"streams": ALL, "handshakes": ALL, "previous": ALL})
+UNREAD = Derivation(unread_ranges, {"stream_gaps": ALL, "quarantine": ALL})
 FLOWS = Derivation(
     _flows,
     {"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "tx_sequence_id"), "ends": ALL},
     ("stream_id",),
 )
-CROWDED = Derivation(making(crowded), {"flows": ALL})
-USED = Derivation(making(sequences_used), {"messages": (*FLOW_KEY, "tx_sequence_id"), "flows": ALL}, ("stream_id",))
-PAIRED = Derivation(making(pair_acks), {"acks": _ACK, "ends": ALL}, ("stream_id",), ("flows", "used"))
+CROWDED = Derivation(crowded, {"flows": ALL})
+USED = Derivation(sequences_used, {"messages": (*FLOW_KEY, "tx_sequence_id"), "flows": ALL}, ("stream_id",))
+PAIRED = Derivation(pair_acks, {"acks": _ACK, "ends": ALL}, ("stream_id",), ("flows", "used"))
 NUMBERED = Derivation(_numbered, {"flows": ALL, "unread": ALL, "ends": ALL, "legs": ALL})
-FIRST_MESSAGES = Derivation(making(first_messages), {"flows": ALL, "previous": ALL})
-ORDER_ACKS = Derivation(making(select_order_acks), {"acknowledgments": ALL}, _PAIR)
-WITH_ORDER_ACKS = Derivation(making(with_order_acks), {"firsts": ALL, "order_acks": ALL}, _PAIR)
-INITIAL_MARKS = Derivation(making(lambda firsts: along_streams(initial_marks(choose_states(firsts)))), {"firsts": ALL})
+FIRST_MESSAGES = Derivation(first_messages, {"flows": ALL, "previous": ALL})
+ORDER_ACKS = Derivation(select_order_acks, {"acknowledgments": ALL}, _PAIR)
+WITH_ORDER_ACKS = Derivation(with_order_acks, {"firsts": ALL, "order_acks": ALL}, _PAIR)
+INITIAL_MARKS = Derivation(lambda firsts: along_streams(initial_marks(choose_states(firsts))), {"firsts": ALL})
 MARKS = Derivation(
-    making(lambda **rows: along_streams(marks(**rows))),
+    lambda **rows: along_streams(marks(**rows)),
     {
         "messages": (*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "message_id"),
         "unread": ALL,
@@ -97,14 +97,14 @@ MARKS = Derivation(
     },
     ("stream_id",),
 )
-ACKNOWLEDGED = Derivation(making(acknowledged), {"acks": ALL, "streams": ALL}, _PAIR)
+ACKNOWLEDGED = Derivation(acknowledged, {"acks": ALL, "streams": ALL}, _PAIR)
 CARRIED = Derivation(
-    making(carried_by_stream),
+    carried_by_stream,
     {"messages": ("stream_id", "queue_manager_address", "transactional", "body_encrypted", "captured_at")},
     ("stream_id",),
 )
 SPANS = Derivation(
-    making(blind_spans), {"messages": ("stream_id", "stream_offset", "captured_ns"), "unread": ALL}, ("stream_id",)
+    blind_spans, {"messages": ("stream_id", "stream_offset", "captured_ns"), "unread": ALL}, ("stream_id",)
 )
 
 
@@ -115,7 +115,7 @@ def read_inputs(engine: Engine[T], sources: Sources[T], once: Conversations[T], 
     unread = engine.one(UNREAD, stream_gaps=once.stream_gaps, quarantine=once.quarantine)
     found = engine.derive(FLOWS, messages=messages, ends=ends)
     scoped = Derivation(
-        making(partial(scoped_flows, scope=scope)),
+        partial(scoped_flows, scope=scope),
         {"flows": ALL, "messages": (*FLOW_KEY, *_NUMBERS)},
         ("source_queue_manager",),
     )

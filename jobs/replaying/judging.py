@@ -17,7 +17,7 @@ from jobs.replaying.inputs import (
 )
 from schemas.judging import CHAIN, ENDED, JUDGED, PROVEN
 from schemas.replay import Reading
-from udfs.derive.frames import ALL, Derivation, making
+from udfs.derive.frames import ALL, Derivation
 from udfs.derive.replay.marks import STREAM
 from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
 from udfs.replay.acks import GROUP
@@ -37,7 +37,7 @@ def _verdicts(
 
 
 VERDICT_ROWS = Derivation(
-    making(_verdicts), {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id", "piece")
+    _verdicts, {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id", "piece")
 )
 
 

@@ -179,7 +179,7 @@ def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
     """
     seen = by_key(rows)
 
-    def proof(witness: Sequence[str], *, displaced: bool = False) -> Rows:
+    def proof(witness: Sequence[str], *, displaced: bool) -> Rows:
         shown = [seen.get(key) for key in witness]
         users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
         for row in shown:

@@ -12,13 +12,13 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import STRING, row
 from udfs.derive import books
-from udfs.derive.frames import ONE, Derivation, making, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, to_arrow, to_frame
 
 INGESTED = (Book.RECORDS, Book.BYTES)
 DECODED = (*INGESTED, Book.PACKETS)
 REPLAYED = (*DECODED, Book.ARRIVALS, Book.NUMBERS)
 _NUMBERS = Derivation(
-    making(books.balance_numbers),
+    books.balance_numbers,
     {
         "outcomes": ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "numbers"),
         "sequences": ("scope_key", "tx_sequence_id", "first_number_due", "numbers_seen", "numbers_due"),

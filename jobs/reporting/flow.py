@@ -16,12 +16,12 @@ from schemas.ingest import QUARANTINE, STREAM_GAPS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
-from udfs.derive.frames import ONE, Derivation, Frames, making, to_arrow, to_frame
+from udfs.derive.columns import PLACE, RANGE
+from udfs.derive.frames import ONE, Derivation, Frames, to_arrow, to_frame
 from udfs.derive.report.health import changed_first
 from udfs.derive.report.messages import accepted_by_stream, conflicts
 from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
 from udfs.derive.report.page import (
-    KEY,
     WITNESSES,
     Chosen,
     Options,
@@ -34,11 +34,11 @@ from udfs.derive.report.page import (
     witness_columns,
     witness_keys,
 )
-from udfs.derive.report.pictures import ACK, GAP, answering, asked, carriers, drawn, pictures, thinning
+from udfs.derive.report.pictures import ACK, answering, asked, carriers, drawn, pictures, thinning
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
 
-_UNUSABLE = Derivation(making(unusable), {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
+_UNUSABLE = Derivation(unusable, {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frame
     worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
     streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
     theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
-    gaps = engine.join(engine.read(STREAM_GAPS, *GAP), engine.hand_in(to_arrow(streams)), ["stream_id"])
+    gaps = engine.join(engine.read(STREAM_GAPS, *RANGE), engine.hand_in(to_arrow(streams)), ["stream_id"])
     step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
     return frames(engine.gather(step, verdicts=theirs, gaps=gaps))
 
@@ -110,7 +110,8 @@ def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
     keys = witness_keys(tops)
     wanted = engine.hand_in(to_arrow(keys))
     found = {
-        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, KEY, "semi") for table in WITNESSES
+        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
+        for table in WITNESSES
     }
     return {"witnesses": proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)}
 

@@ -4,6 +4,16 @@ import polars as pl
 
 _SIGN = 1 << 63
 UTC = pl.Datetime("us", "UTC")
+PLACE = ("stream_id", "stream_offset")
+"""Where a packet is; a `row_key` says it."""
+RANGE = (*PLACE, "length")
+SEQUENCE = ("scope_key", "tx_sequence_id")
+SPAN = ("scope_key", "sequence")
+"""A SEQUENCE, with its number `signed`."""
+ACK_PAIR = ("receiver", "source_queue_manager")
+"""Who acknowledges, and the original sender that this is for."""
+CAPTURES_OF_PAIR = ("one_capture", "other_capture")
+"""Captures at the two ends of connections."""
 
 
 def null(of: "pl.DataType | type[pl.DataType]") -> pl.Expr:
@@ -51,6 +61,24 @@ def nanoseconds(at: pl.Expr) -> pl.Expr:
 def timestamp(ns: pl.Expr) -> pl.Expr:
     """Returns ns since 1970 as a timestamp, rounded down to whole microseconds."""
     return (ns // 1000).cast(UTC)
+
+
+def count() -> pl.Expr:
+    """Returns the number of rows of a group."""
+    return pl.len().cast(pl.Int64)
+
+
+def count_if(condition: pl.Expr | str) -> pl.Expr:
+    """Returns the number of rows for which a condition holds."""
+    return (pl.col(condition) if isinstance(condition, str) else condition).sum().cast(pl.Int64)
+
+
+def as_numbers(rows: pl.DataFrame, *names: str) -> list[pl.Expr]:
+    """Returns columns of names as numbers in the order of the names; null stays null.
+
+    Names that repeat in many rows take four bytes each then, and are compared faster.
+    """
+    return [pl.col(name).cast(pl.Enum(rows[name].unique().drop_nulls().sort())) for name in names]
 
 
 def number_of(*texts: str) -> pl.Expr:

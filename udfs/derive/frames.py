@@ -32,6 +32,8 @@ _HELD = {
 class Derivation(NamedTuple):
     """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
 
+    If it makes only one, it returns just that frame, and the table is called ONE.
+
     `inputs` name the columns that it needs, or ALL. All inputs have the columns `by`: a call gets all rows of one or of
     many groups, which have the same values there, in no order. Without `by`, a call gets all rows. A function that is
     said to be right for all rows of any x may have x, or columns that contain x, as `by`. The frames of `shared` are
@@ -39,7 +41,7 @@ class Derivation(NamedTuple):
     columns and types.
     """
 
-    work: Callable[..., Frames]
+    work: Callable[..., Frames | pl.DataFrame]
     inputs: Mapping[str, tuple[str, ...]]
     by: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
@@ -47,7 +49,7 @@ class Derivation(NamedTuple):
     def run(self, **tables: pa.Table) -> dict[str, pa.Table]:
         """Derives whole tables."""
         frames = {name: to_frame(_select(tables[name], columns)) for name, columns in self.inputs.items()}
-        made = self.work(**frames, **{name: to_frame(tables[name]) for name in self.shared})
+        made = self._work_on(**frames, **{name: to_frame(tables[name]) for name in self.shared})
         return {name: to_arrow(frame) for name, frame in made.items()}
 
     def tagged(self, **schemas: RowType) -> RowType:
@@ -70,10 +72,14 @@ class Derivation(NamedTuple):
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
             frames = {name: to_frame(rows) for name, rows in shared.items()}
             for inputs in self._whole_groups(batches):
-                for name, rows in self.work(**inputs, **frames).items():
+                for name, rows in self._work_on(**inputs, **frames).items():
                     yield from _of_table(name, rows, made)
 
         return run
+
+    def _work_on(self, **frames: pl.DataFrame) -> Frames:
+        made = self.work(**frames)
+        return {ONE: made} if isinstance(made, pl.DataFrame) else made
 
     def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
         """Yields the inputs of one or many whole groups, of rows of `tagged`."""
@@ -87,15 +93,6 @@ class Derivation(NamedTuple):
                     parts.append(_compact(rows[name]))
         if waiting:
             yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
-
-
-def making(work: Callable[..., pl.DataFrame]) -> Callable[..., Frames]:
-    """Returns the work of a derivation of one table, which `Engine.one` returns."""
-
-    def make(**frames: pl.DataFrame) -> Frames:
-        return {ONE: work(**frames)}
-
-    return make
 
 
 def to_frame(rows: pa.Table) -> pl.DataFrame:

@@ -5,6 +5,7 @@ import polars as pl
 from schemas.replay import Verdict
 from schemas.table import row
 from schemas.witness import WITNESS, Shows
+from udfs.derive.columns import PLACE
 from udfs.derive.tables import schema_of
 
 _ROLES = {
@@ -12,7 +13,6 @@ _ROLES = {
     Verdict.OUT_OF_ORDER.value: Shows.REFUSED.value,
     Verdict.UNKNOWN.value: Shows.NOT_JUDGED.value,
 }
-_PLACE = ("stream_id", "stream_offset")
 _PACKETS = schema_of(row(witness=WITNESS.type))["witness"]
 _OF_PACKET = pl.Series(dtype=_PACKETS).explode().struct.fields
 
@@ -39,9 +39,9 @@ def find_frames(
     accepted = pl.lit(Shows.ACCEPTED.value)
     role = pl.when(verdict.is_null()).then("packet_type").otherwise(verdict.replace_strict(_ROLES, default=accepted))
     return (
-        packets.select(*_PLACE, "packet_type", "capture_id", "captured_at", frame_number="first_frame")
-        .join(places_of(keys), on=_PLACE)
-        .join(verdicts.select(*_PLACE, "verdict"), on=_PLACE, how="left")
+        packets.select(*PLACE, "packet_type", "capture_id", "captured_at", frame_number="first_frame")
+        .join(places_of(keys), on=PLACE)
+        .join(verdicts.select(*PLACE, "verdict"), on=PLACE, how="left")
         .join(captures.select("capture_id", "uri"), on="capture_id", how="left")
         .select(
             "key",

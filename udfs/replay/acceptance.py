@@ -79,10 +79,8 @@ def fold_scopes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     It is null before the first row of a scope.
     """
-    schema: pa.Schema | None = None
     for batch in fold(_beginning_with_scopes(batches)):
-        schema = schema or pa.schema([one for one in batch.schema if one.name != "begins"])
-        yield batch.select(schema.names)
+        yield batch.drop_columns("begins")
 
 
 def _beginning_with_scopes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

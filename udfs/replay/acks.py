@@ -8,14 +8,14 @@ from udfs.replay.groups import NONE, NUMBERS, Bools, Ints, begins, columns_of, g
 
 GROUP = ("pair_no", "sequence")
 NEVER = np.iinfo(np.int64).max
-_READ = {"number": "number", "ack_ns": "ns", "message_class": "message_class", "message_no": "message_no"}
+_READ = ("number", "ns", "message_class", "message_no")
 _LEARNT = {"reached": -1, "last_ns": NONE, "last_number": NONE}
 """What an acknowledgment has before any message was compared with it."""
 
 
 def read_acks(acks: pa.Table, group: Ints) -> pd.DataFrame:
     """Returns `group`, `number`, `ns`, `message_class` (NONE for an OrderAck), `message_no`, and nothing learnt."""
-    return numbers(acks, *_READ).rename(columns=_READ).assign(group=group, **_LEARNT)
+    return numbers(acks, *_READ).assign(group=group, **_LEARNT)
 
 
 class InTime:

@@ -11,9 +11,9 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 
-from schemas.explained import ARRIVAL
 from schemas.replay import Verdict
-from udfs.replay.rows import Batches, read_rows, write_rows
+from schemas.table import U16
+from udfs.replay.rows import Batches, read_rows, row_of, write_rows
 
 State = tuple[int, int]
 """Sequence and number."""
@@ -28,6 +28,9 @@ class Arrival(NamedTuple):
     scope_key: str
     sequence: int
     number: int
+    falling_sequence: int
+    """-1 - `sequence`, as `falling_number` is of `number`: so the highest come first (FALLING)."""
+    falling_number: int
     plain_to: int | None
     """The last number of a run of plain arrivals that begins at `number`; None for an arrival."""
     opening_sequence: int | None
@@ -126,6 +129,11 @@ class Arrival(NamedTuple):
         return groupby(read_rows(batches, cls), attrgetter("scope_key"))
 
 
+ARRIVAL = row_of(Arrival, final_ack_class=U16)
+FALLING = ("falling_sequence", "falling_number", "replay_order")
+"""The order in which the highest sequence and number of a scope come first."""
+
+
 def _state(sequence: int | None, number: int | None) -> State | None:
     return None if sequence is None or number is None else (sequence, number)
 
@@ -151,4 +159,11 @@ def _plain_run(arrival: Arrival, reached: State | None) -> Iterator[Arrival]:
     """Yields the plain arrivals right after an arrival, up to the state that the next one met."""
     left = arrival.slot if arrival.moves else arrival.before
     if left is not None and reached is not None and left[0] == reached[0] and left[1] < reached[1]:
-        yield arrival._replace(sequence=left[0], number=left[1] + 1, plain_to=reached[1])
+        sequence, number = left[0], left[1] + 1
+        yield arrival._replace(
+            sequence=sequence,
+            number=number,
+            falling_sequence=~sequence,
+            falling_number=~number,
+            plain_to=reached[1],
+        )

@@ -36,7 +36,6 @@ _MS = 1_000_000  # ns
 _LATEST_NS = LATEST_ORDER_ACK_MS * _MS
 _IN_FLIGHT_NS = 250 * _MS
 """An OrderAck that follows sooner may have left before the message arrived."""
-_SCHEMA = PROVEN
 _KEPT = (
     *("scope_no", "stream_no", "sequence", "state_sequence", "accepted", "verdict", "reason"),
     *("gap_size", "reject_count", "missing_runs", "behind_gap", "in_doubt", "doubt_order", "initially_until"),
@@ -197,7 +196,7 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
         "final_ack_class": nullable(firsts["final_class"], pa.int32()),
         "final_ns": nullable(firsts["final_ns"].replace(NEVER, NONE)),
     }
-    yield from to_batches(columns, _SCHEMA)
+    yield from to_batches(columns, PROVEN)
 
 
 def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:

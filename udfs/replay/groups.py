@@ -112,16 +112,6 @@ def bounds(is_first: Bools) -> tuple[Ints, Ints]:
     return first, np.append(first, len(is_first))[1:] - 1
 
 
-def before(values: "pd.Series[int]", groups: Ints, nothing: int) -> "pd.Series[int]":
-    """Returns the running maximum over the rows before each in its group; `nothing` before the first."""
-    return values.groupby(groups).cummax().groupby(groups).shift(fill_value=nothing)
-
-
-def so_far(values: "pd.Series[int]", groups: Ints) -> "pd.Series[int]":
-    """Returns the running maximum up to each row in its group."""
-    return values.groupby(groups).cummax()
-
-
 def expand(rows: pa.Table, *lists: str) -> tuple[pd.DataFrame, Ints, Ints]:
     """Returns a row per message with its items of the lists; and the place of its row, and its own place in that."""
     lengths = pc.list_value_length(rows[lists[0]]).combine_chunks().to_numpy()

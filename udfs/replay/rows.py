@@ -2,13 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import pyarrow as pa
+
+from schemas.table import BOOL, DOUBLE, LONG, STRING, RowType, array, row
 
 Batches = Iterable[pa.RecordBatch]
 R = TypeVar("R", bound=NamedTuple)
 _BATCH_ROWS = 10_000
+_TYPES: dict[Any, pa.DataType] = {bool: BOOL, int: LONG, float: DOUBLE, str: STRING, list[float]: array(DOUBLE)}
+
+
+def row_of(kind: type[NamedTuple], **others: pa.DataType) -> RowType:
+    """Returns the schema of a named tuple's rows; types that its fields do not tell are given."""
+    types = _TYPES | {of | None: arrow for of, arrow in _TYPES.items()}
+    return row(**{name: types[of] for name, of in get_type_hints(kind).items()} | others)
 
 
 def read_rows(batches: Batches, kind: type[R]) -> Iterator[R]:

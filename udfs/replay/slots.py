@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from schemas.explained import OF_SLOT
+from schemas.explained import EXPLAINED
 from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
 from udfs.replay.arrivals import Arrival
 from udfs.replay.outcomes import Case, Message, Occupants, Passing, Slot, delivered_by, distinct, outcome_of, witness
@@ -19,23 +19,20 @@ from udfs.replay.unseen import Hole, Run, Skip, unseen_runs
 from udfs.replay.words import tx_sequence
 
 Row = Mapping[str, object]
-Explained = tuple[Row]
-"""A row of OF_SLOT: an outcome."""
 _SIGN = 1 << 63
 """What a TxSequenceID has more than its `sequence`."""
 
 
 def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yields the outcomes of messages and of numbers never seen (OF_SLOT).
+    """Yields the outcomes of messages and of numbers never seen: rows of EXPLAINED.
 
-    Rows are `Arrival`s and runs of plain ones, by scope, falling sequence, falling number and replay order. Outcomes of
-    delivered messages are among the rows.
+    Rows are `Arrival`s and runs of plain ones, scope by scope in FALLING order.
     """
     explained = (row for _, arrivals in Arrival.read(batches) for row in _explain_scope(arrivals))
-    yield from write_rows(explained, OF_SLOT)
+    yield from write_rows((tuple(map(row.get, EXPLAINED.names)) for row in explained), EXPLAINED)
 
 
-def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Explained]:
+def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
     passed_by: Passing | None = None
     for _, of_sequence in groupby(arrivals, attrgetter("sequence")):
         skip: Skip | None = None
@@ -72,14 +69,14 @@ def _passing(slot: list[Arrival]) -> Passing | None:
     return Passing(moving.replay_order, moving.missing_runs, moving.behind_gap, doubtful, moving.key)
 
 
-def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Explained]:
+def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Row]:
     by_message: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
     for arrival in slot:
         by_message[arrival.message].append(arrival)
     occupants = Occupants([Message(arrivals, known) for arrivals in by_message.values()])
     for message in occupants.messages:
         case = Case(message, occupants)
-        yield (_message_row(case, outcome_of(case)),)
+        yield _message_row(case, outcome_of(case))
 
 
 def _message_row(case: Case, outcome: Outcome) -> Row:
@@ -112,9 +109,9 @@ def _message_row(case: Case, outcome: Outcome) -> Row:
     }
 
 
-def _of_hole(hole: Hole) -> Iterator[Explained]:
+def _of_hole(hole: Hole) -> Iterator[Row]:
     for run in unseen_runs(hole):
-        yield (_run_row(hole, run),)
+        yield _run_row(hole, run)
 
 
 def _run_row(hole: Hole, run: Run) -> Row:

@@ -35,7 +35,6 @@ STREAM_END = (1 << 63) - 1
 """Stream offset of what comes after all messages."""
 _LONGEST = 256
 """Messages of a chain; a chain is a row."""
-_SCHEMA = CHAIN
 
 
 def find_chains(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -98,7 +97,7 @@ def to_chains(messages: pd.DataFrame, is_first: Bools) -> Iterator[pa.RecordBatc
     firsts = messages.iloc[first]
     lists = messages[["stream_offset", "captured_ns", "message_no"]]
     lists = lists.set_axis(["offsets", "times", "message_nos"], axis=1)
-    columns = {name: nullable(firsts[name]) for name in _SCHEMA.names if name in firsts}
+    columns = {name: nullable(firsts[name]) for name in CHAIN.names if name in firsts}
     columns |= {"first_number": nullable(firsts["number"]), "number": nullable(messages["number"].iloc[last])}
     columns["sequence"] = pa.array(firsts["sequence"].to_numpy())  # TxSequenceID 0 is NONE when it is signed
-    yield from to_batches(columns | as_lists(lists, first, *lists.columns), _SCHEMA)
+    yield from to_batches(columns | as_lists(lists, first, *lists.columns), CHAIN)

@@ -23,11 +23,8 @@ class Skip(NamedTuple):
     def of(cls, arrival: Arrival) -> "Skip | None":
         """Returns what an arrival says was skipped before it: by its previous number, or by its counted gap."""
         below = [low for low in (arrival.names_before, arrival.gap_begins) if low is not None]
-        return cls(min(below), arrival.replay_order, *_place(arrival)) if below else None
-
-
-def _place(arrival: Arrival) -> tuple[str, str, str | None, str]:
-    return arrival.source_queue_manager, arrival.session_id, arrival.destination_queue, arrival.key
+        place = arrival.source_queue_manager, arrival.session_id, arrival.destination_queue, arrival.key
+        return cls(min(below), arrival.replay_order, *place) if below else None
 
 
 @dataclass(frozen=True, slots=True)

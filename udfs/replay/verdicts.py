@@ -16,7 +16,6 @@ from udfs.replay.groups import (
     Bools,
     Ints,
     as_lists,
-    before,
     begins,
     bounds,
     columns_of,
@@ -25,7 +24,6 @@ from udfs.replay.groups import (
     nullable,
     numbers,
     pieces,
-    so_far,
     texts,
     to_batches,
 )
@@ -35,7 +33,6 @@ LITERAL = ("literal_sequence", "literal_number", "literal_missing")
 """The state before a chain under the literal reading, where that is asked for."""
 _LISTS = ("offsets", "times", "message_nos")
 _NUMBERS = ("scope_no", "stream_no", "pair_no", "replay_order", "sequence", "first_number", "number", "previous")
-_SCHEMA = JUDGED
 
 
 def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -191,8 +188,8 @@ class Past:
         found = named[surely].reset_index().merge(pairs.reset_index(names="rank"), on=["sequence", "number"])
         ranks = pd.Series(-1, named.index)
         ranks[found["index"].to_numpy()] = found["rank"].to_numpy()
-        reached = so_far(ranks, scope)
-        highest = before(ranks, scope, -1)[known:].reset_index(drop=True)
+        reached = ranks.groupby(scope).cummax()
+        highest = reached.groupby(scope).shift(fill_value=-1)[known:].reset_index(drop=True)
         sequence, last = (pairs[name].to_numpy()[highest.clip(lower=0)] for name in ("sequence", "number"))
         self.sent = pairs.iloc[reached.tail(1).to_numpy()] if reached.iloc[-1] >= 0 else pairs[:0]
         self.sent = self.sent.assign(scope_no=named["scope_no"].iloc[-1])[list(named.columns)]
@@ -295,9 +292,9 @@ def to_runs(rows: pd.DataFrame) -> Iterator[pa.RecordBatch]:
         "in_doubt": _flags(firsts["in_doubt"]),
     }
     columns |= as_lists(rows, first, *_LISTS)
-    for turn, names in ((TIMES, TIMED), (VERDICT, _SCHEMA.names)):
+    for turn, names in ((TIMES, TIMED), (VERDICT, JUDGED.names)):
         given = {name: column for name, column in columns.items() if name in names}
-        yield from to_batches(given | {"turn": pa.array(np.full(len(first), turn))}, _SCHEMA)
+        yield from to_batches(given | {"turn": pa.array(np.full(len(first), turn))}, JUDGED)
 
 
 _INTEGERS = (

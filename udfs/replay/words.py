@@ -26,7 +26,7 @@ def all_counted(counts: Iterable[tuple[int, str, str]]) -> list[str]:
     return [counted(count, one, many) for count, one, many in counts if count]
 
 
-def numbers(low: int, high: int) -> str:
+def number_range(low: int, high: int) -> str:
     """Returns "number 4" or "numbers 4 to 6"."""
     return f"number {low}" if low == high else f"numbers {low} to {high}"
 

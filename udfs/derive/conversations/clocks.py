@@ -5,10 +5,8 @@ Where the clocks of two captures differ, it finds the messages whose order this 
 
 import polars as pl
 
-from udfs.derive.columns import nanoseconds, timestamp
-from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.columns import CAPTURES_OF_PAIR, nanoseconds, timestamp
 
-_PAIR = ("one_capture", "other_capture")
 _NEVER = (1 << 63) - 1
 """No record has this number."""
 
@@ -124,21 +122,16 @@ def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
     neither. `shown` are `stream_id` and `capture_id` of messages that were not placed from a copy.
     """
     of_side = (
-        shown.join(skews.with_columns(capture_id=side, is_one=pl.lit(side == _PAIR[0])), on="capture_id")
-        for side in _PAIR
+        shown.join(skews.with_columns(capture_id=side, is_one=pl.lit(side == CAPTURES_OF_PAIR[0])), on="capture_id")
+        for side in CAPTURES_OF_PAIR
     )
     return (
         pl.concat(of_side)
-        .group_by("stream_id", *_PAIR, "skew_ns")
+        .group_by("stream_id", *CAPTURES_OF_PAIR, "skew_ns")
         .agg(pl.min("is_one"), most=pl.max("is_one"))
         .filter(pl.col("is_one") == pl.col("most"))
         .drop("most")
     )
-
-
-def with_scopes(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns messages with the scopes of their flows. Right for all rows of any streams."""
-    return messages.join(flows.select("scope_key", *FLOW_KEY), on=FLOW_KEY, nulls_equal=True)
 
 
 def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
@@ -148,7 +141,7 @@ def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
     nearer in time than the skew between the two captures (`skews` of `places.skews_of`).
     `messages` are joined with the rows of `sides_of_skews` of their stream; those without one are in no doubt.
     """
-    in_pair, is_one, time = ("scope_key", *_PAIR), pl.col("is_one"), pl.col("captured_ns")
+    in_pair, is_one, time = ("scope_key", *CAPTURES_OF_PAIR), pl.col("is_one"), pl.col("captured_ns")
     ones, others = pl.when(is_one).then(time), pl.when(~is_one).then(time)
     before = pl.when(is_one).then(others.forward_fill().over(in_pair)).otherwise(ones.forward_fill().over(in_pair))
     after = pl.when(is_one).then(others.backward_fill().over(in_pair)).otherwise(ones.backward_fill().over(in_pair))

@@ -73,15 +73,10 @@ def suspect_copies(connections: pl.DataFrame) -> tuple[bool, bool]:
     return alike, several_addresses and known.height < connections.height
 
 
-def with_prefix(connections: pl.DataFrame, prefix: str) -> pl.DataFrame:
-    """Returns the connections with this before the name of each column."""
-    return connections.select(pl.all().name.prefix(f"{prefix}_"))
-
-
 def join_both(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
     """Joins the columns of both connections of each pair, with the prefixes x and y."""
     for prefix, side in zip("xy", PAIR, strict=True):
-        pairs = pairs.join(with_prefix(connections, prefix), on=side)
+        pairs = pairs.join(connections.select(pl.all().name.prefix(f"{prefix}_")), on=side)
     return pairs
 
 
@@ -105,10 +100,8 @@ def choose_connections(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.Dat
     swapped = pairs.select(pl.col(Y).alias(X), pl.col(X).alias(Y), *(-pl.col(name) for name in AHEAD))
     pairs = pl.concat([pairs.select(*PAIR, *AHEAD), swapped]).group_by(PAIR).agg(pl.max(*AHEAD))
     ranked = _ranked(connections.join(pairs, left_on="connection_id", right_on=X, how="semi"))
-    x, y = (ranked.select(pl.all().name.prefix(f"{prefix}_")) for prefix in "xy")
     best = (
-        pairs.join(x, on=X)
-        .join(y, on=Y)
+        join_both(pairs, ranked)
         .filter(pl.col("y_rank") < pl.col("x_rank"))
         .group_by(X)
         .agg(pl.col(Y, *AHEAD).sort_by("y_rank").first())

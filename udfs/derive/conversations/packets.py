@@ -7,12 +7,11 @@ Few streams are concerned. An engine numbers all packets in parts (`identify_pac
 
 import polars as pl
 
-from udfs.derive.columns import number_of
+from udfs.derive.columns import PLACE, count, number_of
 from udfs.derive.conversations.copies import AHEAD, BEGINNING, IS_KNOWN, MOST_ALIKE, PAIR, WAYS, X, Y, join_both
 
-_KEY = ("stream_id", "stream_offset")
 _HALF = 0.5
-_PACKETS: dict[str, tuple[str, ...]] = {
+IDENTITY: dict[str, tuple[str, ...]] = {
     "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
     "acks": ("ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
 }
@@ -26,8 +25,8 @@ def identify_packets(messages: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame
     """
     tables = {"messages": messages, "acks": acks}
     return pl.concat(
-        tables[name].select(*_KEY, *columns, kind=pl.lit(name)).select(*_KEY, packet=number_of("kind", *columns))
-        for name, columns in _PACKETS.items()
+        tables[name].select(*PLACE, *columns, kind=pl.lit(name)).select(*PLACE, packet=number_of("kind", *columns))
+        for name, columns in IDENTITY.items()
     )
 
 
@@ -87,7 +86,7 @@ def same_packets(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     first MOST_ALIKE count. `packets` are those of the `compared_streams`, once for each first connection.
     """
     packets = packets.sort("stream_offset").filter(pl.int_range(pl.len()).over(X, "stream_id", "packet") < MOST_ALIKE)
-    counted = packets.group_by(X, "stream_id").agg(packets=pl.len().cast(pl.Int64))
+    counted = packets.group_by(X, "stream_id").agg(packets=count())
     totals = ways.join(_most_alike(ways, packets), on=[*PAIR, "way"], how="left")
     for side in "xy":
         of_side = counted.select(X, pl.col("stream_id").alias(f"{side}_stream"), pl.col("packets").alias(side))
@@ -127,7 +126,7 @@ def _most_alike(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
         .join(x, on=[X, "x_stream"])
         .join(y, on=[X, "y_stream", "packet"])
         .group_by(*way, likest_ahead=pl.col("x") - pl.col("y"))
-        .agg(same=pl.len().cast(pl.Int64))
+        .agg(same=count())
         .collect(engine="streaming")
         .sort("same", -pl.col("likest_ahead").abs(), "likest_ahead")
         .group_by(way)

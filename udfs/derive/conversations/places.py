@@ -5,10 +5,9 @@ All but `skews_of` is right for any streams that count together with all their c
 
 import polars as pl
 
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE
 from udfs.derive.replay.coverage import select_unreadable
 
-KEY = ("stream_id", "stream_offset")
-_RANGE = (*KEY, "length")
 _TOTALS = ("unread", "missing", "held")
 _NONE, _ONE, _FAR = (pl.lit(n, pl.Int64) for n in (0, 1, 1 << 62))
 
@@ -43,27 +42,34 @@ def place_copies(
             check_sortedness=False,
         )
         .filter(pl.col("at_offset") < pl.col("high"))
-        .sort(KEY)
+        .sort(PLACE)
         .group_by("at_stream", "at_offset")
         .agg(own_stream=pl.first("stream_id"), own_offset=pl.first("stream_offset"))
         .select("own_stream", "own_offset", stream_id="at_stream", stream_offset="at_offset")
         .join(late, on="own_stream", how="left")
-        .select(*KEY, "own_stream", "own_offset", pl.col("late_ns").fill_null(0))
+        .select(*PLACE, "own_stream", "own_offset", pl.col("late_ns").fill_null(0))
     )
 
 
 def skews_of(differences: pl.DataFrame) -> pl.DataFrame:
     """Returns `one_capture`, `other_capture` and `skew_ns`, the median difference of their clocks in absolute value.
 
-    `differences` are all `clock_differences` of pairs of captures.
+    `differences` are all rows of `between_captures` of these pairs.
     """
-    own, counted = pl.col("capture_id"), pl.col("counted_capture")
-    ahead = pl.when(own < counted).then("ahead_ns").otherwise(-pl.col("ahead_ns"))
+    ahead = pl.when(pl.col("capture_id") == pl.col("one_capture")).then("ahead_ns").otherwise(-pl.col("ahead_ns"))
     return (
-        differences.filter(own != counted)
-        .group_by(one_capture=pl.min_horizontal(own, counted), other_capture=pl.max_horizontal(own, counted))
+        differences.group_by(CAPTURES_OF_PAIR)
         .agg(skew_ns=ahead.median().cast(pl.Int64).abs())
         .filter(pl.col("skew_ns") > 0)
+    )
+
+
+def between_captures(differences: pl.DataFrame) -> pl.DataFrame:
+    """Returns the `clock_differences` of two captures, which are CAPTURES_OF_PAIR in the order of their names."""
+    pair = ("capture_id", "counted_capture")
+    one, other = CAPTURES_OF_PAIR
+    return differences.filter(pl.col(pair[0]) != pl.col(pair[1])).with_columns(
+        pl.min_horizontal(pair).alias(one), pl.max_horizontal(pair).alias(other)
     )
 
 
@@ -95,7 +101,7 @@ def counting(copies: pl.DataFrame) -> pl.DataFrame:
 def _packets(messages: pl.DataFrame, acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns place, time and capture of the packets of some streams."""
     return pl.concat(
-        table.select(*KEY, "captured_ns", "capture_id").join(streams, on="stream_id", how="semi")
+        table.select(*PLACE, "captured_ns", "capture_id").join(streams, on="stream_id", how="semi")
         for table in (messages, acks)
     )
 
@@ -139,29 +145,29 @@ def unread_by_all(
 
     `missing`: no capture has the bytes of the stream that counts; else they are in quarantine.
     """
-    gaps = stream_gaps.select(*_RANGE, missing=_ONE)
-    ranges = pl.concat([gaps, select_unreadable(quarantine).select(*_RANGE, missing=_NONE)])
+    gaps = stream_gaps.select(*RANGE, missing=_ONE)
+    ranges = pl.concat([gaps, select_unreadable(quarantine).select(*RANGE, missing=_NONE)])
     own = ranges.join(counting(copies), on="stream_id", how="semi").with_columns(unread=_ONE, held=_NONE)
     size = pl.col("recovered_bytes") + pl.col("missing_bytes")
     extents = streams.select("stream_id", stream_offset=_NONE, length=size, held=_ONE)
-    held = _placed(pl.concat([extents, ranges.select(*_RANGE, held=-_ONE)]), copies).select(
+    held = _placed(pl.concat([extents, ranges.select(*RANGE, held=-_ONE)]), copies).select(
         "length", "held", stream_id="at_stream", stream_offset="at_offset", unread=_NONE, missing=_NONE
     )
     place = pl.col("stream_offset")
     return (
         pl.concat([*_changes(own), *_changes(held)])
-        .group_by(KEY)
+        .group_by(PLACE)
         .agg(pl.sum(*_TOTALS))
         .sort(place)
         .with_columns(
             (place.shift(-1) - place).over("stream_id").alias("length"), pl.col(*_TOTALS).cum_sum().over("stream_id")
         )
         .filter(pl.col("unread") > 0, pl.col("held") == 0, pl.col("length") > 0)
-        .select(*_RANGE, pl.col("missing") > 0)
+        .select(*RANGE, pl.col("missing") > 0)
     )
 
 
 def _changes(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns by how much the totals rise at the start of each range, and at its end."""
     end = pl.col("stream_offset") + pl.col("length")
-    return ranges.select(*KEY, *_TOTALS), ranges.select("stream_id", end.alias("stream_offset"), -pl.col(*_TOTALS))
+    return ranges.select(*PLACE, *_TOTALS), ranges.select("stream_id", end.alias("stream_offset"), -pl.col(*_TOTALS))

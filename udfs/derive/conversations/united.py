@@ -8,7 +8,7 @@ from enum import StrEnum
 import polars as pl
 
 from schemas.ingest import Stage
-from udfs.derive.columns import nanoseconds, null, timestamp
+from udfs.derive.columns import nanoseconds, timestamp
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import (
     choose_connections,
@@ -18,12 +18,11 @@ from udfs.derive.conversations.copies import (
     suspect_copies,
 )
 from udfs.derive.conversations.packets import vague_streams
-from udfs.derive.conversations.places import clock_differences, place_copies, unread_by_all
+from udfs.derive.conversations.places import between_captures, clock_differences, place_copies, unread_by_all
 from udfs.derive.frames import Frames
 
 COUNTING = "counting_stream"
 """The stream that counts, of a stream of which there are copies, and of each copy."""
-CAPTURES_OF_PAIR = ("one_capture", "other_capture")
 _SIDES = ("stream_id", "copy_of")
 
 
@@ -89,19 +88,14 @@ def unite_streams(
     """Unites streams that count with their copies: all rows of any of these, to which COUNTING was added.
 
     It returns rows of STREAMS, STREAM_GAPS, QUARANTINE and HANDSHAKES in place of these; what `place_copies` and
-    `clock_differences` return; and as `copied` those columns of ENDS in which a copy differs from its stream.
+    `between_captures` return; and as `copied` those columns of ENDS in which a copy differs from its stream.
     """
     ranges = (copies, streams, stream_gaps, quarantine)
     unread = unread_by_all(*ranges)
     missing = unread.filter("missing").drop("missing")
-    own, counted = pl.col("capture_id"), pl.col("counted_capture")
-    differences = clock_differences(copies, messages, acks).filter(own != counted)
-    one, other = CAPTURES_OF_PAIR
     return {
         "placed": place_copies(*ranges, messages, acks),
-        "differences": differences.with_columns(
-            pl.min_horizontal(own, counted).alias(one), pl.max_horizontal(own, counted).alias(other)
-        ),
+        "differences": between_captures(clock_differences(copies, messages, acks)),
         "streams": whole(streams.drop(COUNTING), copies, missing),
         "stream_gaps": missing,
         "quarantine": unread.filter(~pl.col("missing")).drop("missing").with_columns(stage=pl.lit(Stage.FRAMING.value)),
@@ -155,11 +149,6 @@ def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
         .with_columns(copy_of="now")
         .select(streams.columns)
     )
-
-
-def forget_copies(streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of STREAMS that name a copy, as they should be without any. Right for any rows."""
-    return streams.filter(pl.col("copy_of").is_not_null()).with_columns(copy_of=null(pl.String))
 
 
 def whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:

@@ -8,17 +8,16 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import nanoseconds, number_of, quotient, row_key, signed
+from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, signed
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
 from udfs.replay.words import NS
 
-_SEQUENCE = ("scope_key", "tx_sequence_id")
-_SLOT = (*_SEQUENCE, "tx_sequence_number")
-_CONTENT = (*_SLOT, "content_hash")
-_MESSAGE = (*_SLOT, "source_queue_manager", "message_id", "content_hash")
-_SENDER = ("session_id", "source_queue_manager")
-_PLACE = ("scope_key", "replay_order")
+_CONTENT = (*SLOT, "content_hash")
+_MESSAGE = (*SLOT, *MESSAGE)
+_IN_SCOPE = ("scope_key", "replay_order")
 _BELOW_ALL = -(1 << 63) - 1
 _SHOWN = {
     "found_at": "captured_at",
@@ -54,9 +53,9 @@ def watched_sessions(
     # Without the sessions' own senders, each session of a receiver would meet all senders of that receiver.
     return (
         ways.join(back, on="session_id")
-        .join(senders.select(_SENDER).unique(), on="session_id")
-        .join(answered, on=["receiver", "source_queue_manager"], how="semi")
-        .select(*_SENDER, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
+        .join(senders.select(SENDER_THERE).unique(), on="session_id")
+        .join(answered, on=ACK_PAIR, how="semi")
+        .select(*SENDER_THERE, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
     )
 
 
@@ -73,11 +72,11 @@ def arrivals_to_look_at(
     arrivals = _with_neighbours(_candidates(verdicts, watched, slots))
     return (
         arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-        .join(sent_later(verdicts), on=_PLACE, how="left")
+        .join(sent_later(verdicts), on=_IN_SCOPE, how="left")
         .with_columns(
             number_of("scope_key").alias("scope_no"),
             pl.col("fate").fill_null("delivered"),
-            pl.col("is_sent_later").fill_null(value=False),
+            pl.col("is_sent_after_all_accepted").fill_null(value=False),
         )
         .select(Arrival._fields)
     )
@@ -90,7 +89,7 @@ def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFra
     is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * NS // 1000)
     marked = verdicts.with_columns(_is_in(slots, verdicts))
     few = marked.filter(is_unusual | (pl.col("accepted") & is_late))  # few look for their session
-    return few.join(watched, on=_SENDER, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
+    return few.join(watched, on=SENDER_THERE, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
 
 
 def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
@@ -106,7 +105,7 @@ def _with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
     """Adds the columns of Arrival that compare each candidate with those before it."""
     in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
-    rows = candidates.sort(_PLACE).with_columns(
+    rows = candidates.sort(_IN_SCOPE).with_columns(
         signed(pl.col("tx_sequence_id")).alias("sequence"),
         pl.col("tx_sequence_number").alias("number"),
         pl.when(in_sequence).then("incoming_tx_sequence_number").alias("state_number"),
@@ -145,8 +144,8 @@ def _with_first_of_slot(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds the first arrival that was accepted under the number of each."""
     accepted = pl.col("accepted")
     return rows.with_columns(
-        pl.col("replay_order").filter(accepted).first().over(_SLOT).alias("original"),
-        pl.col("content_hash").filter(accepted).first().over(_SLOT).alias("original_hash"),
+        pl.col("replay_order").filter(accepted).first().over(SLOT).alias("original"),
+        pl.col("content_hash").filter(accepted).first().over(SLOT).alias("original_hash"),
     )
 
 
@@ -175,26 +174,26 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
     gaps = {"gap_order": "replay_order", "gap_number": "number", "gap_size": "gap_size"}
     skipped = pl.col("gap_size") > 0
     return rows.with_columns(
-        pl.col(column).filter(skipped).first().over(_SEQUENCE).alias(name) for name, column in gaps.items()
+        pl.col(column).filter(skipped).first().over(SEQUENCE).alias(name) for name, column in gaps.items()
     )
 
 
 def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns the refused messages that were sent no earlier than all accepted before them, as `is_sent_later`.
+    """Returns the refused messages that were sent no earlier than all accepted before them.
 
-    A row is a `scope_key` and `replay_order`. They may show a sender that was restored, so only refusals below the
-    receiver's state are looked at.
+    A row is a `scope_key` and `replay_order`, with `is_sent_after_all_accepted`. They may show a sender that was
+    restored, so only refusals below the receiver's state are looked at.
     """
-    rows = verdicts.select(*_PLACE, "accepted", "reason", "sent_at", "message_id")
+    rows = verdicts.select(*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")
     refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
     until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
     accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
     return (
         pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False)])
-        .sort(_PLACE)
+        .sort(_IN_SCOPE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
-        .select(*_PLACE, pl.lit(value=True).alias("is_sent_later"))
+        .select(*_IN_SCOPE, pl.lit(value=True).alias("is_sent_after_all_accepted"))
     )
 
 
@@ -203,7 +202,7 @@ def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
     seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
     sent = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
     return rows.select(
-        *_PLACE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
+        *_IN_SCOPE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
     )
 
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.ingest import Attempt, FramingReason
-from udfs.derive.columns import key_at, null, row_key, timestamp
+from udfs.derive.columns import count, count_if, key_at, null, row_key, timestamp
 from udfs.replay.findings.captures import FAILURES
 
 _PATIENCE_S = 21
@@ -79,12 +79,12 @@ def cannot_connect(
         .sort("first_at", "key")
         .group_by(*pair, "worked_at", pl.concat_str(*pair, separator="->").alias("session_id"))
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
-            since_it_worked.sum().cast(pl.Int64).alias("lately"),
+            count().alias("messages"),
+            count_if(since_it_worked).alias("lately"),
             pl.col("first_at").min().alias("found_at"),
             pl.col("last_at").max(),
             pl.col("key").first(),
-            *((failure == name).sum().cast(pl.Int64).alias(name) for name in FAILURES),
+            *(count_if(failure == name).alias(name) for name in FAILURES),
         )
         .select(
             *(*pair, "worked_at", "session_id", "messages", "lately", "found_at", "last_at", "key"),

@@ -6,16 +6,15 @@ import polars as pl
 
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
-from udfs.derive.columns import address_of_stream, number_of
+from udfs.derive.columns import SEQUENCE, address_of_stream, count, count_if, number_of
 from udfs.derive.frames import Frames
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
-_SEQUENCE = ("scope_key", "tx_sequence_id")
-_FLOW = (*_SEQUENCE, "source_queue_manager")
-_OUTCOME = (*_SEQUENCE, "outcome")
+_FLOW = (*SEQUENCE, "source_queue_manager")
+_OUTCOME = (*SEQUENCE, "outcome")
 _SENDER = ("source_queue_manager", "address")
-_PLACE = ("session_id", "destination_queue")
+_QUEUE_OF_SESSION = ("session_id", "destination_queue")
 _BEFORE_ALL = -(1 << 63)
 
 
@@ -43,7 +42,7 @@ def _events(
     )
     for kind, rows in parts:
         values = rows.select(kind._fields).rows()
-        for (scope_key, sequence), of in zip(rows.select(_SEQUENCE).rows(), values, strict=True):
+        for (scope_key, sequence), of in zip(rows.select(SEQUENCE).rows(), values, strict=True):
             yield Event(scope_key, sequence, kind(*of))
     for finding in findings.to_dicts():
         yield Event(finding["scope_key"], finding["tx_sequence_id"], finding)
@@ -60,18 +59,18 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
     timed = outcomes.with_columns(ended_at=ended_at, first_at=pl.coalesce("first_seen_at", ended_at))
     counts = timed.group_by(_OUTCOME).agg(
         pl.sum("numbers"),
-        pl.sum("stuck").cast(pl.Int64),
+        count_if("stuck"),
         (pl.col("tx_sequence_number") + pl.col("numbers") - 1).max().alias("last_number"),
         pl.min("first_seen_at").alias("began_at"),
         pl.max("ended_at"),
         pl.col("destination_queue").drop_nulls().unique().sort().alias("queues"),
     )
     witnesses = _earliest(timed, "first_at", pl.col("witness").list.sort(nulls_last=True), pl.col("witness"))
-    places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_PLACE)))
+    places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_QUEUE_OF_SESSION)))
     return (
         counts.join(witnesses.select(*_OUTCOME, "first_at", "witness"), on=_OUTCOME)
-        .join(places.select(*_OUTCOME, *_PLACE), on=_OUTCOME)
-        .select(*_SEQUENCE, *OutcomeCount._fields)
+        .join(places.select(*_OUTCOME, *_QUEUE_OF_SESSION), on=_OUTCOME)
+        .select(*SEQUENCE, *OutcomeCount._fields)
     )
 
 
@@ -79,7 +78,7 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
     """Returns the first row of each sequence and outcome by the time `at`, of which none is the lowest."""
     time = pl.col(at).dt.timestamp("us").fill_null(_BEFORE_ALL)
     return (
-        rows.select(*_OUTCOME, at, *_PLACE, "tx_sequence_number", "witness")
+        rows.select(*_OUTCOME, at, *_QUEUE_OF_SESSION, "tx_sequence_number", "witness")
         .filter(time == time.min().over(_OUTCOME))
         .sort(then_by)
         .unique(_OUTCOME, keep="first")
@@ -104,9 +103,9 @@ def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.D
     A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
     were `accepted` or `lost`. A message that came from two addresses counts for both.
     """
-    troubled = pl.concat([outcomes.select(_SEQUENCE), findings.select(_SEQUENCE)])
+    troubled = pl.concat([outcomes.select(SEQUENCE), findings.select(SEQUENCE)])
     of_message = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
-    sent = verdicts.select(*of_message, "stream_id", "accepted").join(troubled, on=_SEQUENCE, how="semi")
+    sent = verdicts.select(*of_message, "stream_id", "accepted").join(troubled, on=SEQUENCE, how="semi")
     addresses = (
         sent.select(pl.col("stream_id").unique())
         .with_columns(address_of_stream().alias("address"))
@@ -123,9 +122,9 @@ def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.D
         .join(lost.with_columns(is_lost=True), on=["flow", "number", "message_no"], how="left")
         .group_by("flow", "address")
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
-            pl.sum("accepted").cast(pl.Int64),
-            pl.sum("is_lost").cast(pl.Int64).alias("lost"),
+            count().alias("messages"),
+            count_if("accepted"),
+            count_if("is_lost").alias("lost"),
         )
         .join(flows, on="flow")
         .select(*_FLOW, "address", "messages", "accepted", "lost")

@@ -2,20 +2,31 @@
 
 import polars as pl
 
-from schemas.messages import AckType
 from schemas.replay import Verdict
 from schemas.wire import NEGATIVE_CLASS
-from udfs.derive.columns import key_at, nanoseconds, quotient, row_key, timestamp, unsigned
+from udfs.derive.columns import (
+    ACK_PAIR,
+    PLACE,
+    SEQUENCE,
+    count,
+    count_if,
+    key_at,
+    nanoseconds,
+    quotient,
+    row_key,
+    timestamp,
+    unsigned,
+)
+from udfs.derive.replay.acks import select_order_acks
 from udfs.replay.words import NS
 
 _REPEATED_TIMES, _REPEATED_S = 3, 60  # over two of the shortest resend intervals
-_OF_PAIR = ("receiver", "source_queue_manager", "tx_sequence_id")
+_OF_PAIR = (*ACK_PAIR, "tx_sequence_id")
 _OF_VERDICT = ("scope_key", "session_id", "destination_queue", "verdict", "tx_sequence_number", "captured_ns")
 _FIGURES = ("number", "messages", "first_ns", "last_ns", "first_key", "last_key")
 _ABOUT = ("session_id", "destination_queue", "transactional", "time_to_be_received", "time_to_reach_queue")
 _ADDRESSES_SHOWN = 20
 """Else each of n acknowledgments that went elsewhere would name n addresses."""
-_PAIR = ("receiver", "source_queue_manager")
 _SHUT_MS = 10_000
 """A TCP window of 0 that lasts less is ordinary flow control."""
 _PAUSED_NS = 30 * NS
@@ -27,7 +38,8 @@ _STEP_NS = 15 * NS
 """Of the packets in a step of time one is looked at; no patience is shorter."""
 _UNANSWERED, _PAUSED, _SHUT = "unanswered", "paused", "shut"
 _CAUSES = (_UNANSWERED, _PAUSED, _SHUT)
-_WINDOWS = ("stream_id", "stream_offset", "captured_ns", "window_size")
+WINDOW = (*PLACE, "captured_ns", "window_size")
+"""What `find_stalls` reads of packets."""
 
 
 def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
@@ -36,15 +48,14 @@ def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
     One row per `receiver`, `source_queue_manager` and `tx_sequence_id`: the `number`, how many `messages` acknowledge
     it, and time (ns since 1970) and key of the first and of the last of them.
     """
-    pair = ("receiver", "source_queue_manager", "sequence")
-    is_order_ack = pl.col("ack_type") == AckType.ORDER_ACK.value
+    pair = (*ACK_PAIR, "sequence")
     return (
-        acks.filter(is_order_ack)
+        select_order_acks(acks)
         .filter(pl.col("number").eq_missing(pl.col("number").max().over(pair)))
         .sort("ns", "key")
         .group_by(*pair, "number")
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
+            count().alias("messages"),
             pl.first("ns").alias("first_ns"),
             pl.last("ns").alias("last_ns"),
             pl.first("key").alias("first_key"),
@@ -73,7 +84,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
         .with_columns(receiver=pl.col("session_id").str.replace(r"(?s)^.*->", ""))
         .join(repeated, on=_OF_PAIR)
         .group_by("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", *_FIGURES)
-        .agg(pl.min("destination_queue"), refused.sum().cast(pl.Int64).alias("refused"))
+        .agg(pl.min("destination_queue"), count_if(refused).alias("refused"))
         .with_columns(
             found_at=timestamp(pl.col("first_ns")),
             seconds=quotient(pl.col("last_ns") - pl.col("first_ns"), NS),
@@ -84,11 +95,11 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
 def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of RepeatedOrderAck that are of their scope's last sequence."""
     last = sequences.group_by("scope_key").agg(pl.max("tx_sequence_id"))
-    return repeated.join(last, on=["scope_key", "tx_sequence_id"], how="semi")
+    return repeated.join(last, on=SEQUENCE, how="semi")
 
 
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the administration messages that are negative acknowledgments: `ack` is the message, with its `key`."""
+    """Returns the administration messages that are negative acknowledgments, each with its `key`."""
     return (
         messages.filter(pl.col("message_class") & NEGATIVE_CLASS != 0)
         .join(ends.select("stream_id", "session_id"), on="stream_id")
@@ -96,7 +107,9 @@ def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
             "correlation_id",
             "message_class",
             "session_id",
-            pl.struct("captured_ns", "captured_at", row_key().alias("key")).alias("ack"),
+            "captured_ns",
+            "captured_at",
+            row_key().alias("key"),
         )
     )
 
@@ -110,8 +123,7 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
     """
     place = ("message_class", "session_id", "destination_queue")
     return (
-        negative.unnest("ack")
-        .join(_named_messages(messages, negative, ends), on="correlation_id", how="left")
+        negative.join(_named_messages(messages, negative, ends), on="correlation_id", how="left")
         .with_columns(pl.coalesce("about_session_id", "session_id").alias("session_id"))
         .sort("captured_ns", "captured_at", "key")
         .group_by(place)
@@ -151,10 +163,12 @@ def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataF
     """Returns rows of SeveralReceivers, which their GUIDs tell apart; a row per address.
 
     `flows` have a row per scope, stream and queue, with its `first` message; `tallies` one per scope, sequence and
-    stream. Of the tallies, those on the streams of `streams_to_several` are enough.
+    stream.
     """
     receivers = _receivers(flows, ends)
-    split = _split(tallies, streams_to_several(flows, ends))
+    named = ends.filter(pl.col("receiver_guid").is_not_null()).select("stream_id", "receiver_guid")
+    streams = far_addresses(ends).drop("sender").join(named, on="stream_id").join(receivers, on="far", how="semi")
+    split = _split(tallies, streams)
     return receivers.join(split, on="far", how="left").select(
         pl.col("far").alias("address"),
         pl.col("receiver_guid").alias("receivers"),
@@ -162,19 +176,8 @@ def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataF
         timestamp(pl.col("ns").list.get(1)).alias("found_at"),
         pl.col("key").list.len().cast(pl.Int64).alias("messages"),
         pl.col("session_id").list.get(1),
-        "split",
-        "parts",
-    )
-
-
-def streams_to_several(flows: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id`, `far` and `receiver_guid` of the streams to addresses at which several receivers are."""
-    named = ends.filter(pl.col("receiver_guid").is_not_null()).select("stream_id", "receiver_guid")
-    return (
-        far_addresses(ends)
-        .drop("sender")
-        .join(named, on="stream_id")
-        .join(_receivers(flows, ends), on="far", how="semi")
+        "sequences_split",
+        "split_keys",
     )
 
 
@@ -201,7 +204,7 @@ def _receivers(flows: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
 
 
 def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns per address how many sequences went to several receivers, `split`, and the `parts` of the first."""
+    """Returns per address how many sequences went to several receivers, `sequences_split`, and the `split_keys`."""
     sequence = ("far", "source_queue_manager", "sequence")
     place = ("ns", "key")
     places = [pl.col(name).get(i).alias(f"{name}_{i}") for i in (0, 1) for name in place]
@@ -222,7 +225,7 @@ def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
         .agg(*places)
         .sort("ns_0", "key_0", "ns_1", "key_1")
         .group_by("far")
-        .agg(pl.len().cast(pl.Int64).alias("split"), pl.concat_list("key_0", "key_1").first().alias("parts"))
+        .agg(count().alias("sequences_split"), pl.concat_list("key_0", "key_1").first().alias("split_keys"))
     )
 
 
@@ -233,9 +236,9 @@ def count_acks(acks: pl.DataFrame) -> pl.DataFrame:
     sender, or of whole streams.
     """
     return (
-        acks.select(*_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
+        acks.select(*ACK_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
         .sort("ns", "key")
-        .group_by(*_PAIR, "stream_id")
+        .group_by(*ACK_PAIR, "stream_id")
         .agg(pl.col("key").n_unique().cast(pl.Int64).alias("acks"), pl.col("ns").first(), pl.first("key"))
     )
 
@@ -245,19 +248,19 @@ def acknowledged_elsewhere(flows: pl.DataFrame, ends: pl.DataFrame, counted: pl.
 
     Only what the receiver sends itself counts, not what a router passes on.
     """
-    known = flows.select(*_PAIR, pl.col("address").alias("far")).unique()
+    known = flows.select(*ACK_PAIR, pl.col("address").alias("far")).unique()
     addresses = pl.col("far").sort()
-    came_from = known.group_by(_PAIR).agg(
+    came_from = known.group_by(ACK_PAIR).agg(
         addresses.head(_ADDRESSES_SHOWN).alias("came_from"),
-        (pl.len().cast(pl.Int64) - _ADDRESSES_SHOWN).clip(0).alias("more_addresses"),
+        (count() - _ADDRESSES_SHOWN).clip(0).alias("more_addresses"),
     )
-    sessions = flows.group_by(_PAIR).agg(pl.col("session_id").min())
+    sessions = flows.group_by(ACK_PAIR).agg(pl.col("session_id").min())
     return (
         counted.join(far_addresses(ends), on="stream_id")
         .filter(pl.col("receiver") == pl.col("sender"))
-        .join(known, on=(*_PAIR, "far"), how="anti")
-        .join(came_from, on=_PAIR)
-        .join(sessions, on=_PAIR)
+        .join(known, on=(*ACK_PAIR, "far"), how="anti")
+        .join(came_from, on=ACK_PAIR)
+        .join(sessions, on=ACK_PAIR)
         .sort("ns", "key")
         .group_by("session_id", "source_queue_manager", "came_from", "more_addresses", pl.col("far").alias("address"))
         .agg(pl.col("acks").sum().alias("messages"), timestamp(pl.col("ns").first()).alias("found_at"), pl.first("key"))
@@ -316,8 +319,8 @@ def find_stalls(
     A row of `stalls` holds those of one `cause` and connection, on the way to one address: `length_ns` of the longest,
     if one `is_last`, and `since_ns` and `key` of the first. `ways` are those of `find_ways`.
     """
-    packets = pl.concat([messages.select(_WINDOWS), acks.select(_WINDOWS)])
-    headers = pl.concat([packets, session_acks.select(_WINDOWS)]).filter(pl.col("window_size").is_not_null())
+    packets = pl.concat([messages.select(WINDOW), acks.select(WINDOW)])
+    headers = pl.concat([packets, session_acks.select(WINDOW)]).filter(pl.col("window_size").is_not_null())
     answering = ways.join(headers, left_on="back", right_on="stream_id", how="semi").select("answering").unique()
     timed = pl.col("captured_ns").is_not_null()
     packets, headers = packets.filter(timed), headers.filter(timed)

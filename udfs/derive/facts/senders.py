@@ -6,7 +6,7 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.columns import key_at, null, row_key, timestamp
+from udfs.derive.columns import count, key_at, null, row_key, timestamp
 from udfs.replay.words import NS
 
 _HALF = 1 << 31  # of the 32 bits of a MessageID
@@ -85,7 +85,7 @@ def expired_by_stream(late: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFram
         late.join(accepted, on="message_id", how="anti")
         .sort("captured_ns", "key")
         .group_by("stream_id", "destination_queue")
-        .agg(pl.len().cast(pl.Int64).alias("messages"), pl.col(of_first).first())
+        .agg(count().alias("messages"), pl.col(of_first).first())
     )
 
 
@@ -316,7 +316,7 @@ def broken_transactions(transactions: pl.DataFrame, when: str, has_lost: pl.Expr
             pl.first(*first),
             pl.first("first_captured_at").alias("found_at"),
             pl.first("messages").alias("size"),
-            pl.len().cast(pl.Int64).alias("messages"),
+            count().alias("messages"),
         )
     )
 

@@ -2,16 +2,13 @@
 
 import polars as pl
 
-from schemas.explained import ARRIVAL
-from udfs.derive.columns import null, row_key, signed
+from udfs.derive.columns import PLACE, SPAN, as_numbers, null, row_key, signed
 from udfs.derive.frames import Frames
-from udfs.derive.names import as_numbers, numbered
 from udfs.derive.outcomes.counts import count_slots, plain_arrivals
-from udfs.derive.outcomes.slots import MESSAGE, PLACE, SLOT, SPAN, is_plain
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_plain
 from udfs.derive.outcomes.tallies import scope_states, tally
+from udfs.replay.arrivals import ARRIVAL
 
-FALLING = ("falling_sequence", "falling_number", "replay_order")
-"""The order in which the highest sequence and number of a scope come first."""
 _COPIED = (
     *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
     *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
@@ -52,7 +49,7 @@ def in_unusual_slots(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: p
     """
     repeated = verdicts.join(twice, on=["scope_key", *MESSAGE], how="semi")
     cut = verdicts.join(not_arrived, on=PLACE, how="semi")
-    to_numbers = as_numbers(numbered(verdicts, "scope_key"))
+    to_numbers = as_numbers(verdicts, "scope_key")
     slots = pl.concat(
         rows.select(*to_numbers, *SLOT[1:]).unique() for rows in (verdicts.filter(~is_plain()), repeated, cut)
     )
@@ -124,11 +121,11 @@ def _with_facts_of_scope(
     return (
         arrivals.join(facts, on=SPAN)
         .join(twice.select(of_message).with_columns(accepted_twice=True), on=of_message, how="left")
-        .with_columns(pl.col("accepted_twice").fill_null(value=False), plain_to=null(pl.Int64))
+        .with_columns(
+            pl.col("accepted_twice").fill_null(value=False),
+            falling_sequence=~pl.col("sequence"),
+            falling_number=~pl.col("number"),
+            plain_to=null(pl.Int64),
+        )
         .select(ARRIVAL.names)
     )
-
-
-def with_falling_order(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Adds the columns of FALLING that rows of ARRIVAL lack."""
-    return arrivals.with_columns(falling_sequence=~pl.col("sequence"), falling_number=~pl.col("number"))

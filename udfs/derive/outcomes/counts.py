@@ -1,12 +1,12 @@
 """Counts every outcome per sequence and session, and tells what became of each message."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import polars as pl
 
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
-from udfs.derive.columns import unsigned
-from udfs.derive.outcomes.slots import MESSAGE, SLOT, SPAN
+from udfs.derive.columns import SPAN, unsigned
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
 _COUNTED = tuple(count_column(outcome) for outcome in Outcome)
 _COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
@@ -20,7 +20,7 @@ def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFram
 
 
 def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `add_up` does.
+    """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `sum_outcomes` does.
 
     `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
     messages. `delivered_arrivals` counts the arrivals of delivered messages.
@@ -37,10 +37,10 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
         "session_id",
         *(pl.col("plain").alias(name) for name in (delivered, "delivered_arrivals")),
     )
-    return add_up(pl.concat([rows, counted], how="diagonal"), *_COUNT_KEY)
+    return sum_outcomes(pl.concat([rows, counted], how="diagonal"), *_COUNT_KEY)
 
 
-def add_up(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
+def sum_outcomes(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
     """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST."""
     lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
     return counts.group_by(key).agg(pl.col(*_COUNTED, "delivered_arrivals").sum()).with_columns(lost=lost)
@@ -76,16 +76,17 @@ def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
     All others were delivered.
     """
     fate = (
-        pl.when(_has_outcome(LOST))
+        pl.when(has_outcome(LOST))
         .then(pl.lit("lost"))
-        .when(_has_outcome(LOSS_UNKNOWN))
+        .when(has_outcome(LOSS_UNKNOWN))
         .then(pl.lit("unknown"))
-        .when(_has_outcome([Outcome.PENDING]))
+        .when(has_outcome([Outcome.PENDING]))
         .then(pl.lit("pending"))
         .otherwise(pl.lit("delivered"))
     )
     return outcomes.filter(pl.col("arrivals") > 0).select(*SLOT, *MESSAGE, fate=fate)
 
 
-def _has_outcome(outcomes: Iterable[Outcome]) -> pl.Expr:
+def has_outcome(outcomes: Collection[Outcome]) -> pl.Expr:
+    """Returns whether `outcome` is one of these."""
     return pl.col("outcome").is_in([outcome.value for outcome in outcomes])

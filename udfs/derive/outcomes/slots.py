@@ -8,12 +8,10 @@ import polars as pl
 
 from schemas.replay import Evidence, Verdict
 from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
-from udfs.derive.columns import number_of
+from udfs.derive.columns import PLACE, SEQUENCE, number_of
 
-SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
+SLOT = (*SEQUENCE, "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
-SPAN = ("scope_key", "sequence")
-PLACE = ("stream_id", "stream_offset")
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 

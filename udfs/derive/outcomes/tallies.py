@@ -6,24 +6,14 @@ A tally is of one sequence on one stream.
 import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
-from udfs.derive.columns import null, signed
-from udfs.derive.names import as_numbers, numbered
+from udfs.derive.columns import as_numbers, count, count_if, null, signed
 
-VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
 ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
 _OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id")
 _OF_FIRST = ("opening_sequence", "opening_number")
-
-
-def first_and_last_time() -> list[pl.Expr]:
-    """Returns the times of the first and the last message."""
-    return [
-        pl.col("captured_at").min().alias("first_captured_at"),
-        pl.col("captured_at").max().alias("last_captured_at"),
-    ]
 
 
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
@@ -39,19 +29,20 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
     return (
-        verdicts.with_columns(as_numbers(numbered(verdicts, *_NAMES)))
+        verdicts.with_columns(as_numbers(verdicts, *_NAMES))
         .group_by(_KEY)
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
-            *(_count(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
+            count().alias("messages"),
+            *(count_if(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
             explained.count().cast(pl.Int64).alias("acks_compared"),
-            _count(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
-            _count(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
+            count_if(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
+            count_if(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
             pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
             number.min().alias("first_number"),
             number.max().alias("last_number"),
             pl.when("accepted").then(number).max().alias("last_accepted_number"),
-            *first_and_last_time(),
+            pl.col("captured_at").min().alias("first_captured_at"),
+            pl.col("captured_at").max().alias("last_captured_at"),
             pl.col("captured_ns").max().alias("last_captured_ns"),
             pl.col("stream_offset").min().alias("first_offset"),
             pl.col("captured_ns").min_by("stream_offset").alias("first_ns"),
@@ -101,8 +92,3 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
         .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
         .drop("last_from_zero", "last_unknown", "left")
     )
-
-
-def _count(holds: pl.Expr) -> pl.Expr:
-    """Returns of how many rows this holds."""
-    return holds.sum().cast(pl.Int64)

@@ -4,13 +4,12 @@ import polars as pl
 
 from schemas.judging import ACK, ACKNOWLEDGED
 from schemas.messages import AckType
-from udfs.derive.columns import number_of, row_key, signed
+from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
 from udfs.derive.replay.ends import known_guid
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 
 _MOST_SENDERS = 16
 """Senders of a session that an OrderAck without an addressee may be for. A session behind a router has thousands."""
-_PAIR = ("receiver", "source_queue_manager")
 
 
 def crowded(flows: pl.DataFrame) -> pl.DataFrame:
@@ -64,7 +63,7 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
     names_none = pl.col("source_queue_manager").is_null()
     paired = pl.concat([rows.filter(~names_none), *_for_senders(rows.filter(names_none), flows, used)], how="diagonal")
     has_two_names = pl.col("sender").ne_missing(pl.col("named_sender"))
-    columns = ("ack_type", *_PAIR, "sequence", "number", "ns", "key", "message_class", "message_no")
+    columns = ("ack_type", *ACK_PAIR, "sequence", "number", "ns", "key", "message_class", "message_no")
     return pl.concat(
         [
             paired.with_columns(pl.col("sender").alias("receiver")).select(columns),
@@ -107,6 +106,6 @@ def acknowledged(acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
 
     `streams` are rows of `marks.number_streams`. Right for some acknowledgments and all streams of their pairs.
     """
-    pairs = streams.filter("has_messages").select(*_PAIR, "pair_no").unique()
+    pairs = streams.filter("has_messages").select(*ACK_PAIR, "pair_no").unique()
     turn = pl.lit(ACK, pl.Int64).alias("turn")
-    return acks.join(pairs, on=_PAIR).rename({"ns": "ack_ns"}).with_columns(turn).select(ACKNOWLEDGED.names)
+    return acks.join(pairs, on=ACK_PAIR).with_columns(turn).select(ACKNOWLEDGED.names)

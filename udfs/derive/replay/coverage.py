@@ -3,13 +3,12 @@
 import polars as pl
 
 from schemas.ingest import Stage
-
-_RANGE = ("stream_id", "stream_offset", "length")
+from udfs.derive.columns import RANGE, count_if
 
 
 def unread_ranges(stream_gaps: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
     """Returns `stream_id`, `stream_offset` and `length` of each range of stream bytes that is missing or unreadable."""
-    return pl.concat([stream_gaps.select(_RANGE), select_unreadable(quarantine).select(_RANGE)])
+    return pl.concat([stream_gaps.select(RANGE), select_unreadable(quarantine).select(RANGE)])
 
 
 def select_unreadable(quarantine: pl.DataFrame) -> pl.DataFrame:
@@ -27,7 +26,7 @@ def blind_spans(messages: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     message_ns = pl.when(~is_unread).then(pl.col("captured_ns"))
     at = messages.select("stream_id", "stream_offset", "captured_ns").join(unread, on="stream_id", how="semi")
     return (
-        pl.concat([at, unread.select(_RANGE)], how="diagonal")
+        pl.concat([at, unread.select(RANGE)], how="diagonal")
         .sort("stream_id", "stream_offset", "length", "captured_ns")
         .select(
             "stream_id",
@@ -56,7 +55,7 @@ def session_coverage(ends: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
         .group_by("session_id")
         .agg(
             pl.col("missing_bytes").sum(),
-            pl.col("mid_stream").sum().cast(pl.Int64),
+            count_if("mid_stream"),
             (1 - _share(pl.col("unread_bytes"), known)).alias("byte_coverage"),
             pl.when(duration.is_not_null().all()).then(clear).alias("time_coverage"),
         )

@@ -3,10 +3,9 @@
 import polars as pl
 
 from schemas.replay import Scope
-from udfs.derive.columns import signed
+from udfs.derive.columns import ACK_PAIR, signed
 
 _NEVER = (1 << 63) - 1
-_PAIR = ("receiver", "source_queue_manager")
 _STATE = ("sequence", "number", "known", "ns")
 """Of two states the higher one counts; of equal ones the one that is known, and of these the later one."""
 
@@ -39,10 +38,10 @@ def first_messages(flows: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
     )
     before = firsts.join(left, on="scope_key").filter(pl.col("left_ns") < pl.col("first_ns"))
     return (
-        flows.select("scope_key", *_PAIR, "replay_scope")
+        flows.select("scope_key", *ACK_PAIR, "replay_scope")
         .unique()
         .join(firsts, on="scope_key")
-        .select("scope_key", *_PAIR, pl.when(is_queue).then("sequence").alias("only"), "first_ns")
+        .select("scope_key", *ACK_PAIR, pl.when(is_queue).then("sequence").alias("only"), "first_ns")
         .unique()
         .join(before.select(left.columns), on="scope_key", how="left")
     )
@@ -55,7 +54,7 @@ def with_order_acks(firsts: pl.DataFrame, order_acks: pl.DataFrame) -> pl.DataFr
     Right for all rows of any `receiver` and `source_queue_manager`.
     """
     acks = order_acks.select(
-        *_PAIR, *(pl.col(name).alias(f"ack_{name}") for name in ("ns", "sequence", "number"))
+        *ACK_PAIR, *(pl.col(name).alias(f"ack_{name}") for name in ("ns", "sequence", "number"))
     ).sort("ack_ns", "ack_sequence", "ack_number")
     is_any = pl.col("only").is_null()
     ordered = firsts.sort("first_ns")
@@ -73,7 +72,7 @@ def _last_before(firsts: pl.DataFrame, acks: pl.DataFrame, *by: str) -> pl.DataF
         acks,
         left_on="first_ns",
         right_on="ack_ns",
-        by=[*_PAIR, *by],
+        by=[*ACK_PAIR, *by],
         allow_exact_matches=False,
         coalesce=False,
         check_sortedness=False,
@@ -82,10 +81,10 @@ def _last_before(firsts: pl.DataFrame, acks: pl.DataFrame, *by: str) -> pl.DataF
 
 def _with_covering(firsts: pl.DataFrame, order_acks: pl.DataFrame) -> pl.DataFrame:
     """Adds the time of the first of the OrderAcks for an assumed state's number or a higher one of its sequence."""
-    key = [*_PAIR, "left_sequence"]
+    key = [*ACK_PAIR, "left_sequence"]
     covering = (
         order_acks.select(
-            *_PAIR,
+            *ACK_PAIR,
             pl.col("sequence").alias("left_sequence"),
             pl.col("number").alias("left_number"),
             pl.col("ns").alias("covered_ns"),

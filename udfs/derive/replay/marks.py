@@ -7,7 +7,7 @@ import polars as pl
 
 from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
-from udfs.derive.columns import number_of, signed
+from udfs.derive.columns import ACK_PAIR, count, number_of, signed
 from udfs.derive.frames import to_frame
 from udfs.derive.replay.acks import message_number
 from udfs.derive.replay.scopes import FLOW_KEY, with_flow
@@ -61,10 +61,10 @@ def number_streams(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame
     scopes = _shared_scopes(flows.filter(pl.col("doubtful").is_null()))
     silent = _broken_streams(unread, ends).join(scopes, on="session_id")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
-    pair_no = number_of("receiver", "source_queue_manager").alias("pair_no")
+    pair_no = number_of(*ACK_PAIR).alias("pair_no")
     rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
     _fail_on_equal_hashes(rows, "scope_no", "scope_key")
-    _fail_on_equal_hashes(rows, "pair_no", "receiver", "source_queue_manager")
+    _fail_on_equal_hashes(rows, "pair_no", *ACK_PAIR)
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
     numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
@@ -80,16 +80,6 @@ def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
     if not shared.is_empty():
         message = f"Two scopes or pairs have the same hash; one is {shared['scope_key'][0]}"
         raise ValueError(message)
-
-
-def with_stream_number(messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns messages at their final destination with `scope_no`, `stream_no`, `pair_no`, and facts of their stream.
-
-    Those are `first_ns`, `mid_stream`, `session_id`, `scope_key` and `doubtful`. `streams` are rows of
-    `number_streams`. Right for all rows of any `stream_id`.
-    """
-    facts = ("pair_no", "first_ns", "mid_stream", "session_id", "scope_key", "doubtful")
-    return with_flow(messages, streams.filter("has_messages"), *STREAM, *facts)
 
 
 def marks(
@@ -184,7 +174,7 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
     On a stream without a message of the scope that is all of them, at the time when the stream began. On others the
     row directly follows the last message, whatever the time.
     """
-    counted = unread.group_by("stream_id").agg(pl.len().cast(pl.Int64).alias("all"))
+    counted = unread.group_by("stream_id").agg(count().alias("all"))
     has_messages = pl.col("has_messages")
     return (
         streams.group_by(*STREAM, "stream_id", "first_ns")

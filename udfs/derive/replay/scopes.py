@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
-from udfs.derive.columns import signed
+from udfs.derive.columns import count, signed
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
@@ -46,7 +46,7 @@ def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     return (
         messages.group_by(FLOW_KEY)
         .agg(
-            pl.len().cast(pl.Int64).alias("arrived"),
+            count().alias("arrived"),
             offset.min().alias("offset"),
             pl.col("captured_ns").get(offset.arg_min()).alias("ns"),
             pl.col("tx_sequence_id").get(offset.arg_min()).alias("sequence"),

@@ -3,13 +3,12 @@
 import polars as pl
 
 from schemas.replay import VERDICTS, Reason
-from udfs.derive.columns import quotient, timestamp, tx_sequence, unsigned
-from udfs.derive.replay.marks import STREAM, with_stream_number
-from udfs.derive.replay.scopes import CONTENT, FLOW_KEY
+from udfs.derive.columns import PLACE, quotient, timestamp, tx_sequence, unsigned
+from udfs.derive.replay.marks import STREAM
+from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
 from udfs.derive.spark_hash import xxhash64
 
 _MS = 1_000_000  # ns
-_KEY = ("stream_id", "stream_offset")
 
 
 def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
@@ -18,7 +17,8 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
     `proven` are rows of ENDED, no two of which hold the same offset of a stream and scope. `streams` are rows of
     `marks.number_streams`. Right for all rows of any piece of a stream, and the streams.
     """
-    places = with_stream_number(messages.select(*FLOW_KEY, "stream_offset").with_row_index("row"), streams)
+    rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
+    places = with_flow(rows, streams.filter("has_messages"), *STREAM, "session_id", "scope_key")
     runs = proven.with_columns(tx_sequence(unsigned(pl.col("sequence"))).alias("tx_sequence")).drop("sequence")
     ranges = runs.select(*STREAM, "first_offset", "last_offset", pl.int_range(pl.len()).alias("run"))
     found = (
@@ -68,7 +68,7 @@ def with_disputes(verdicts: pl.DataFrame, disputed: pl.DataFrame) -> pl.DataFram
     Right for all rows of any `stream_id`.
     """
     is_gap = pl.col("reason") == Reason.CAPTURE_GAP.value
-    named = disputed.select(*_KEY, pl.lit(True).alias("in_doubt")).unique()
-    found = verdicts.select(_KEY).join(named, on=_KEY, how="left", maintain_order="left")
+    named = disputed.select(*PLACE, pl.lit(True).alias("in_doubt")).unique()
+    found = verdicts.select(PLACE).join(named, on=PLACE, how="left", maintain_order="left")
     reason = pl.when(is_gap & found["in_doubt"]).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
     return verdicts.with_columns(reason.alias("reason"))

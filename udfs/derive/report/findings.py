@@ -7,8 +7,8 @@ import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.replay import FINDINGS, FindingKind
-from udfs.derive.columns import nanoseconds
-from udfs.derive.report.rows import SEVERITIES, count, count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.columns import count, count_if, nanoseconds
+from udfs.derive.report.rows import SEVERITIES, first_of, place_in, with_nanoseconds
 
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 """Kinds that the report leaves out: registry settings choose the intervals."""
@@ -16,16 +16,12 @@ _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 
 def is_muted(known: Sequence[tuple[str, str]]) -> pl.Expr:
     """Returns whether a finding is one of these kinds and queues; an empty queue matches all."""
+    named = pl.col("destination_queue").str.to_lowercase()
     conditions = (
-        (pl.col("kind") == kind)
-        & (pl.lit(value=True) if not queue else _lower("destination_queue").eq(queue.lower()).fill_null(value=False))
+        (pl.col("kind") == kind) & (pl.lit(value=True) if not queue else named.eq(queue.lower()).fill_null(value=False))
         for kind, queue in known
     )
     return reduce(pl.Expr.or_, conditions, pl.lit(value=False))
-
-
-def _lower(name: str) -> pl.Expr:
-    return pl.col(name).str.to_lowercase()
 
 
 def shown_findings(findings: pl.DataFrame) -> pl.DataFrame:

@@ -7,8 +7,9 @@ import polars as pl
 
 from schemas.outcomes import Outcome
 from schemas.replay import Verdict
-from udfs.derive.report.messages import has_outcome
-from udfs.derive.report.rows import count_if, in_period, place_in
+from udfs.derive.columns import count_if
+from udfs.derive.outcomes.counts import has_outcome
+from udfs.derive.report.rows import in_period, place_in
 
 _KEY = ("session_id", "destination_queue")
 _LATENCIES = {"ack": "ack_latency_ms", "final_ack": "final_ack_latency_ms"}

@@ -1,6 +1,6 @@
 """Counts what became of messages, and chooses those that a report lists."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
 import polars as pl
@@ -9,10 +9,10 @@ from schemas.incidents import Cause
 from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import address_of_stream, nanoseconds, tx_sequence
+from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
 from udfs.derive.frames import Derivation, Frames
-from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count, count_if, first_of, place_in, with_nanoseconds
+from udfs.derive.outcomes.counts import has_outcome
+from udfs.derive.report.rows import first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
 
 FATES = ("", "pending", "lost")
@@ -35,12 +35,7 @@ _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
-_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", "stream_id", "stream_offset", "captured_at")
-
-
-def has_outcome(outcomes: Sequence[Outcome]) -> pl.Expr:
-    """Returns whether `outcome` is one of these."""
-    return pl.col("outcome").is_in([outcome.value for outcome in outcomes])
+_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", *PLACE, "captured_at")
 
 
 def with_chosen(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
@@ -215,8 +210,8 @@ def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame, limit: in
             *(pl.lit(1, pl.Int64).alias(name) for name in ("numbers", "arrivals")),
             pl.lit(value=False).alias("stuck"),
             pl.lit("").alias("explanation"),
-            pl.concat_list(pl.struct("stream_id", "stream_offset")).cast(_WITNESS).alias("witness"),
+            pl.concat_list(pl.struct(PLACE)).cast(_WITNESS).alias("witness"),
             tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
         )
-        .drop("copy", "address", "captured_at", "stream_id", "stream_offset")
+        .drop("copy", "address", "captured_at", *PLACE)
     )

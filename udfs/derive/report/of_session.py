@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.columns import SEQUENCE, count
+from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.report.health import changed_first, health
 from udfs.derive.report.messages import (
     QUEUE,
@@ -17,8 +18,7 @@ from udfs.derive.report.messages import (
     with_fate,
     worst_messages,
 )
-from udfs.derive.report.period import SEQUENCE
-from udfs.derive.report.rows import count, in_period, in_sessions
+from udfs.derive.report.rows import in_period, in_sessions
 from udfs.derive.report.sessions import session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
@@ -111,11 +111,11 @@ def session_sums(period: Period) -> Derivation:
 def queue_sums() -> Derivation:
     """Returns `harm_by_queue` as a step over all outcomes."""
     inputs = (*QUEUE, "lost", "stuck", "numbers", "first_seen_at")
-    return Derivation(making(harm_by_queue), {"outcomes": inputs}, tuple(QUEUE))
+    return Derivation(harm_by_queue, {"outcomes": inputs}, tuple(QUEUE))
 
 
 def queue_health(since: datetime | None, limit: int) -> Derivation:
     """Returns `health` as a step over whole sessions: the first `limit` rows of each task's sessions."""
     became = ("session_id", "destination_queue", "outcome", "accepted_at", "last_seen_at")
     inputs = {"verdicts": _HEALTH, "outcomes": became}
-    return Derivation(making(partial(health, since=since, limit=limit)), inputs, ("session_id",))
+    return Derivation(partial(health, since=since, limit=limit), inputs, ("session_id",))

@@ -14,7 +14,7 @@ from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import ACKS, MESSAGES
 from schemas.replay import VERDICTS
 from schemas.table import Table
-from udfs.derive.columns import nanoseconds, null
+from udfs.derive.columns import PLACE, nanoseconds, null
 from udfs.derive.frames import Frames
 from udfs.derive.report.findings import (
     findings_by_kind,
@@ -46,7 +46,6 @@ Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
 Steps = Callable[[Row, Rows], tuple[int, int]]
 """Returns where the picture of the period begins, and the length of its steps, in ns: of `extent`, `busy_hours`."""
-KEY = ["stream_id", "stream_offset"]
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
@@ -163,9 +162,9 @@ def listed(chosen: Chosen, sums: Frames, conflicts: Frames, options: Options) ->
 
 
 def witness_keys(tops: Frames) -> pl.DataFrame:
-    """Returns the distinct keys (KEY) of the packets in the witnesses of what is `listed`."""
+    """Returns the distinct keys (PLACE) of the packets in the witnesses of what is `listed`."""
     packets = pl.concat(tops[name].select(pl.col("witness").explode()) for name in _WITH_WITNESS)
-    return packets.select(pl.col("witness").struct[name] for name in KEY).drop_nulls().unique()
+    return packets.select(pl.col("witness").struct[name] for name in PLACE).drop_nulls().unique()
 
 
 def witness_columns(table: Table) -> list[str]:
@@ -174,14 +173,14 @@ def witness_columns(table: Table) -> list[str]:
 
 
 def proofs(tables: Tables, keys: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows with these distinct keys (KEY) and their `uri`, each from the first of WITNESSES that has it.
+    """Returns the rows with these distinct keys (PLACE) and their `uri`, each from the first of WITNESSES that has it.
 
     Columns that a table lacks are null. Of the tables, the rows with these keys suffice.
     """
     best = pl.DataFrame(schema=_SHOWN)
     for table in WITNESSES:
         rows = tables[table.name]
-        found = rows.join(keys, on=KEY, how="semi").join(best, on=KEY, how="anti")
+        found = rows.join(keys, on=PLACE, how="semi").join(best, on=PLACE, how="anti")
         columns = (pl.col(name) if name in rows.columns else null(of).alias(name) for name, of in _SHOWN.items())
         best = pl.concat([best, found.select(columns).cast(_SHOWN)])
     return best.join(tables["captures"].select("capture_id", "uri"), on="capture_id", how="left")

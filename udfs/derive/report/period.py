@@ -4,10 +4,8 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from udfs.derive.columns import nanoseconds
-from udfs.derive.report.rows import Row, Rows, count_if, in_period
-
-SEQUENCE = ["scope_key", "tx_sequence_id"]
+from udfs.derive.columns import SEQUENCE, count_if, nanoseconds
+from udfs.derive.report.rows import Row, Rows, in_period
 
 
 def last_run(captures: pl.DataFrame) -> pl.DataFrame:

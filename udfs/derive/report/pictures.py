@@ -6,19 +6,16 @@ from functools import partial
 import polars as pl
 
 from schemas.replay import Verdict
-from udfs.derive.columns import nanoseconds, signed
-from udfs.derive.frames import ALL, Derivation, Frames, making
+from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE, count, count_if, nanoseconds, signed
+from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.replay.acks import pair_acks, select_order_acks
-from udfs.derive.report.rows import count, count_if, in_period
+from udfs.derive.report.rows import in_period
 
-KEY = ["stream_id", "stream_offset"]
 PICTURE = ["session_id", "scope_key"]
 _POINT = (
     *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
     *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
 )
-GAP = (*KEY, "length")
-"""Columns of STREAM_GAPS that pictures need."""
 ACK = (
     *("stream_id", "tx_sequence_id", "tx_sequence_number", "queue_manager_address", "source_queue_manager"),
     *("ack_type", "captured_ns", "stream_offset", "source_guid", "message_class", "acknowledged_message_id"),
@@ -34,7 +31,7 @@ def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, since: datetime | No
 
 def drawn(since: datetime | None, scopes: int, limit: int) -> Derivation:
     """Returns `of_drawn` as a step over whole sessions of large tables."""
-    verdicts = (*PICTURE, *KEY, "captured_at", "replay_order", "accepted", *_POINT, "fate")
+    verdicts = (*PICTURE, *PLACE, "captured_at", "replay_order", "accepted", *_POINT, "fate")
     work = partial(of_drawn, since=since, scopes=scopes, limit=limit)
     return Derivation(work, {"verdicts": verdicts, "gaps": ALL}, ("session_id",))
 
@@ -100,7 +97,7 @@ def pictures(points: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
 
 def asked(pictures: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns `pictures` once for each of their sequences, with its `tx_sequence_id`."""
-    return pictures.join(sequences.select("scope_key", "tx_sequence_id"), on="scope_key")
+    return pictures.join(sequences.select(SEQUENCE), on="scope_key")
 
 
 def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
@@ -111,13 +108,13 @@ def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -
     """
     sequences = asked.with_columns(signed(pl.col("tx_sequence_id")).alias("sequence"))
     pairs = select_order_acks(pair_acks(acks, ends, asked, sequences))
-    found = pairs.join(sequences, on=["receiver", "source_queue_manager", "sequence"])
+    found = pairs.join(sequences, on=[*ACK_PAIR, "sequence"])
     return found.select(*PICTURE, "ns", "number").unique()
 
 
 def answering(ends: pl.DataFrame, asked: pl.DataFrame) -> Derivation:
     """Returns `order_acks` as a step over whole sequences of a large table."""
-    return Derivation(making(partial(order_acks, ends=ends, asked=asked)), {"acks": ACK}, ("tx_sequence_id",))
+    return Derivation(partial(order_acks, ends=ends, asked=asked), {"acks": ACK}, ("tx_sequence_id",))
 
 
 def stairs(acks: pl.DataFrame, limit: int) -> pl.DataFrame:
@@ -127,7 +124,7 @@ def stairs(acks: pl.DataFrame, limit: int) -> pl.DataFrame:
 
 def thinning(limit: int) -> Derivation:
     """Returns `stairs` as a step over whole pictures."""
-    return Derivation(making(partial(stairs, limit=limit)), {"acks": ALL}, tuple(PICTURE))
+    return Derivation(partial(stairs, limit=limit), {"acks": ALL}, tuple(PICTURE))
 
 
 def carriers(ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +139,7 @@ def holes(gaps: pl.DataFrame, verdicts: pl.DataFrame, limit: int) -> pl.DataFram
     `missing_bytes` is a running sum. A gap has the time of the next message on its stream, else of the stream's end.
     `gaps` are rows of STREAM_GAPS with `carriers`.
     """
-    timed = verdicts.select(*KEY, pl.col("captured_ns").alias("next_ns")).drop_nulls("next_ns")
+    timed = verdicts.select(*PLACE, pl.col("captured_ns").alias("next_ns")).drop_nulls("next_ns")
     missing = (
         gaps.join(verdicts.select("session_id"), on="session_id", how="semi")
         .sort("stream_offset")
@@ -154,7 +151,7 @@ def holes(gaps: pl.DataFrame, verdicts: pl.DataFrame, limit: int) -> pl.DataFram
             check_sortedness=False,
         )
         .with_columns(pl.coalesce("next_ns", "end_ns").alias("ns"))
-        .sort("session_id", "ns", *KEY)
+        .sort("session_id", "ns", *PLACE)
         .with_columns(pl.col("length").cum_sum().over("session_id").alias("missing_bytes"))
     )
     return (

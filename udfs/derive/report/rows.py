@@ -15,16 +15,6 @@ SEVERITIES = tuple(reversed([severity.value for severity in Severity]))
 """The gravest first."""
 
 
-def count() -> pl.Expr:
-    """Returns the number of rows of a group."""
-    return pl.len().cast(pl.Int64)
-
-
-def count_if(condition: pl.Expr | str) -> pl.Expr:
-    """Returns the number of rows for which a condition holds."""
-    return (pl.col(condition) if isinstance(condition, str) else condition).sum().cast(pl.Int64)
-
-
 def total(of: pl.Expr | str) -> pl.Expr:
     """Returns the sum of the values that are not null; null without one."""
     values = pl.col(of) if isinstance(of, str) else of

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from schemas.ingest import Stage
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import null
-from udfs.derive.report.messages import LISTS, has_outcome
-from udfs.derive.report.rows import SEVERITIES, count, count_if, total, with_nanoseconds
+from udfs.derive.columns import count, count_if, null
+from udfs.derive.outcomes.counts import has_outcome
+from udfs.derive.replay.coverage import select_unreadable
+from udfs.derive.report.messages import LISTS
+from udfs.derive.report.rows import SEVERITIES, total, with_nanoseconds
 
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
 MESSAGE_COUNTS = (*(f"messages_{name}" for name in LISTS), "messages_stuck")
@@ -72,9 +73,7 @@ def coverage(
     `src_ip` and `dst_ip` list the addresses. `ends` have no copies, `quarantined` are rows of `unusable`.
     """
     unreadable = (
-        quarantined.filter(pl.col("stage").is_in([Stage.FRAMING.value, Stage.DECODE.value]))
-        .group_by("stream_id")
-        .agg(pl.col("bytes").sum().alias("unreadable_bytes"))
+        select_unreadable(quarantined).group_by("stream_id").agg(pl.col("bytes").sum().alias("unreadable_bytes"))
     )
     return (
         ends.filter(pl.col("session_id").is_in(list(sessions)))
@@ -84,7 +83,7 @@ def coverage(
         .group_by("session_id")
         .agg(
             pl.col("recovered_bytes", "unreadable_bytes").sum(),
-            count_if("mid_stream").alias("mid_stream"),
+            count_if("mid_stream"),
             pl.col("src_ip", "dst_ip").drop_nulls().unique().sort().str.join(", "),
         )
     )

@@ -7,9 +7,10 @@ import polars as pl
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
+from udfs.derive.columns import count
 from udfs.derive.report.findings import is_muted, worst_incidents
 from udfs.derive.report.messages import QUEUE, summed_harm
-from udfs.derive.report.rows import Row, Rows, count, total
+from udfs.derive.report.rows import Row, Rows, total
 
 _LOST_BY = 3
 """Senders and queues that a summary names."""

@@ -3,11 +3,9 @@
 import polars as pl
 
 from schemas.replay import SEQUENCES, STATES, Verdict
-from udfs.derive.columns import tx_sequence, unsigned
-from udfs.derive.outcomes.counts import add_up
+from udfs.derive.columns import SEQUENCE, tx_sequence, unsigned
+from udfs.derive.outcomes.counts import sum_outcomes
 from udfs.derive.tables import with_columns_of
-
-_SEQUENCE = ("scope_key", "tx_sequence_id")
 
 
 def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
@@ -17,7 +15,7 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
     `slots` a row for the last sequence of each scope.
     """
     rows = (
-        tallies.group_by(*_SEQUENCE, "source_queue_manager")
+        tallies.group_by(*SEQUENCE, "source_queue_manager")
         .agg(
             pl.col("messages", *(verdict.value for verdict in Verdict), "expired").sum(),
             pl.col("first_number", "first_captured_at").min(),
@@ -26,13 +24,13 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
         .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
-        rows = rows.join(add_up(counts, *_SEQUENCE), on=_SEQUENCE)
+        rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
     if slots is not None:
-        rows = rows.join(slots, on=_SEQUENCE, how="left")
+        rows = rows.join(slots, on=SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)
 
 
-def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) -> pl.DataFrame:
+def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since.
 
     `states` say per scope where its receiver stood after the last arrival, `state_…` (the sequence is `signed`).
@@ -45,10 +43,10 @@ def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame | None = None) 
             assumed="state_assumed",
         ),
     )
-    if earlier is not None:
-        idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
-            pl.col("assumed").fill_null(value=False),  # not in tables of older releases
-            messages=pl.lit(0, pl.Int64),
-        )
-        rows = pl.concat([rows, with_columns_of(STATES, idle)])
-    return rows.with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+    idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
+        pl.col("assumed").fill_null(value=False),  # not in tables of older releases
+        messages=pl.lit(0, pl.Int64),
+    )
+    return pl.concat([rows, with_columns_of(STATES, idle)]).with_columns(
+        tx_sequence=tx_sequence(pl.col("tx_sequence_id"))
+    )

@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
 from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
-from udfs.derive.columns import null
+from udfs.derive.columns import count, count_if, null
 from udfs.derive.outcomes.tallies import ACKS_COMPARED
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
@@ -20,9 +20,9 @@ def carried_by_stream(messages: pl.DataFrame) -> pl.DataFrame:
     streams.
     """
     return messages.group_by("stream_id", "queue_manager_address").agg(
-        pl.len().cast(pl.Int64).alias("messages"),
-        pl.col("transactional").sum().cast(pl.Int64),
-        pl.col("body_encrypted").sum().cast(pl.Int64).alias("encrypted"),
+        count().alias("messages"),
+        count_if("transactional"),
+        count_if("body_encrypted").alias("encrypted"),
         pl.col("captured_at").min().alias("first_captured_at"),
         pl.col("captured_at").max().alias("last_captured_at"),
     )
@@ -35,7 +35,7 @@ def summarize_sessions(
     tallies: pl.DataFrame,
     outcome_counts: pl.DataFrame | None,
     *,
-    scope: Scope = Scope.AUTO,
+    scope: Scope,
 ) -> pl.DataFrame:
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 

@@ -3,10 +3,10 @@
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import row_key, signed, tx_sequence
+from udfs.derive.columns import PLACE, count, count_if, row_key, signed, tx_sequence
 from udfs.derive.transactions.messages import ID, NUMBER, read_messages
 from udfs.derive.transactions.parts import begins, first_arrivals, with_neighbours, with_neighbours_of, with_parts
-from udfs.derive.transactions.whole import find_uses, message_id, whole_transactions
+from udfs.derive.transactions.whole import find_uses, first_message_id, whole_transactions
 
 _ORDER = ("sequence", "number", "scope_key")
 _OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
@@ -72,7 +72,7 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per use, with the `row` of its first and `last` message, and of those around and between."""
-    counts = {fate: (pl.col("fate") == fate).sum().cast(pl.Int64) for fate in ("delivered", "lost", "pending")}
+    counts = {fate: count_if(pl.col("fate") == fate) for fate in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)
         .group_by("use", maintain_order=True)
@@ -82,8 +82,8 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("between").drop_nulls().last(),
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
-            pl.len().cast(pl.Int64).alias("messages"),
-            pl.col("accepted").sum().cast(pl.Int64),
+            count().alias("messages"),
+            count_if("accepted"),
             pl.col("tx_first").any().alias("has_first"),
             pl.col("tx_last").any().alias("has_last"),
             pl.col("captured_at").min().alias("first_captured_at"),
@@ -115,7 +115,7 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
             interleaved=pl.col("between").is_not_null(),
             partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
             tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
-            first_message_id=message_id("first_ordinal"),
+            first_message_id=first_message_id(),
             witness=pl.concat_list(witness).list.drop_nulls(),
         )
         .select(TRANSACTIONS.names)
@@ -129,5 +129,5 @@ def _at(verdicts: pl.DataFrame, rows: pl.Series, *names: str) -> pl.DataFrame:
 
 def _keys_at(verdicts: pl.DataFrame, rows: pl.Series) -> pl.Series:
     """Returns the keys of the verdicts in these rows, with null for none."""
-    places = pl.DataFrame([verdicts[name].gather(rows) for name in ("stream_id", "stream_offset")])
+    places = pl.DataFrame([verdicts[name].gather(rows) for name in PLACE])
     return places.select(row_key().alias(rows.name)).to_series()

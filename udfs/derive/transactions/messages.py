@@ -2,12 +2,10 @@
 
 import polars as pl
 
-from udfs.derive.columns import signed
-from udfs.derive.names import as_numbers, numbered
+from udfs.derive.columns import SPAN, as_numbers, signed
 
 ID = ("source_queue_manager", "tx_transaction_id")
-SEQUENCE = ("scope_key", "sequence")
-NUMBER = (*SEQUENCE, "number")
+NUMBER = (*SPAN, "number")
 _NAMES = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "stream_id")
 _COPIED = ("tx_transaction_id", "tx_first", "tx_last", "stream_offset", "captured_at", "replay_order", "accepted")
 
@@ -22,7 +20,7 @@ def read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
         verdicts.with_row_index("row")
         .select(
             "row",
-            *as_numbers(numbered(verdicts, *_NAMES)),
+            *as_numbers(verdicts, *_NAMES),
             *_COPIED,
             signed(pl.col("tx_sequence_id")).alias("sequence"),
             pl.col("tx_sequence_number").alias("number"),

@@ -5,9 +5,10 @@ The *slot* of a message is (scope, sequence, number). Several messages may have 
 
 import polars as pl
 
-from udfs.derive.transactions.messages import NUMBER, SEQUENCE
+from udfs.derive.columns import SPAN
+from udfs.derive.transactions.messages import NUMBER
 
-_OF_ID = (*SEQUENCE, "tx_transaction_id")
+_OF_ID = (*SPAN, "tx_transaction_id")
 
 
 def with_neighbours_of(chosen: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
@@ -15,7 +16,7 @@ def with_neighbours_of(chosen: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
 
     Of the others only the numbers are looked at.
     """
-    of_sequences = messages.select(NUMBER).join(chosen.select(SEQUENCE).unique(), on=SEQUENCE, how="semi")
+    of_sequences = messages.select(NUMBER).join(chosen.select(SPAN).unique(), on=SPAN, how="semi")
     marks = chosen.select(NUMBER).unique().with_columns(is_chosen=True)
     taken = of_sequences.sort(NUMBER).filter(begins(*NUMBER))
     marked = taken.join(marks, on=NUMBER, how="left", maintain_order="left")
@@ -46,7 +47,7 @@ def with_neighbours(messages: pl.DataFrame, among: pl.DataFrame) -> pl.DataFrame
         .sort(*NUMBER, "stream_id", "stream_offset")
         .unique(NUMBER, keep="last", maintain_order=True)
     )
-    is_first, number, row = begins(*SEQUENCE), pl.col("number"), pl.col("row")
+    is_first, number, row = begins(*SPAN), pl.col("number"), pl.col("row")
     is_last = is_first.shift(-1, fill_value=True)
     neighbours = slots.select(
         *NUMBER,

@@ -7,10 +7,10 @@ and all of its messages are plain (`udfs.derive.outcomes.slots`), so that each h
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import key_at, null, tx_sequence, unsigned
+from udfs.derive.columns import count, key_at, null, tx_sequence, unsigned
 from udfs.derive.transactions.messages import ID, NUMBER
 
-_PLACE = (*ID, "session_id", "scope_key", "destination_queue", "stream_id", "sequence")
+_PLACE_OF_USE = (*ID, "session_id", "scope_key", "destination_queue", "stream_id", "sequence")
 _NUMBERS_OF_ONE_USE = 4096
 """A later use of an ID has higher numbers."""
 
@@ -27,15 +27,15 @@ def find_uses(messages: pl.DataFrame, unusual: pl.DataFrame) -> pl.DataFrame:
     in_unusual = messages.join(slots, on=NUMBER, how="semi").select("row").to_series()
     uses = (
         messages.select(
-            *(*_PLACE, "number", "ordinal", "stream_offset", "captured_at"),
+            *(*_PLACE_OF_USE, "number", "ordinal", "stream_offset", "captured_at"),
             (number // _NUMBERS_OF_ONE_USE).alias("bucket"),
             pl.col("row").is_in(in_unusual.implode()).alias("unusual"),
             *(pl.when("tx_first").then(of).alias(f"first_{of}") for of in ("number", "ordinal")),
             pl.when("tx_last").then("number").alias("last_number"),
         )
-        .group_by(*_PLACE, "bucket")
+        .group_by(*_PLACE_OF_USE, "bucket")
         .agg(
-            pl.len().cast(pl.Int64).alias("messages"),
+            count().alias("messages"),
             pl.col("unusual").any(),
             number.min().alias("low"),
             number.max().alias("high"),
@@ -78,7 +78,7 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
                 pl.lit(value=False).alias(name)
                 for name in ("partly_delivered", "torn", "torn_by_sender", "interleaved")
             ),
-            message_id("first_ordinal").alias("first_message_id"),
+            first_message_id=first_message_id(),
             accepted="messages",
             tx_sequence_id=tx_sequence_id,
             tx_sequence=tx_sequence(tx_sequence_id),
@@ -88,6 +88,6 @@ def whole_transactions(uses: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def message_id(ordinal: str) -> pl.Expr:
-    """Returns the message ID with an ordinal; the sender's name alone without one."""
-    return pl.concat_str("source_queue_manager", ordinal, separator="\\", ignore_nulls=True)
+def first_message_id() -> pl.Expr:
+    """Returns the message ID with `first_ordinal`; the sender's name alone without one."""
+    return pl.concat_str("source_queue_manager", "first_ordinal", separator="\\", ignore_nulls=True)

@@ -38,7 +38,7 @@ class ClockStepped(NamedTuple):
     """Steps."""
     uri: str
     step_ns: int
-    """Of the first step, as are the others."""
+    """This and the fields below are of the first step."""
     frame: int | None
     key_before: str | None
     key_after: str | None

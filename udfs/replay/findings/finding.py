@@ -65,7 +65,7 @@ class Arrival(NamedTuple):
     """The arrival that set the state."""
     is_below_accepted: bool | None
     """The receiver had accepted a higher number."""
-    is_sent_later: bool
+    is_sent_after_all_accepted: bool
     """Its SentTime is not below those of all messages accepted before it."""
     original: int | None
     """The first arrival that was accepted under its number."""
@@ -142,8 +142,9 @@ class Found(NamedTuple):
     messages: int
     delivered: int
     lost: int
+    pending: int
     waited_ms: float
-    is_sent_later: bool
+    first_is_sent_later: bool
     intervals: list[float]
     attempts: list[Message]
     """Refused arrivals with numbers that the sender skipped afterwards."""

@@ -1,10 +1,13 @@
-"""The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say."""
+"""The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say.
+
+Each decorated function becomes a MessageRule, listed in `on_messages.RULES`.
+"""
 
 from schemas.replay import Explains, FindingKind, Reason, Severity, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS, MessageClass
 from udfs.replay.findings.causes import advice_on, reason_of
 from udfs.replay.findings.finding import Arrival, Found, Role, finding
-from udfs.replay.words import all_counted, class_name, numbers, one_or_many, tenths, whole
+from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
 _DEFAULTS_S = (30, 300, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1
 _TOLERANCE = 0.1  # of the interval
@@ -83,10 +86,12 @@ def out_of_order(found: Found) -> str:
 
 def _fates(found: Found) -> str:
     """Says what became of the refused: "all were accepted later", "2 are lost, 1 is still to be accepted"."""
+    unknown = found.messages - found.delivered - found.lost - found.pending
     fates = (
         (found.delivered, "was accepted later", "were accepted later"),
         (found.lost, "was never accepted and is lost", "were never accepted and are lost"),
-        (found.messages - found.delivered - found.lost, "is still to be accepted", "are still to be accepted"),
+        (found.pending, "is still to be accepted", "are still to be accepted"),
+        (unknown, "has an unknown outcome", "have an unknown outcome"),
     )
     for count, one, many in fates:
         if count == found.messages:
@@ -121,12 +126,12 @@ def stuck_sequence(found: Found) -> str:
         arrival.is_refused
         and arrival.is_first_arrival
         and arrival.is_below_accepted is True
-        and (arrival.reason == Reason.STALE_SEQUENCE or arrival.is_sent_later)
+        and (arrival.reason == Reason.STALE_SEQUENCE or arrival.is_sent_after_all_accepted)
     ),
 )
 def sequence_regressed(found: Found) -> str:
     """Tells that a sender went back to numbers that the receiver had passed."""
-    began = "" if found.is_sent_later else "a new sequence began before these were acknowledged, so "
+    began = "" if found.first_is_sent_later else "a new sequence began before these were acknowledged, so "
     return (
         f"{found.counted('new message')} of {found.sequence} {found.one_or_many('lies', 'lie')} below what the "
         f"receiver had accepted: {began}the sender was restored from a backup, or another machine uses its identity. "
@@ -142,7 +147,7 @@ def gap_expired(found: Found) -> str:
     return (
         f"{found.counted('message')} of {found.sequence} {found.was} accepted although the sender skipped numbers, "
         f"which it does when messages expire. Before the first, number {number}, "
-        f"{numbers(number - found.first.gap_size, number - 1)} expired."
+        f"{number_range(number - found.first.gap_size, number - 1)} expired."
         f"{f' The receiver had refused: {refused}.' if refused else ''}"
     )
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from schemas.explained import CHOSEN, FOUND
+from schemas.explained import FOUND
 from schemas.replay import FindingKind, Severity, Verdict
 from udfs.replay.findings import messages as kinds
 from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
-from udfs.replay.rows import Batches, read_rows, write_rows
+from udfs.replay.rows import Batches, read_rows, row_of, write_rows
 
 RULES = (
     *(kinds.duplicates, kinds.duplicates_differ, kinds.resend_schedule),
@@ -29,14 +29,13 @@ _RULE_OF = {rule.kind.value: rule for rule in RULES}
 _SEVERITIES = list(Severity)
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-SEQUENCE = ("scope_no", "sequence")
-ARRIVAL_ORDER = (*SEQUENCE, "replay_order")
-FINDING = (*SEQUENCE, "kind", "cause")
+NUMBERED_SEQUENCE = ("scope_no", "sequence")
+FINDING = (*NUMBERED_SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
 
 
 class Chosen(NamedTuple):
-    """Holds a row of CHOSEN: a message that a finding shows, beside the figures of the finding."""
+    """Holds a message that a finding shows in a `role`, beside the figures of the finding."""
 
     scope_no: int
     sequence: int
@@ -46,11 +45,15 @@ class Chosen(NamedTuple):
     messages: int
     delivered: int
     lost: int
+    pending: int
     waited_ms: float
-    is_sent_later: bool
+    first_is_sent_later: bool
     intervals: list[float]
     role: str
     replay_order: int
+
+
+CHOSEN = row_of(Chosen)
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ class _Tally:
     messages: int = 0
     delivered: int = 0
     lost: int = 0
+    pending: int = 0
     intervals: list[float] = field(default_factory=list)
 
     def add(self, arrival: Arrival) -> None:
@@ -77,11 +81,12 @@ class _Tally:
         self.messages += 1
         self.delivered += arrival.fate == "delivered"
         self.lost += arrival.fate == "lost"
+        self.pending += arrival.fate == "pending"
 
 
 def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
-    sequences = groupby(read_rows(batches, Arrival), attrgetter(*SEQUENCE))
+    sequences = groupby(read_rows(batches, Arrival), attrgetter(*NUMBERED_SEQUENCE))
     chosen = (row for _, arrivals in sequences for row in choose_of_sequence(arrivals))
     return write_rows(chosen, CHOSEN)
 
@@ -134,8 +139,9 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
         messages=tally.messages,
         delivered=tally.delivered,
         lost=tally.lost,
+        pending=tally.pending,
         waited_ms=first.waited_ms,
-        is_sent_later=first.is_sent_later,
+        first_is_sent_later=first.is_sent_after_all_accepted,
         intervals=tally.intervals,
         role=role.value,
         replay_order=order,
@@ -144,13 +150,11 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
 
 def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
-    rows = ((chosen, message) for batch in batches for chosen, message in _read_shown(batch))
+    rows = (
+        row for batch in batches for row in zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
+    )
     findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
     return write_rows((tell_finding(shown) for _, shown in findings), FOUND)
-
-
-def _read_shown(batch: pa.RecordBatch) -> Iterator[tuple[Chosen, Message]]:
-    return zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
 
 
 def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
@@ -171,5 +175,5 @@ def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
     return finding_row(told, found.first, messages=chosen.messages)
 
 
-_FIGURES = ("messages", "delivered", "lost", "waited_ms", "is_sent_later", "intervals")
+_FIGURES = ("messages", "delivered", "lost", "pending", "waited_ms", "first_is_sent_later", "intervals")
 """What CHOSEN says of a finding and a sentence may name."""

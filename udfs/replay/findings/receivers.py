@@ -97,7 +97,10 @@ class Returned(NamedTuple):
 
 
 class SeveralReceivers(NamedTuple):
-    """Holds an address at which several queue managers take messages, each with a state of its own."""
+    """Holds an address at which several queue managers take messages, each with a state of its own.
+
+    Session and time are those of the second one.
+    """
 
     session_id: str
     found_at: datetime | None
@@ -108,22 +111,23 @@ class SeveralReceivers(NamedTuple):
     """The earliest first."""
     beginnings: list[str]
     """The key of the first message to each."""
-    split: int | None
+    sequences_split: int | None
     """Sequences that went to several of them."""
-    parts: list[str] | None
+    split_keys: list[str] | None
     """The keys of the first messages of such a sequence to two of them."""
 
     def tell(self) -> Told:
         """Says whether a sequence went to several of them."""
-        went = counted(self.split or 0, "sequence of messages went", "sequences of messages went")
+        split = counted(self.sequences_split or 0, "sequence of messages went", "sequences of messages went")
+        went = f" {split} to several of them." if self.sequences_split else ""
         sentence = (
             f"{self.messages} queue managers take messages at the address {self.address} "
             f"({', '.join(self.receivers)}): a load balancer or a cluster is in front of them, or Message Queuing was "
-            f"installed again.{f' {went} to several of them.' if self.split else ''} Let a sender reach the same one "
-            "each time: transactional messages need one receiver."
+            f"installed again.{went} Let a sender reach the same one each time: transactional messages need one "
+            "receiver."
         )
-        severity = Severity.WARNING if self.split else Severity.INFO
-        return Told(FindingKind.SEVERAL_RECEIVERS, severity, sentence, [*(self.parts or self.beginnings[:2])])
+        severity = Severity.WARNING if self.sequences_split else Severity.INFO
+        return Told(FindingKind.SEVERAL_RECEIVERS, severity, sentence, [*(self.split_keys or self.beginnings[:2])])
 
 
 class AcknowledgedElsewhere(NamedTuple):

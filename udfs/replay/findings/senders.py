@@ -17,7 +17,7 @@ class ExpiredOnArrival(NamedTuple):
     found_at: datetime
     messages: int
     key: str
-    """Of the first, as are the others."""
+    """This and the fields below are of the first."""
     age_s: int
     time_to_reach_queue: int | None
     time_to_be_received: int | None
@@ -46,9 +46,10 @@ class OrdinalRegressed(NamedTuple):
     """How often they fell."""
     source_queue_manager: str
     ordinal_before: int | None
-    """Of the messages around the first fall, as are the others."""
+    """This and the fields below are of the messages around the first fall."""
     ordinal_after: int | None
     key_before: str | None
+    """`<stream_id>@<stream_offset>`."""
     key_after: str | None
 
     def tell(self) -> Told:
@@ -99,7 +100,7 @@ class _Broken(NamedTuple):
     messages: int
     """Transactions."""
     witness: list[str]
-    """Of the first, as are the others."""
+    """This and the fields below are of the first."""
     tx_transaction_id: int
     size: int
     """Messages."""
