@@ -331,7 +331,7 @@ SESSIONS = Table(
         ),
         Column("connections", LONG, "TCP connections.", nullable=False),
         Column("encrypted", LONG, "Messages whose body is encrypted; it is not looked into.", nullable=False),
-        Column("messages", LONG, "Messages.", nullable=False),
+        Column("messages", LONG, "Arrivals of messages, resends included.", nullable=False),
         Column("transactional", LONG, "Transactional ones among them.", nullable=False),
         Column(
             "passing_through",

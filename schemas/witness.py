@@ -18,7 +18,7 @@ class Shows(StrEnum):
 MEANING = {
     Shows.ACCEPTED: "a message that the receiver accepted",
     Shows.REFUSED: "a message that it refused as out of order",
-    Shows.DUPLICATE: "a repeat that it refused",
+    Shows.DUPLICATE: "a message that it refused because its number had been accepted",
     Shows.NOT_JUDGED: "a message of which the captures do not tell",
     Shows.NOT_FOUND: "a place on a stream where no packet begins",
 }

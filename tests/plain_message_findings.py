@@ -136,7 +136,7 @@ def duplicates(of: Sequence) -> Iterator[Finding]:
 
 
 def duplicates_differ(of: Sequence) -> Iterator[Finding]:
-    for first, found in of.those(lambda a: a.has_other_content):
+    for first, found in of.those(lambda a: a.has_other_content and a.nth == 1):
         assert first.original
         same_id = first.original["message_id"] == first.message_id
         other = "the same message ID, other content" if same_id else "another message ID"

@@ -50,7 +50,7 @@ class Engine(Protocol[T]):
         """Derives tables from tables, and computes them now, because several results are derived from them."""
 
     def one(self, derivation: Derivation, **tables: T) -> T:
-        """Derives the only table that a derivation makes (`udfs.derive.frames.making`)."""
+        """Derives the only table that a derivation makes."""
 
     def gather(self, derivation: Derivation, **tables: T) -> dict[str, pa.Table]:
         """Derives tables of few rows, which are then in this process."""

@@ -15,7 +15,7 @@ from jobs.engine.engine import How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import MOST_ROWS, checkpoint
-from jobs.warehouse.local_commits import Range
+from jobs.warehouse.local_parts import Range
 from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS

@@ -21,7 +21,7 @@ from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
-from jobs.warehouse.local_commits import Range
+from jobs.warehouse.local_parts import Range
 from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse

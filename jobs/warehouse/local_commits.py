@@ -12,20 +12,17 @@ import errno
 import json
 import os
 import re
-from bisect import bisect_left, insort
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.dataset import dataset as parquet_files
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
@@ -53,25 +50,6 @@ _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
 FILE = row(name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
 """Rows about files that were written: name in the table's folder, bytes, time in ms since 1970, statistics as JSON."""
-CHANGE_TYPE, COMMIT = "_change_type", "_commit_version"
-"""Columns that Delta's change data feed adds."""
-_MOST_SOUGHT = 500
-"""Streams or captures of which rows are looked for in a table without Spark."""
-
-
-class Range(NamedTuple):
-    """Names the rows of a stream from an offset to another, or to its end; -1 is before all."""
-
-    stream_id: str
-    first: int
-    last: int | None = None
-
-    def has_any(self, offsets: Sequence[int]) -> bool:
-        """Returns whether one of the offsets, which are sorted, is among them."""
-        at = bisect_left(offsets, self.first)
-        return at < len(offsets) and (self.last is None or offsets[at] <= self.last)
-
-
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
@@ -162,7 +140,7 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     Raises:
         ConflictError: another run took this one for dead, or writes to the table all the time.
     """
-    delta, before = _open(place), _table(place, version)  # the log may begin later
+    delta, before = _open(place), open_table(place, version)  # the log may begin later
     if delta is None or before is None or before.schema() != delta.schema():
         return False
     if not all(Path(place, file).exists() for file in before.get_add_actions().column("path").to_pylist()):
@@ -177,7 +155,7 @@ def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | N
     """
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    delta = _table(place)
+    delta = open_table(place)
     if delta is not None and most is not None and sum(_add_actions(delta)["size_bytes"].to_pylist()) > most:
         return None
     try:
@@ -189,68 +167,9 @@ def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | N
     return rows.to_table(schema.names).cast(schema)
 
 
-def read_keys(place: str, table: Table, near: pa.Table) -> pa.Table | None:
-    """Returns the keys of the rows at this place that share the first column of the key with one of these rows.
-
-    None where Spark has to read the table, or where these are many.
-    """
-    first = table.key[0]
-    values = near[first].unique()
-    schema = pa.schema([table.arrow.field(name) for name in table.key])
-    return None if len(values) > _MOST_SOUGHT else _read_where(place, schema, first, values)
-
-
-def has_any(place: str, table: Table, ranges: Sequence[Range]) -> bool:
-    """Returns whether the table at this place may have rows in these ranges: also where Spark has to find out.
-
-    A row of a table without offsets is in every range of its stream.
-    """
-    has_offsets = "stream_offset" in table.names
-    schema = pa.schema([table.arrow.field(name) for name in ("stream_id", "stream_offset")[: 1 + has_offsets]])
-    streams = pa.array({one.stream_id for one in ranges}, pa.string())
-    found = None if len(streams) > _MOST_SOUGHT else _read_where(place, schema, "stream_id", streams)
-    if found is None or not has_offsets:
-        return found is None or bool(found.num_rows)
-    offsets: dict[str, list[int]] = defaultdict(list)
-    for one in found.to_pylist():
-        insort(offsets[one["stream_id"]], -1 if one["stream_offset"] is None else one["stream_offset"])
-    return any(one.has_any(offsets[one.stream_id]) for one in ranges)
-
-
-def _read_where(place: str, schema: pa.Schema, column: str, values: pa.Array) -> pa.Table | None:
-    """Returns the rows with one of these values in a column; None where Spark has to read the table."""
-    there = files(place)
-    if not there:
-        return None if there is None else schema.empty_table()
-    return parquet_files(there, schema=schema).to_table(filter=pc.field(column).isin(values))
-
-
-def changes(place: str, table: Table, version: int, most: int) -> pa.Table | None:
-    """Returns the rows that came into or went from a table since a version, as its change data feed has them.
-
-    None where Spark has to find out, and where they have more than `most` bytes.
-    """
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
-    delta = _table(place)
-    if delta is None or delta.version() <= version:
-        return None
-    parts: list[pa.RecordBatch] = []
-    try:
-        feed = pa.RecordBatchReader.from_stream(delta.load_cdf(starting_version=version + 1))
-        for batch in feed:
-            parts.append(batch)
-            if sum(part.nbytes for part in parts) > most:
-                return None
-    except (DeltaError, OSError, pa.ArrowException):  # a file is gone, or the log begins later
-        return None
-    schema = pa.schema([*table.arrow, (CHANGE_TYPE, STRING), (COMMIT, LONG)])
-    return pa.Table.from_batches(parts, feed.schema).select(schema.names).cast(schema)
-
-
 def files(place: str) -> list[str] | None:
     """Returns the Parquet files that hold the table's rows; None where these alone do not say what they are."""
-    delta = _table(place)
+    delta = open_table(place)
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
@@ -259,7 +178,7 @@ def files(place: str) -> list[str] | None:
 
 def count(place: str) -> int | None:
     """Returns how many rows the table at this place has, by its log; None where the log does not tell."""
-    delta = _table(place)
+    delta = open_table(place)
     counts = None if delta is None else _add_actions(delta)["num_records"]
     return None if counts is None or counts.null_count else pc.sum(counts).as_py() or 0
 
@@ -284,7 +203,7 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
 
 def read_properties(place: str) -> dict[str, str] | None:
     """Returns the properties of the table at this place; None where Spark has to read them."""
-    delta = _table(place)
+    delta = open_table(place)
     return None if delta is None else dict(delta.metadata().configuration)
 
 
@@ -317,7 +236,7 @@ def _commit(
 
 def _open(place: str) -> "DeltaTable | None":
     """Returns the table as it is; None where Spark has to make its next version."""
-    delta = _table(place)
+    delta = open_table(place)
     if delta is None:
         return None
     protocol = delta.protocol()
@@ -325,7 +244,7 @@ def _open(place: str) -> "DeltaTable | None":
     return delta if features <= _FEATURES and (delta.version() + 1) % _CHECKPOINT_EVERY else None
 
 
-def _table(place: str, version: int | None = None) -> "DeltaTable | None":
+def open_table(place: str, version: int | None = None) -> "DeltaTable | None":
     """Returns the table in a version, by default the newest; None where delta-rs cannot tell it."""
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415

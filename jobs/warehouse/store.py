@@ -18,8 +18,8 @@ from jobs.app.errors import ConflictError, JobError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse import checkpoint, local_commits, log
-from jobs.warehouse.local_commits import CHANGE_TYPE, COMMIT, Range
+from jobs.warehouse import checkpoint, local_commits, local_parts, log
+from jobs.warehouse.local_parts import CHANGE_TYPE, COMMIT, Range
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
@@ -132,7 +132,7 @@ class Warehouse(Tables):
     def read_keys(self, table: Table, near: pa.Table) -> pa.Table | None:
         """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
         place = self.log_place(table)
-        return None if place is None else local_commits.read_keys(place, table, near)
+        return None if place is None else local_parts.read_keys(place, table, near)
 
     def append_few(self, table: Table, rows: pa.Table) -> None:
         """Appends few rows of this process, in one commit; none in no commit."""
@@ -143,7 +143,7 @@ class Warehouse(Tables):
     def has_any(self, table: Table, ranges: Sequence[Range]) -> bool:
         """Returns whether the table may have rows in these ranges: of a local one, this process finds out."""
         place = self.log_place(table)
-        return place is None or local_commits.has_any(place, table, ranges)
+        return place is None or local_parts.has_any(place, table, ranges)
 
     def changes_here(self, table: Table, version: int, most: int) -> tuple[pa.Table, pa.Table] | None:
         """Returns what came into and what went from a local table since a version, as `changes` does, in this process.
@@ -151,7 +151,7 @@ class Warehouse(Tables):
         None where Spark has to find out, and where these are more than `most` bytes.
         """
         place = self.log_place(table)
-        feed = None if place is None else local_commits.changes(place, table, version, most)
+        feed = None if place is None else local_parts.changes(place, table, version, most)
         if feed is None:
             return None
         is_delete = pc.is_in(feed[CHANGE_TYPE], pa.array(_DELETED))

@@ -31,7 +31,7 @@ def duplicates(found: Found) -> str:
 @finding(
     FindingKind.DUPLICATES_DIFFER,
     Severity.ERROR,
-    when=lambda arrival: not arrival.is_original,
+    when=lambda arrival: not arrival.is_original and arrival.is_first_arrival,
     witness=(Role.ORIGINAL, Role.FIRST),
 )
 def duplicates_differ(found: Found) -> str:
