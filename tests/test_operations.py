@@ -487,7 +487,7 @@ def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Warehouse(spark, str(tmp_path))
-    for table, check in ((BOOKS, "law_values"), (PACKETS, "packet_type_values")):
+    for table, check in ((BOOKS, "book_values"), (PACKETS, "packet_type_values")):
         name = tables.name(table)
         columns = ", ".join(f"{column.name} {sql_type(column.type)}" for column in table)
         spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")

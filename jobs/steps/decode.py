@@ -62,6 +62,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             undecodable = quarantine_rows(packets, config.quarantine_raw_bytes)
             if changed:
                 _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
+            elif warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, partial(_decode_batch, key)):
+                warehouse.replace(QUARANTINE, undecodable, _UNDECODABLE)
             else:
                 writes = [partial(warehouse.replace, *pair) for pair in rows.items()]
                 run_in_parallel([*writes, partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)])
@@ -99,6 +101,10 @@ def _change_here(warehouse: Warehouse, came: pa.Table, went: pa.Table, key: byte
             where = f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same
             warehouse.delete(table, to_spark(warehouse.spark, went), where)
     run_in_parallel(partial(warehouse.append_few, *of_table) for of_table in rows.items())
+
+
+def _decode_batch(key: bytes | None, table: Table, packets: pa.Table) -> pa.Table:
+    return decode_table(packets, table, key)
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:

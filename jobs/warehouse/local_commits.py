@@ -12,7 +12,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,15 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
-from jobs.warehouse.local_tables import nullable
+from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
-from udfs.on_spark import map_arrow
+from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Batches, Pass
 
 if TYPE_CHECKING:
@@ -44,12 +45,16 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 """Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
+_BATCH_ROWS = 10_000
 _FILE_BYTES = 128 * 2**20
 """Bytes of rows, as Arrow holds them, of which a task makes a file."""
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
-FILE = row(name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
-"""Rows about files that were written: name in the table's folder, bytes, time in ms since 1970, statistics as JSON."""
+FILE = row(table=STRING, name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
+"""Rows about files that were written: table, name in its folder, bytes, time in ms since 1970, statistics as JSON."""
+_GROUP = row(file=STRING, row_group=LONG)
+Derive = Callable[[Table, pa.Table], pa.Table]
+"""Returns the rows of a table that some rows of another one make."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
@@ -111,13 +116,42 @@ def write_in_tasks(
     delta = _open(place)
     if delta is None:
         return False
-    try:
-        files = map_arrow(rows, _writing_files(place, table), FILE).collect()
-    except PythonException as error:
-        raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
+    files = _written_in_tasks(rows, _writing_files(place, table))
     if overwrite and log.versions(place)[0] != delta.version():
         raise ConflictError(f"Something else wrote {table.name} at the same time.")
-    return _add(place, [row.asDict() for row in files], check_lock, overwrite=overwrite)
+    return _add(place, files, check_lock, overwrite=overwrite)
+
+
+def derive_in_tasks(
+    spark: SparkSession, source: str, places: Mapping[Table, str], work: Derive, check_lock: Callable[[], None]
+) -> bool:
+    """Replaces the rows of the tables in these places by what `work` makes of batches of rows of the table at `source`.
+
+    Tasks read its files, and write others, so that no row comes to the JVM. Returns whether it could.
+
+    Raises:
+        ConflictError: as `write_in_tasks` does. JobError: as `write` does.
+    """
+    there = files(source)
+    before = {table: _open(place) for table, place in places.items()}
+    if there is None or None in before.values():
+        return False
+    groups = [{"file": one, "row_group": n} for one in there for n in range(pq.ParquetFile(one).num_row_groups)]
+    rows = to_spark(spark, pa.Table.from_pylist(groups, _GROUP)).repartition(tasks(len(groups)))
+    made = _written_in_tasks(rows, _deriving_files(places, work))
+    for table, delta in before.items():
+        if delta is None or log.versions(places[table])[0] != delta.version():
+            raise ConflictError(f"Something else wrote {table.name} at the same time.")
+        _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
+    return True
+
+
+def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
+    """Returns the rows of FILE that a pass returns in tasks."""
+    try:
+        return [row.asDict() for row in map_arrow(rows, work, FILE).collect()]
+    except PythonException as error:
+        raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 
 
 def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> bool:
@@ -309,21 +343,52 @@ def _writing_files(place: str, table: Table) -> Pass:
     """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
 
     def run(batches: Batches) -> Batches:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
+        files = _Files(place, table)
         for batch in batches:
-            waiting, size = [*waiting, batch], size + batch.nbytes
-            if size >= _FILE_BYTES:
-                yield write_those(waiting)
-                waiting, size = [], 0
-        if any(map(len, waiting)):
-            yield write_those(waiting)
-
-    def write_those(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        file = _write_file(place, table, pa.Table.from_batches(batches).cast(table.arrow))
-        return pa.RecordBatch.from_pylist([file], FILE)
+            yield from files.add(pa.Table.from_batches([batch]))
+        yield from files.flush()
 
     return run
+
+
+def _deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
+    """Returns a pass over rows of _GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
+
+    def run(batches: Batches) -> Batches:
+        open_files = {table: _Files(place, table) for table, place in places.items()}
+        groups = (group for batch in batches for group in batch.to_pylist())
+        for group in groups:
+            source = pq.ParquetFile(group["file"])
+            for batch in source.iter_batches(_BATCH_ROWS, row_groups=[group["row_group"]]):
+                for table, files in open_files.items():
+                    yield from files.add(work(table, pa.Table.from_batches([batch])))
+        for files in open_files.values():
+            yield from files.flush()
+
+    return run
+
+
+@dataclass
+class _Files:
+    """Writes a table's rows to files of about _FILE_BYTES."""
+
+    place: str
+    table: Table
+    waiting: list[pa.Table] = field(default_factory=list)
+
+    def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Takes rows; yields rows of FILE about what it wrote."""
+        self.waiting.append(rows)
+        if sum(one.nbytes for one in self.waiting) >= _FILE_BYTES:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Writes what waits."""
+        rows = [one for one in self.waiting if one.num_rows]
+        self.waiting = []
+        if rows:
+            file = _write_file(self.place, self.table, pa.concat_tables(rows).cast(self.table.arrow))
+            yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)
 
 
 def _schema(table: Table) -> str:

@@ -19,6 +19,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, local_parts, log
+from jobs.warehouse.local_commits import Derive
 from jobs.warehouse.local_parts import CHANGE_TYPE, COMMIT, Range
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
@@ -115,6 +116,14 @@ class Warehouse(Tables):
             if CONFLICT.search(str(error)):
                 raise ConflictError(f"Something else wrote {table.name} at the same time.") from error
             raise
+
+    def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> bool:
+        """Replaces all rows of local tables by what `work` makes of batches of another's; returns whether it could."""
+        places = {table: place for table in (source, *tables) if (place := self.log_place(table)) is not None}
+        if len(places) <= len(tables):
+            return False
+        self.forget(*tables)
+        return local_commits.derive_in_tasks(self.spark, places.pop(source), places, work, self.check_lock)
 
     def read_if_small(self, table: Table, most: int) -> pa.Table | None:
         """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
