@@ -25,13 +25,16 @@ def troubled(rng: random.Random, messages: int) -> Tables:
     for ordinal, row in enumerate(tables.rows["messages"]):
         row.update(as_sent(rng, row, ordinal))
         last[row["stream_id"].rstrip("<>")] = row["captured_ns"]
+    for at, row in enumerate(tables.rows["acks"]):
+        row["stream_offset"] = 16 * (row["captured_ns"] - T0) + at % 16  # two at one time are two packets
+    ended_at = max(last.values()) // US
     for connection, ns in last.items():
         both = [row for row in tables.rows["streams"] if row["connection_id"] == connection]
         as_watched(rng, both, ns)
         move(rng, tables, both)
         answer(rng, tables, connection, ns)
-        try_again(rng, tables, both)
-    tables.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap", "last_captured_at": max(last.values()) // US}]
+        try_again(rng, tables, both, ended_at)
+    tables.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap", "last_captured_at": ended_at}]
     return tables
 
 
@@ -50,7 +53,7 @@ def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
         "tx_last": ordinal % 3 == 2 or rng.random() < 0.05,
     }
     if rng.random() < 0.05:
-        other = row["source_queue_manager"] + f"\\{rng.choice([row['tx_sequence_number'], 1])}"
+        other = rng.choice([f"{row['source_queue_manager']}\\{row['tx_sequence_number']}", None])
         classes = (MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
         said |= {"transactional": False, "message_class": int(rng.choice(classes)), "correlation_id": other}
     return said
@@ -69,10 +72,11 @@ def as_watched(rng: random.Random, both: list[Row], last_ns: int) -> None:
 
 def move(rng: random.Random, tables: Tables, both: list[Row]) -> None:
     """Lets a connection come from another address, or lead to another receiver."""
-    if rng.random() < 0.3:
+    if rng.random() < 0.6:
+        other = rng.choice(["one", "two"])
         for row in both:
             of = "src_ip" if row["from_initiator"] else "dst_ip"
-            row[of] += ".other"
+            row[of] += f".{other}"
     if rng.random() < 0.2:
         for row in tables.rows["handshakes"]:
             if row["stream_id"] == both[-1]["stream_id"]:
@@ -92,13 +96,13 @@ def answer(rng: random.Random, tables: Tables, connection: str, last_ns: int) ->
         )
 
 
-def try_again(rng: random.Random, tables: Tables, both: list[Row]) -> None:
+def try_again(rng: random.Random, tables: Tables, both: list[Row], ended_at: int) -> None:
     """Adds attempts to connect, and pings, between the ends of a connection; some of the connection's own fail."""
     client, server = both[0]["src_ip"], both[0]["dst_ip"]
     for row in both:
         row |= {"attempt": None, "closed": rng.random() < 0.5, "acked_bytes": rng.choice([None, 900])}
     for at in range(rng.choice([0, 0, 1, 3])):
-        us = T0 // US + rng.choice([0, 100, 400]) * SECOND_US + at
+        us = rng.choice([T0 // US + rng.choice([0, 100]) * SECOND_US, ended_at - rng.choice([21, 22, 23]) * SECOND_US])
         times = {"first_captured_at": us, "last_captured_at": us + SECOND_US}
         failure = {"attempt": rng.choice([*Attempt, None]), "closed": rng.random() < 0.5, "acked_bytes": 5}
         name = f"{both[0]['connection_id']}, try {at}"

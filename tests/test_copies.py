@@ -20,7 +20,7 @@ from night_outcomes import is_known
 from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, fates, replay_once
+from replay_tables import T0, Tables, arrow, fates, replay_once
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
@@ -40,7 +40,13 @@ from warehouses import all_rows, config, rows
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
+from schemas.ingest import CAPTURES
+from schemas.messages import MESSAGES
 from schemas.replay import FindingKind
+from udfs.derive.facts.captures import clock_steps
+from udfs.derive.facts.findings import tell_facts
+from udfs.derive.frames import to_frame
+from udfs.replay.findings.captures import ClockStepped
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
@@ -177,6 +183,22 @@ def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -
     before, after = (places[key] for key in stepped["witness"])
     assert before["last_frame"] < step["frame"] <= after["last_frame"]
     assert before["captured_ns"] > after["captured_ns"]
+
+
+def test_the_messages_next_to_the_first_step_of_a_clock_are_shown() -> None:
+    """On any stream, in any order; a record of which the number is not known is not next to it."""
+    steps = [{"frame": frame, "step_ns": -SECOND} for frame in (5, 9)]
+    captures = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "de"]
+    captures += [captures[1] | {"capture_id": "c", "uri": "c.pcap", "clock_steps": steps}]
+    places = [("c", 4, 0), ("c", 5, 400), ("c", 5, 0), ("c", 4, 9), ("c", 3, 1), ("c", None, 7), ("d", 5, 1)]
+    for order in (places, places[::-1]):
+        messages = (
+            {"capture_id": of, "last_frame": at, "stream_id": "s", "stream_offset": offset} for of, at, offset in order
+        )
+        facts = clock_steps(to_frame(arrow(CAPTURES, captures)), to_frame(arrow(MESSAGES, messages)))
+        (found,) = tell_facts({ClockStepped: facts}).to_dicts()
+        assert (found["messages"], found["witness"]) == (2, ["s@9", "s@0"])
+        assert "first by 1.0 s at record 5" in found["explanation"]
 
 
 @pytest.mark.slow

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import made_nights
+import pyarrow as pa
 import pytest
 import scenes_of_outcomes
 from replay_tables import Tables, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.explaining import put_together
+from schemas.explained import FOUND, keyed
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, VERDICTS, FindingKind, Severity
 
@@ -220,10 +221,11 @@ FIGURES = ("sequences", "findings", "lost", "pending", "stuck", "unknown", "repa
 def explained(*stories: Story, verdicts: Iterable[Row] = ()) -> dict[str, list[Row]]:
     """The incidents and findings of these scopes together."""
     findings, outcomes, sequences = (
-        made_nights.fill(made_nights.keyed(table), [row for story in stories for row in story.rows[table.name]])
-        for table in (FINDINGS, OUTCOMES, SEQUENCES)
+        pa.Table.from_pylist([row for story in stories for row in story.rows[name]], schema)
+        for name, schema in (("findings", FOUND), ("outcomes", keyed(OUTCOMES)), ("sequences", SEQUENCES.arrow))
     )
-    found = put_together(InProcess(), made_nights.fill(VERDICTS, verdicts), outcomes, findings, sequences)
+    judged = pa.Table.from_pylist(list(verdicts), VERDICTS.arrow)
+    found = put_together(InProcess(), judged, outcomes, findings, sequences)
     return {"findings": found.findings.to_pylist(), "incidents": found.incidents.to_pylist()}
 
 
