@@ -92,8 +92,8 @@ def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Pat
     assert {row["source_queue_manager"] for row in lost} <= originals
     assert "the name" in {row["sender_name"] for row in incidents}
     worst, became, incidents, findings, *_ = shown_by("one_session", dbutils=SimpleNamespace(widgets=widgets))
-    for rows_ in (became, incidents, findings):
-        assert {row["queue_name"] for row in rows_ if row["destination_queue"]} == {"the name"}
+    with_queue = [row for part in (became, incidents, findings) for row in part if row["destination_queue"]]
+    assert {row["queue_name"] for row in with_queue} == {"the name"}
     assert worst[0]["sender_name"] == "the name"
     *_, senders, _, _ = shown_by("fleet_trends", dbutils=SimpleNamespace(widgets=widgets))
     assert {row["sender_name"] for row in senders} == {"the name"}

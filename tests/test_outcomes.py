@@ -20,7 +20,6 @@ from scenes_of_outcomes import CUT, SCENES, eventful, staged
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import VERDICTS
 from udfs.derive.frames import to_frame
-from udfs.derive.outcomes.arrivals import first_due
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
 from udfs.tcp.connections import Direction
@@ -201,14 +200,6 @@ def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
     assert min(told, scopes) > 100
 
 
-def test_verdicts_on_an_assumed_state_are_marked(replayed: Replayed) -> None:
-    for rows in plain_outcomes.scopes_of(rows_of(replayed)).values():
-        ordered = sorted(rows, key=lambda row: row["replay_order"])
-        covers = {row["covered_at"] for row in ordered if row["accepted"] is None}
-        for row, expected in zip(ordered, plain_outcomes.assumed(ordered), strict=True):
-            assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
-
-
 REFUSED = {"accepted": False, "verdict": "out_of_order"}
 UNKNOWN = {"accepted": None, "verdict": "unknown"}
 COVERED = {"covered_at": T0 // 1000}
@@ -254,27 +245,6 @@ def test_only_arrivals_that_are_not_plain_are_looked_at(columns: Row, is_unusual
     fates = fates_of(arrow(VERDICTS, [arrival(2, 1, **REFUSED), arrival(9, 9) | columns]))
     named = [row["message_id"] for row in fates.rows.to_pylist() if row["message_id"] is not None]
     assert sorted(named) == ["s\\1", "s\\9"][: 1 + is_unusual]
-
-
-@pytest.mark.parametrize(
-    ("rows", "opening", "due"),
-    [
-        ([(1, 5, 0, 2, True, False)], (0, 2), 3),
-        ([(1, 5, None, None, None, False), (2, 3, 0, 5, False, False)], (None, None), 5),
-        ([(1, 5, None, None, None, False), (2, 3, 0, 5, None, False)], (None, None), 3),
-        ([(1, 5, -1, 2, True, False)], (-1, 2), 1),
-        ([(1, 5, -1, 2, True, True)], (-1, 2), 5),
-        ([(1, 5, 1, 2, False, False)], (1, 2), None),
-    ],
-)
-def test_the_first_number_due(rows: list[tuple[Any, ...]], opening: tuple[Any, Any], due: int | None) -> None:
-    names = ("replay_order", "number", "before_sequence", "before_number", "accepted", "assumed")
-    kinds = {name: pl.Boolean if name in {"accepted", "assumed"} else pl.Int64 for name in names}
-    of_scope = {"scope_key": pl.String, "opening_sequence": pl.Int64, "opening_number": pl.Int64}
-    span = {"scope_key": pl.lit("s"), "sequence": pl.lit(0, pl.Int64)}
-    arrivals = pl.DataFrame(rows, schema=kinds, orient="row").with_columns(**span)
-    states = pl.DataFrame([("s", *opening)], schema=of_scope, orient="row")
-    assert first_due(arrivals, states)["due"].to_list() == [due]
 
 
 def test_bytes_that_were_never_acknowledged() -> None:
