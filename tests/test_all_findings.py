@@ -147,7 +147,7 @@ def simulated_night(seed: int, folder: Path) -> Rows:
     return replayed_rows(night.replayed(), night)
 
 
-@pytest.mark.parametrize("seed", merge_needs([1], [1, 4, 9, 16]))
+@pytest.mark.parametrize("seed", merge_needs([1, 17], [1, 4, 9, 16, 17]))
 def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_path: Path, seed: int) -> None:
     tables = simulated_night(seed, tmp_path)
     assert list(differences(tables)) == []
