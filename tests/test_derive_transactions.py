@@ -18,11 +18,8 @@ from udfs.derive.transactions.messages import ID, read_messages
 from udfs.derive.transactions.whole import find_uses, whole_transactions
 
 S1 = 1 << 63
-
-
 Row = Any
 """A row with its columns as attributes."""
-Rows = dict[str, list[Row]]
 
 
 class Replayed(NamedTuple):
