@@ -153,8 +153,8 @@ def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> No
 def test_the_messages_next_to_the_first_step_of_a_clock_are_shown() -> None:
     """On any stream, in any order; a record of which the number is not known is not next to it."""
     steps = [{"frame": frame, "step_ns": -SECOND} for frame in (5, 9)]
-    captures = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "de"]
-    captures += [captures[1] | {"capture_id": "c", "uri": "c.pcap", "clock_steps": steps}]
+    captures: list[Row] = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "cde"]
+    captures[0]["clock_steps"] = steps
     places = [("c", 4, 0), ("c", 5, 400), ("c", 5, 0), ("c", 4, 9), ("c", 3, 1), ("c", None, 7), ("d", 5, 1)]
     for order in (places, places[::-1]):
         messages = (

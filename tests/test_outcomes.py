@@ -4,7 +4,7 @@
 """
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -18,7 +18,7 @@ from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
-from schemas.replay import VERDICTS
+from schemas.replay import VERDICTS, Verdict
 from udfs.derive.frames import to_frame
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
@@ -192,6 +192,30 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     assert {one.value: counts[count_column(one)].sum() for one in Outcome} == dict(expected)
     named = [row for row in replayed.fates.rows.to_pylist() if row["message_id"] is not None]
     assert replayed.fates.of_messages.num_rows == len(named)
+
+
+def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:
+    arrivals: dict[Any, list[Row]] = defaultdict(list)
+    became: dict[Any, Counter[str]] = defaultdict(Counter)
+    for row in replayed.verdicts.to_pylist():
+        arrivals[row["scope_key"], row["tx_sequence_id"]].append(row)
+    for row in replayed.fates.rows.to_pylist():
+        became[row["scope_key"], row["tx_sequence_id"]][row["outcome"]] += row["numbers"]
+    sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_pylist()}
+    assert sequences.keys() == arrivals.keys()
+    for key, rows in arrivals.items():
+        numbers = [row["tx_sequence_number"] for row in rows]
+        accepted = [row["tx_sequence_number"] for row in rows if row["accepted"]]
+        times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
+        expected: Row = {verdict.value: sum(row["verdict"] == verdict for row in rows) for verdict in Verdict}
+        known = [row for row in rows if row["incoming_tx_sequence_number"] is not None and not row["assumed"]]
+        expected |= {"messages": len(rows), "expired": sum(row["gap_size"] for row in known)}
+        expected |= {"first_number": min(numbers), "last_number": max(numbers)}
+        expected |= {"last_accepted_number": max(accepted, default=None)}
+        expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
+        expected |= {count_column(one): became[key][one] for one in Outcome if one != Outcome.DELIVERED}
+        expected["lost"] = sum(became[key][one] for one in LOST)
+        assert {name: sequences[key][name] for name in expected} == expected
 
 
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
