@@ -218,6 +218,30 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
         assert {name: sequences[key][name] for name in expected} == expected
 
 
+def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(replayed: Replayed) -> None:
+    ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_pylist()}
+    sent, judged = defaultdict[str, list[Row]](list), defaultdict[str, Counter[str]](Counter)
+    for row in replayed.sources.messages.to_pylist():
+        sent[ends[row["stream_id"]]["session_id"]].append(row)
+    for row in replayed.verdicts.to_pylist():
+        judged[row["session_id"]][row["verdict"]] += 1
+    for row in replayed.fates.rows.to_pylist():
+        judged[row["session_id"]][count_column(Outcome(row["outcome"]))] += row["numbers"]
+    sessions = {row["session_id"]: row for row in replayed.sessions.to_pylist()}
+    assert sessions.keys() == sent.keys()
+    for session, rows in sent.items():
+        found = sessions[session]
+        times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
+        counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
+        expected: Row = {name: judged[session][name] for name in counted}
+        expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
+        expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
+        assert {name: found[name] for name in expected} == expected
+        not_judged = found["passing_through"] + found["receiver_unknown"]
+        assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+
+
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
     scopes, told, differences = night_outcomes.compare(range(2 * len(night_outcomes.SITUATIONS)))
     assert differences == []
