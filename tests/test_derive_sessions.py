@@ -138,39 +138,6 @@ def test_messages_are_counted_by_stream_and_addressee() -> None:
     assert times.select("first_captured_at", "last_captured_at").row(0) == (BEGAN, BEGAN + timedelta(seconds=2))
 
 
-def test_a_session_sums_its_streams_and_says_what_is_not_judged() -> None:
-    messages = [
-        message("x", 1, queue_manager_address="b"),
-        message("x", 2, queue_manager_address="elsewhere", body_encrypted=True),
-        message("y", 3, queue_manager_address="b"),
-        message("y", 4, queue_manager_address="b", transactional=False),
-        message("y", 4, queue_manager_address="c"),
-        message("y", 5),
-        message("no end", 6),
-    ]
-    ends = [
-        end("x", receiver_guid="b", connection_id="c"),
-        end("y", connection_id="c"),
-        end("silent"),
-        end("z", "b->a"),
-    ]
-    found = sessions_of(messages, ends, [])
-    assert found.keys() == {"a->b"}
-    names = ["sender", "receiver", "connections", "messages", "transactional", "encrypted"]
-    names += ["passing_through", "receiver_unknown", "first_captured_at", "last_captured_at"]
-    times = (BEGAN + timedelta(seconds=1), BEGAN + timedelta(seconds=5))
-    assert tuple(found["a->b"][name] for name in names) == ("a", "b", 1, 6, 5, 1, 1, 2, *times)
-
-
-def test_tallies_and_outcomes_are_summed_and_zero_without_any() -> None:
-    ends = [end("x"), end("y", "c->d")]
-    tallies = [tally(in_order=3, unknown=1), tally(in_order=2, duplicate=1), tally("not there", in_order=9)]
-    outcomes = [ZERO | {"session_id": "a->b", "delivered": 4, "lost": 1}, ZERO | {"session_id": "a->b", "delivered": 1}]
-    found = sessions_of([message("x", 0), message("y", 0)], ends, tallies, outcomes)
-    names = ("in_order", "duplicate", "unknown", "delivered", "lost", "pending")
-    assert [tuple(found[key][name] for name in names) for key in ("a->b", "c->d")] == [(5, 1, 1, 5, 1, 0), (0,) * 6]
-
-
 def test_without_outcomes_their_counts_are_null() -> None:
     found = sessions_of([message("x", 0)], [end("x")], [tally(in_order=1)])["a->b"]
     assert {found[name] for name in ZERO} == {None}
