@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 from night_incidents import STORIES
+from warehouses import derived
 
-from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.config import Config
 from jobs.simulator import demo, simulate
-from jobs.steps.at_once import derive_tables
 from schemas.table import Table
 from schemas.tables import TABLES
 
@@ -28,7 +26,7 @@ def write_nights(warehouse: Path, nights: int) -> None:
     """Writes the tables of so many nights, whose captures have holes."""
     of_story = {story: _night(story) for story in ("both", "neither")}
     for table in TABLES:
-        rows = [_later(table, of_story[TROUBLED.get(night, "neither")][table], night) for night in range(nights)]
+        rows = [_later(table, of_story[TROUBLED.get(night, "neither")][table.name], night) for night in range(nights)]
         write_deltalake(str(warehouse / table.name), pa.concat_tables(rows))
 
 
@@ -38,12 +36,10 @@ def write_empty(warehouse: Path) -> None:
         write_deltalake(str(warehouse / table.name), table.arrow.empty_table())
 
 
-def _night(story: str) -> dict[Table, pa.Table]:
+def _night(story: str) -> dict[str, pa.Table]:
     with TemporaryDirectory() as folder, mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(folder, 1, 0, is_demo=True, loss=0.005)
-        config = Config.load({"captures": [f"{folder}/*.pcap"], "warehouse": "w"}, None)
-        engine = derive_tables(stamps(capture_files(config.captures)), config, {}, 4)
-        return {table: engine.read(table) for table in TABLES}
+        return derived(f"{folder}/*.pcap")
 
 
 def _later(table: Table, rows: pa.Table, night: int) -> pa.Table:
