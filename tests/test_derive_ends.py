@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from frames_of import frame_of
+from table_frames import rows_of
 
 from schemas.ingest import STREAMS
 from schemas.messages import HANDSHAKES
@@ -36,7 +36,7 @@ def handshake(name: str, client: str | None, server: str | None, response: str |
 
 def ends_of(streams: Rows, handshakes: Rows, previous: Rows | None = None) -> dict[str, dict[str, Any]]:
     """Returns ENDS by stream, after the table's own schema accepted them."""
-    frames = frame_of(STREAMS, *streams), frame_of(HANDSHAKES, *handshakes), frame_of(ENDS, *previous or [])
+    frames = rows_of(STREAMS, *streams), rows_of(HANDSHAKES, *handshakes), rows_of(ENDS, *previous or [])
     ends = find_ends(*frames)
     return {row["stream_id"]: row for row in to_arrow(ends.select(ENDS.names)).cast(ENDS.arrow).to_pylist()}
 
@@ -119,7 +119,7 @@ def test_a_message_for_another_queue_manager_passes_through(
 
 def test_the_other_direction_is_of_the_same_connection() -> None:
     streams = {"x>": "x", "x<": "x", "alone>": "alone"}
-    ends = frame_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
+    ends = rows_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
     both = with_other_direction(ends, far=pl.col("address"))
     assert sorted(both.select("stream_id", "back", "far").rows()) == [("x<", "x>", "x>"), ("x>", "x<", "x<")]
     assert with_other_direction(ends.clear(), far=pl.col("address")).is_empty()

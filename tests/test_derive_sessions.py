@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from frames_of import frame_of
+from table_frames import rows_of
 
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOME_COUNTS
@@ -46,7 +46,7 @@ def unread(*ranges: tuple[str, int, int]) -> pl.DataFrame:
 def test_a_message_may_be_missing_between_those_around_unread_bytes() -> None:
     messages = [message("x", 10), message("x", 40), message("x", 60), message("y", 5), message("whole", 7)]
     ranges = unread(("x", 2, 8), ("x", 20, 10), ("x", 30, 5), ("x", 70, 1), ("y", 9, 1), ("none", 0, 3))
-    found = blind_spans(frame_of(MESSAGES, *messages), ranges)
+    found = blind_spans(rows_of(MESSAGES, *messages), ranges)
     assert sorted(found.select("stream_id", "span", "began_ns", "ended_ns", "length").rows()) == [
         ("none", 0, None, None, 3),
         ("x", 0, None, 10, 8),
@@ -58,14 +58,14 @@ def test_a_message_may_be_missing_between_those_around_unread_bytes() -> None:
 
 def test_a_span_begins_with_the_latest_message_before_it() -> None:
     messages = [message("x", 10, 50), message("x", 20, 30), message("x", 40, 20)]
-    found = blind_spans(frame_of(MESSAGES, *messages), unread(("x", 30, 10)))
+    found = blind_spans(rows_of(MESSAGES, *messages), unread(("x", 30, 10)))
     assert found.select("began_ns", "ended_ns").rows() == [(50, 20)]
 
 
 def coverage(messages: Rows, ends: Rows, *ranges: tuple[str, int, int]) -> dict[str, tuple[Any, ...]]:
     """Returns the shares of bytes and time, and the connections without beginning, of each session."""
-    spans = blind_spans(frame_of(MESSAGES, *messages), unread(*ranges))
-    found = session_coverage(frame_of(ENDS, *ends), spans)
+    spans = blind_spans(rows_of(MESSAGES, *messages), unread(*ranges))
+    found = session_coverage(rows_of(ENDS, *ends), spans)
     names = ("byte_coverage", "time_coverage", "mid_stream", "missing_bytes")
     return {row["session_id"]: tuple(row[name] for name in names) for row in found.rows(named=True)}
 
@@ -115,10 +115,10 @@ def sessions_of(
     messages: Rows, ends: Rows, tallies: Rows, outcomes: Rows | None = None, scope: Scope = Scope.AUTO
 ) -> dict[str, dict[str, Any]]:
     """Returns SESSIONS by their key, after the table's own schema accepted them."""
-    carried = carried_by_stream(frame_of(MESSAGES, *messages))
-    spans = blind_spans(frame_of(MESSAGES), unread())
+    carried = carried_by_stream(rows_of(MESSAGES, *messages))
+    spans = blind_spans(rows_of(MESSAGES), unread())
     counts = None if outcomes is None else pl.DataFrame(outcomes, schema=COUNTS)
-    given = carried, frame_of(ENDS, *ends), spans, pl.DataFrame(tallies, schema=TALLIES), counts
+    given = carried, rows_of(ENDS, *ends), spans, pl.DataFrame(tallies, schema=TALLIES), counts
     rows = to_arrow(summarize_sessions(*given, scope=scope)).cast(SESSIONS.arrow)
     return {row["session_id"]: row for row in rows.to_pylist()}
 
@@ -127,7 +127,7 @@ def test_messages_are_counted_by_stream_and_addressee() -> None:
     kinds: Rows = [{"transactional": True, "body_encrypted": True}, {"transactional": False}, {"transactional": None}]
     messages = [message("x", at, **kind) for at, kind in enumerate(kinds)]
     messages += [message("x", 5, queue_manager_address="b"), message("y", 6)]
-    found = carried_by_stream(frame_of(MESSAGES, *messages))
+    found = carried_by_stream(rows_of(MESSAGES, *messages))
     names = ("stream_id", "queue_manager_address", "messages", "transactional", "encrypted")
     assert sorted(found.select(names).rows(), key=repr) == [
         ("x", "b", 1, 1, 0),
