@@ -1,4 +1,7 @@
-"""What findings say, and the rows that they name as proof, by the name of the scene."""
+"""What a finding of each kind says, and the rows that it names as proof, by the name of the scene.
+
+What the other scenes say is compared with the second computation (tests/test_all_findings.py).
+"""
 
 from scene import NAME, guid
 
@@ -12,14 +15,6 @@ SENTENCES = {
             "The first repeats number 1."
         ),
         ["resent_although_accepted.0>@0", "resent_although_accepted.0>@10"],
-    ),
-    "resent_over_four_intervals": (
-        K.DUPLICATES,
-        (
-            f"4 repeats of sequence {NAME} arrived after the receiver had the message, and it refused them, as it "
-            "should. The first repeats number 1."
-        ),
-        ["resent_over_four_intervals.0>@0", "resent_over_four_intervals.0>@10"],
     ),
     "resent_too_soon": (
         K.RESEND_SCHEDULE,
@@ -39,15 +34,6 @@ SENTENCES = {
         ),
         ["one_number_for_two_messages.0>@0", "one_number_for_two_messages.0>@10"],
     ),
-    "refused_before_another_message_takes_its_number": (
-        K.DUPLICATES_DIFFER,
-        (
-            f"1 message of sequence {NAME} reused a number under which the receiver accepted a different message "
-            "(another message ID). Two senders share one identity, or a sender was restored from a backup. The first "
-            "is number 3."
-        ),
-        [f"refused_before_another_message_takes_its_number.0>@{offset}" for offset in (30, 10)],
-    ),
     "refused_before_missing_bytes_that_may_hold_its_resend": (
         K.OUT_OF_ORDER,
         (
@@ -63,15 +49,6 @@ SENTENCES = {
             "messages expire. Before the first, number 3, number 2 expired."
         ),
         ["one_expired_and_was_bridged.0>@0", "one_expired_and_was_bridged.0>@10"],
-    ),
-    "one_expired_that_was_sent_before": (
-        K.GAP_EXPIRED,
-        (
-            f"1 message of sequence {NAME} was accepted although the sender skipped numbers, which it does when "
-            "messages expire. Before the first, number 5, numbers 2 to 4 expired. The receiver had refused: "
-            f"number 3 ({guid('one_expired_that_was_sent_before.a')}\\3)."
-        ),
-        [f"one_expired_that_was_sent_before.0>@{offset}" for offset in (0, 20, 10)],
     ),
     "resent_and_refused_for_ever": (
         K.STUCK_SEQUENCE,
@@ -133,25 +110,6 @@ SENTENCES = {
         ),
         ["purged_from_its_queue.0>@0"],
     ),
-    "returned_because_the_queue_is_full": (
-        K.NOT_RECEIVED_BY_APPLICATION,
-        (
-            "1 message did not reach its queue, as an acknowledgment says: the queue is full (NACK_Q_EXCEED_QUOTA). "
-            f"The first is message {guid('returned_because_the_queue_is_full.a')}\\9. Look whether an application "
-            "reads the queue, or raise the quota of the queue or the machine."
-        ),
-        ["returned_because_the_queue_is_full.0>@0", "returned_because_the_queue_is_full.0<@0"],
-    ),
-    "a_transaction_that_nobody_read_in_time": (
-        K.NOT_RECEIVED_BY_APPLICATION,
-        (
-            "1 message left its queue unread, as an acknowledgment says: its time to be received ran out "
-            "(NACK_RECEIVE_TIMEOUT). Transactional: 1. The first is message "
-            f"{guid('a_transaction_that_nobody_read_in_time.a')}\\1, which had 30 s: the acknowledgment came 31.5 s "
-            "after it. Look whether an application reads the queue, or allow more time."
-        ),
-        ["a_transaction_that_nobody_read_in_time.0>@0", "a_transaction_that_nobody_read_in_time.0<@0"],
-    ),
     "new_messages_under_an_old_sequence": (
         K.SEQUENCE_REGRESSED,
         (
@@ -211,14 +169,6 @@ SENTENCES = {
         ),
         ["one_number_from_two_addresses.0>@0", "one_number_from_two_addresses.1>@0"],
     ),
-    "one_host_on_two_networks": (
-        K.TWO_ADDRESSES,
-        (
-            f"Queue manager {guid('one_host_on_two_networks.a')} has 2 addresses (ip.one_host_on_two_networks.a, "
-            "ip.other): it has several networks, or it moved."
-        ),
-        ["one_host_on_two_networks.0>@0", "one_host_on_two_networks.1>@0"],
-    ),
     "no_session_ack_any_more": (
         K.WINDOW_STALLED,
         (
@@ -272,21 +222,5 @@ SENTENCES = {
             "messages, of which 1 is lost."
         ),
         [f"one_message_of_a_transaction_is_lost.0>@{offset}" for offset in (0, 20)],
-    ),
-    "one_came_too_early": (
-        K.OUT_OF_ORDER,
-        (
-            f"1 message of sequence {NAME} arrived out of order and was refused; it was accepted later. The first is "
-            "number 3, which needs number 2; the receiver stood at: number 1."
-        ),
-        ["one_came_too_early.0>@0", "one_came_too_early.0>@10"],
-    ),
-    "some_accepted_later_and_some_not": (
-        K.OUT_OF_ORDER,
-        (
-            f"3 messages of sequence {NAME} arrived out of order and were refused; 2 were accepted later, 1 is still "
-            "to be accepted. The first is number 3, which needs number 2; the receiver stood at: number 1."
-        ),
-        ["some_accepted_later_and_some_not.0>@0", "some_accepted_later_and_some_not.0>@10"],
     ),
 }

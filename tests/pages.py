@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from warehouses import derived
 
-from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.report_page import render
 from jobs.simulator import simulate
 from jobs.steps import page
-from jobs.steps.at_once import derive_tables
-from schemas.tables import TABLES
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))
@@ -29,9 +27,7 @@ Tables = Mapping[str, pa.Table]
 def morning_tables(folder: Path) -> Tables:
     """Returns the tables of the demonstration; two of its pending messages and the clone's incident are of STOCK."""
     simulate(str(folder), 1, 0, is_demo=True)
-    config = Config.load({"captures": [f"{folder}/*.pcap"], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(config.captures)), config, {}, 4)
-    tables = {table.name: engine.read(table) for table in TABLES}
+    tables = derived(f"{folder}/*.pcap")
     outcomes, incidents = (tables[name].to_pylist() for name in ("outcomes", "incidents"))
     pending = (row for row in outcomes if row["outcome"] == "pending")
     for row in sorted(pending, key=lambda row: row["first_seen_at"])[-2:]:

@@ -365,10 +365,12 @@ def acknowledged_elsewhere(tables: Rows) -> Iterator[Finding]:
                 if pair in came_from and pair[0] == end["sender"] and to not in came_from[pair]:
                     astray[pair, to].append(row)
     for (pair, to), acks in astray.items():
-        first = first_of(acks)
+        first, shown = first_of(acks), sorted(came_from[pair])[:20]
+        others = len(came_from[pair]) - len(shown)
+        more = f" and {counted(others, 'other', 'others')}" if others else ""
         words = (
             f"{counted(len(acks), 'acknowledgment went', 'acknowledgments went')} to {to}, although the messages of "
-            f"sender {pair[1]} come from {', '.join(sorted(came_from[pair]))}: it has several networks, or its address "
+            f"sender {pair[1]} come from {', '.join(shown)}{more}: it has several networks, or its address "
             f"is translated on the way. Look whether {'it arrives' if len(acks) == 1 else 'they arrive'} there: a "
             "sender repeats what is not acknowledged."
         )

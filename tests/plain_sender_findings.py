@@ -129,7 +129,7 @@ def returned(tables: Rows) -> Iterator[Finding]:
     for (message_class, session, queue), pairs in groups.items():
         first = first_of(row for row, _ in pairs)
         about = next(of for row, of in pairs if row is first)
-        ids = {row["correlation_id"] for row, _ in pairs}
+        ids = {row["correlation_id"] for row, _ in pairs} - {None}
         transactional = {row["correlation_id"] for row, of in pairs if of and of["transactional"]}
         name, why, advice = cause_of(message_class)
         queued = message_class & 0x4000
@@ -141,7 +141,7 @@ def returned(tables: Rows) -> Iterator[Finding]:
         says = "an acknowledgment says" if len(ids) == 1 else "acknowledgments say"
         words = (
             f"{what}, as {says}: {why} ({name}).{f' Transactional: {len(transactional)}.' if transactional else ''} "
-            f"The first is message {first['correlation_id']}{delay(first, about)}. {advice}"
+            f"The first is message {first['correlation_id'] or 'unknown'}{delay(first, about)}. {advice}"
         )
         yield Finding(
             *(K.NOT_RECEIVED_BY_APPLICATION, "warning" if queued else "error", first["captured_at"], session),

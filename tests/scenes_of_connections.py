@@ -94,6 +94,15 @@ script("the_answers_go_to_another_address", acknowledged_elsewhere=INFO, two_add
 )
 
 
+@scene(acknowledged_elsewhere=INFO, two_addresses=INFO)
+def the_answers_go_to_none_of_many_addresses(s: Scene) -> None:
+    """A sentence names twenty of them."""
+    acknowledged_at("ip.behind")(s)
+    for number in range(2, 23):
+        s.connection(number, src_ip=f"ip.{number}")
+        s.message(number, number, number - 1, on=number)
+
+
 @scene()
 def a_router_passes_the_answers_on(s: Scene) -> None:
     acknowledged_at(f"ip.{s.name}.a")(s)

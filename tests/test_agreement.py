@@ -100,6 +100,10 @@ def session(rng: random.Random, tables: Tables, name: str, sender: str, receiver
             tables.stream(f"{connection}{side}", src, dst, mid_stream=caught, first_captured_at=at)
         if known and rng.random() < 0.9:
             tables.handshake(connection, sender, receiver)
+            request, response = tables.rows["handshakes"][-2:]
+            request["server_guid"] = rng.choice([NULL, NULL, None, receiver, f"{receiver}, formerly"])
+            request["client_guid"] = response["client_guid"] = rng.choice([sender] * 9 + [f"{sender}, renamed"])
+            response["server_guid"] = rng.choice([receiver] * 9 + [NULL])
     queued = [(source, *message) for source in senders for message in to_queues(rng)]
     if len(senders) > 1:
         rng.shuffle(queued)

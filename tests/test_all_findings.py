@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,6 +24,7 @@ from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
 from plain_words import Finding, Rows
+from random_troubles import troubled
 from replay_tables import Tables, replay
 from scene import SCENES, S, Scene
 from tiers import merge_needs
@@ -127,7 +129,14 @@ def test_a_lower_number_of_another_sequence_is_no_state_that_fell() -> None:
     assert K.STATE_FELL.value not in {row["kind"] for row in rows["findings"]}
 
 
-# --- simulated nights -----------------------------------------------------------------------------------------------
+# --- random histories and simulated nights ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", merge_needs(range(2), range(12)))
+def test_random_histories_give_the_findings_and_incidents_of_the_second_computation(seed: int) -> None:
+    tables = replayed_rows(replay(troubled(Random(seed), 1_500).sources()))
+    assert list(differences(tables)) == []
+    assert len({row["kind"] for row in tables["findings"]}) > 20
 
 
 def simulated_night(seed: int, folder: Path) -> Rows:
@@ -138,7 +147,7 @@ def simulated_night(seed: int, folder: Path) -> Rows:
     return replayed_rows(night.replayed(), night)
 
 
-@pytest.mark.parametrize("seed", merge_needs([1], [1, 4, 9, 16]))
+@pytest.mark.parametrize("seed", merge_needs([1, 17], [1, 4, 9, 16, 17]))
 def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_path: Path, seed: int) -> None:
     tables = simulated_night(seed, tmp_path)
     assert list(differences(tables)) == []

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 from gold_rows import with_keys
+from pages import report
 from pipeline import ingest
-from pyspark.sql import SparkSession
-from warehouses import config, rows
+from warehouses import derived
 from wiretap import (
     ACK,
     BILLION,
@@ -27,7 +27,6 @@ from wiretap import (
 )
 
 from jobs.simulator import build
-from jobs.steps import nightly
 from udfs.passes.options import IngestOptions
 
 CLIENT, SERVER = (UUID(int=number) for number in (1, 2))
@@ -131,17 +130,16 @@ def test_a_connection_without_bytes_has_one_row(tmp_path: Path, sent: list[Sent]
 
 
 @pytest.fixture(scope="module")
-def findings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The findings of a night by the address that could not connect."""
-    folder = tmp_path_factory.mktemp("attempts")
-    (folder / "attempts.pcap").write_bytes(capture())
-    nightly.run(spark, config(folder / "warehouse", folder / "attempts.pcap"))
-    found = [row for row in rows(folder / "warehouse", "findings") if row["kind"] == "cannot_connect"]
-    (read,) = rows(folder / "warehouse", "captures")
+    file = tmp_path_factory.mktemp("attempts") / "attempts.pcap"
+    file.write_bytes(capture())
+    tables = derived(file)
+    found = [row for row in tables["findings"].to_pylist() if row["kind"] == "cannot_connect"]
+    (read,) = tables["captures"].to_pylist()
     assert read["not_judged"] == [{"what": "http", "records": 2}, {"what": "multicast", "records": 1}]
-    page = (folder / "warehouse" / "report.html").read_text()
-    assert '<tr><th scope="row">other traffic</th><td>http</td><td class="n">2</td>' in page
-    assert not [row for row in rows(folder / "warehouse", "stream_ends") if row["address"] == "10.1.0.1"]
+    assert '<tr><th scope="row">other traffic</th><td>http</td><td class="n">2</td>' in report(tables)
+    assert "10.1.0.1" not in tables["stream_ends"]["address"].to_pylist()
     assert all(row["session_id"] == f"{row['explanation'].split()[0]}->{HUB}" for row in found)
     return {row["explanation"].split()[0]: row for row in found}
 

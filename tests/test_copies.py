@@ -20,7 +20,7 @@ from night_outcomes import is_known
 from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, fates, replay_once
+from replay_tables import T0, Tables, arrow, fates, replay_once
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
@@ -37,10 +37,16 @@ from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
+from jobs.replaying.explaining import tell_facts
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
+from schemas.ingest import CAPTURES
+from schemas.messages import MESSAGES
 from schemas.replay import FindingKind
+from udfs.derive.facts.captures import clock_steps
+from udfs.derive.frames import to_frame
+from udfs.replay.findings.captures import ClockStepped
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
@@ -132,18 +138,6 @@ def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path
     assert {name for _, name in known} >= {"lost", "repaired", "expired"}
 
 
-def test_a_copy_names_the_stream_that_counts(night: dict[str, list[Row]]) -> None:
-    copies = {row["stream_id"]: row["copy_of"] for row in night["stream_ends"] if row["copy_of"]}
-    seq = {row["stream_id"]: row["initial_seq"] for row in night["streams"]}
-    assert len(copies) > 10
-    assert {stream for stream in seq if "192.168." in stream} <= copies.keys() | set(copies.values())
-    assert not copies.keys() & set(copies.values())
-    assert copies == {row["stream_id"]: row["copy_of"] for row in night["streams"] if row["copy_of"]}
-    known = [(seq[a], seq[b]) for a, b in copies.items() if seq[a] is not None and seq[b] is not None]
-    assert len(known) > 5
-    assert all(a == b for a, b in known)
-
-
 def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
     counted = {row["stream_id"]: row for row in night["stream_ends"] if not row["copy_of"]}
     for session in night["sessions"]:
@@ -156,27 +150,20 @@ def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> No
     assert judged == len(night["verdicts"])
 
 
-def test_findings_tell_of_copies_and_of_the_clock(night: dict[str, list[Row]]) -> None:
-    by_kind: dict[str, list[Row]] = {}
-    for row in night["findings"]:
-        by_kind.setdefault(row["kind"], []).append(row)
-    copies = [row for row in night["stream_ends"] if row["copy_of"]]
-    twice = by_kind["captured_twice"]
-    assert sum(row["messages"] for row in twice) == sum(
-        len({row["connection_id"] for row in copies if row["session_id"] == session})
-        for session in {row["session_id"] for row in copies}
-    )
-    assert all(row["severity"] == "info" and len(row["witness"]) == 2 for row in twice)
-    (stepped,) = by_kind["clock_stepped"]
-    assert (stepped["severity"], stepped["messages"]) == ("warning", 1)
-    (capture,) = [row for row in night["captures"] if row["clock_steps"]]
-    (step,) = capture["clock_steps"]
-    assert -300 * SECOND <= step["step_ns"] < -290 * SECOND
-    assert f"at record {step['frame']}." in stepped["explanation"]
-    places = {f"{row['stream_id']}@{row['stream_offset']}": row for row in night["messages"]}
-    before, after = (places[key] for key in stepped["witness"])
-    assert before["last_frame"] < step["frame"] <= after["last_frame"]
-    assert before["captured_ns"] > after["captured_ns"]
+def test_the_messages_next_to_the_first_step_of_a_clock_are_shown() -> None:
+    """On any stream, in any order; a record of which the number is not known is not next to it."""
+    steps = [{"frame": frame, "step_ns": -SECOND} for frame in (5, 9)]
+    captures: list[Row] = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "cde"]
+    captures[0]["clock_steps"] = steps
+    places = [("c", 4, 0), ("c", 5, 400), ("c", 5, 0), ("c", 4, 9), ("c", 3, 1), ("c", None, 7), ("d", 5, 1)]
+    for order in (places, places[::-1]):
+        messages = (
+            {"capture_id": of, "last_frame": at, "stream_id": "s", "stream_offset": offset} for of, at, offset in order
+        )
+        facts = clock_steps(to_frame(arrow(CAPTURES, captures)), to_frame(arrow(MESSAGES, messages)))
+        (found,) = tell_facts({ClockStepped: facts}).to_dicts()
+        assert (found["messages"], found["witness"]) == (2, ["s@9", "s@0"])
+        assert "first by 1.0 s at record 5" in found["explanation"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,12 +11,11 @@ import pyarrow as pa
 import pytest
 
 from schemas.replay import VERDICTS
-from schemas.table import RowType, row
+from schemas.table import row
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, shown_messages, watched_sessions
+from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, watched_sessions
 from udfs.derive.frames import to_frame
-from udfs.replay.findings.finding import Arrival, Message
-from udfs.replay.findings.on_messages import CHOSEN, Chosen, choose_messages
+from udfs.replay.findings.finding import Arrival
 
 Row = dict[str, Any]
 START = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -197,39 +195,6 @@ def test_a_plain_arrival_is_looked_at_for_its_acknowledgment(
     assert [(one.watched_ns, one.answers_whole) for one in found] == [one[2:] for one in sessions] * is_looked_at
 
 
-def test_all_arrivals_of_an_unusual_slot_are_looked_at_and_no_others() -> None:
-    rows = [verdict(1, 1), verdict(2, 2), verdict(3, 2), verdict(4, 3), verdict(5, 2, scope_key="other")]
-    rows += [verdict(6, 2, tx_sequence_id=3)]
-    found = arrivals(rows, slots_of(rows[1:3] * 2))
-    assert [(one.replay_order, one.sequence, one.number) for one in found] == [(2, 5, 2), (3, 5, 2)]
-
-
-def test_fates_are_those_of_messages() -> None:
-    rows = [verdict(1, 1), verdict(2, 1, content_hash=7), verdict(3, 1, content_hash=None), verdict(4, 2)]
-    told = {(None, "pending"), (7, "lost")}
-    fates = [("scope", ID, 1, "a", r"a\1", content, fate) for content, fate in told]
-    fates += [("other", ID, 2, "a", r"a\2", 2, "lost"), ("scope", ID, 2, "b", r"a\2", 2, "lost")]
-    found = arrivals(rows, fates=pl.DataFrame(fates, FATES, orient="row"))
-    assert [one.fate for one in found] == ["delivered", "lost", "pending", "delivered"]
-
-
-def test_equal_causes_have_equal_numbers_in_all_calls() -> None:
-    nack = {"final_ack_class": 0x8001}
-    rows = [verdict(1, 1, **nack), verdict(2, 2, **nack, destination_queue="other"), verdict(3, 3)]
-    rows += [
-        verdict(4, 4, final_ack_class=0x8002),
-        verdict(5, 5, **nack),
-        verdict(6, 6, **nack, destination_queue=None),
-    ]
-    first, other, none, third, fifth, sixth = (one.cause for one in arrivals(rows))
-    assert none is None
-    assert first == fifth
-    assert len({first, other, third, sixth} - {None}) == 4
-    (again,) = arrivals([verdict(9, 9, **nack, scope_key="of another call")])
-    assert again.cause == first
-    assert again.scope_no != arrivals(rows)[0].scope_no
-
-
 # --- what they are compared with ------------------------------------------------------------------------------------
 
 
@@ -303,14 +268,6 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     assert set(few) < set(every)  # unusual arrivals have the same neighbours as among all
 
 
-def test_intervals_are_rounded_once() -> None:
-    rows = [verdict(1, 1, **MISSING)] + [
-        verdict(order, 1, captured_ns=START_NS + at, **MISSING)
-        for order, at in enumerate((60 * SECOND, 70_100_001_000, 70_100_001_000 + 59 * SECOND), start=2)
-    ]
-    assert [one.interval_s for one in arrivals(rows)] == [None, 59.0, 10.100001, 59.0]
-
-
 def test_a_place_without_a_state_is_below_all() -> None:
     unknown = {"incoming_tx_sequence_id": None, "incoming_tx_sequence_number": None}
     first, second = arrivals(
@@ -346,26 +303,3 @@ def test_a_refused_message_was_sent_later(before: Any, sent: Any, is_later: bool
     assert found.rows() == [("scope", 2, True)] * is_later
     other = sent_later(verdicts(*rows[:1], rows[1] | {"reason": "predecessor_missing"}))
     assert other.is_empty()
-
-
-# --- what is shown of them ------------------------------------------------------------------------------------------
-
-
-def batches(frame: pl.DataFrame) -> Iterator[pa.RecordBatch]:
-    yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=2)
-
-
-def frame_of(made: Any, schema: RowType) -> pl.DataFrame:
-    return to_frame(pa.Table.from_batches(made, schema))
-
-
-def test_no_rows_give_no_rows_of_the_same_columns() -> None:
-    some = arrivals_to_look_at(verdicts(verdict(1, 1)), NOTHING, slots_of([verdict(1, 1)]), pl.DataFrame(schema=FATES))
-    none = arrivals_to_look_at(verdicts(), NOTHING, pl.DataFrame(schema=SLOTS), pl.DataFrame(schema=FATES))
-    assert len(some) == 1
-    assert none.is_empty()
-    assert none.schema == some.schema
-    chosen = frame_of(choose_messages(batches(none)), CHOSEN)
-    shown = shown_messages(verdicts(), chosen)
-    assert shown.is_empty()
-    assert shown.columns == [*Chosen._fields, *Message._fields]

@@ -206,22 +206,6 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     assert ("near>", "far>", 0) in (copies_of(one_stream.unite()) or ())
 
 
-def test_what_no_capture_holds_stays_unread() -> None:
-    scene = Scene()
-    for end, host in (("far", "10.0.0.1"), ("near", "192.168.0.1")):
-        scene.connection(end, host, missing_bytes=50)
-        scene.established(end, "client", 5)
-    scene.unread("near>", 200, 100)
-    scene.unread("far>", 150, 20, "decode")  # the near end read it
-    scene.unread("far>", 220, 30, "framing")
-    scene.unread("far>", 290, 50)
-    scene.unread("other>", 0, 5)
-    once = scene.unite()
-    place = ("stream_id", "stream_offset", "length")
-    assert rows(to_frame(once.stream_gaps), *place) == [("far>", 290, 10), ("other>", 0, 5)]
-    assert rows(to_frame(once.quarantine), *place) == [("far>", 220, 30)]
-
-
 def random_night(seed: int) -> Scene:
     """Returns connections that were captured at one or at both ends, in part, of which some resend."""
     rng = Random(seed)
@@ -329,28 +313,20 @@ def test_times_are_by_a_clock_without_steps_and_back() -> None:
 PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}
 
 
-def disputed(scene: Scene, skews: dict[frozenset[str], int], *placed: tuple[str, int, str, int]) -> list[Any]:
+def disputed(scene: Scene, skews: dict[frozenset[str], int]) -> list[Any]:
     """Returns place and sender of the messages in doubt; the scope of a message is its sender's."""
     of_pairs = pl.DataFrame(
         [(*sorted(pair), ns) for pair, ns in skews.items()],
         {"one_capture": pl.String, "other_capture": pl.String, "skew_ns": pl.Int64},
         orient="row",
     )
-    of_placed = pl.DataFrame(list(placed), PLACED, orient="row").with_columns(late_ns=pl.lit(0, pl.Int64))
+    of_placed = pl.DataFrame(schema=PLACED).with_columns(late_ns=pl.lit(0, pl.Int64))
     none = STREAMS.arrow.empty_table()
     known = Copies(none, none, to_arrow(of_placed), to_arrow(of_pairs))
     once = Conversations(InProcess(), none, none, none, none, none, none, found=known)
     messages = scene.frame("messages")
     flows = messages.select(FLOW_KEY).unique().with_columns(scope_key="source_queue_manager")
     return rows(to_frame(once.disputed(to_arrow(messages), to_arrow(flows))), "stream_id", "stream_offset")
-
-
-def test_a_stream_of_both_captures_is_in_no_doubt_but_a_placed_message_has_its_clock() -> None:
-    scene, skews = Scene(), {frozenset({"far", "near"}): 7 * SECOND}
-    for stream, at, end in (("a>", 0, "far"), ("a>", 1, "near"), ("b>", 2, "near")):
-        scene.sent(stream, at, T0 + at * SECOND, at, end)
-    assert disputed(scene, skews) == []
-    assert disputed(scene, skews, ("a>", 1, "copy>", 1)) == [("a>", 0), ("a>", 1), ("b>", 2)]
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,11 +1,10 @@
 """The queue managers at the ends of each stream, by handshakes here, on other connections, and in an earlier night."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 import pytest
-from frames_of import frame_of
+from table_frames import rows_of
 
 from schemas.ingest import STREAMS
 from schemas.messages import HANDSHAKES
@@ -37,52 +36,15 @@ def handshake(name: str, client: str | None, server: str | None, response: str |
 
 def ends_of(streams: Rows, handshakes: Rows, previous: Rows | None = None) -> dict[str, dict[str, Any]]:
     """Returns ENDS by stream, after the table's own schema accepted them."""
-    frames = frame_of(STREAMS, *streams), frame_of(HANDSHAKES, *handshakes), frame_of(ENDS, *previous or [])
+    frames = rows_of(STREAMS, *streams), rows_of(HANDSHAKES, *handshakes), rows_of(ENDS, *previous or [])
     ends = find_ends(*frames)
     return {row["stream_id"]: row for row in to_arrow(ends.select(ENDS.names)).cast(ENDS.arrow).to_pylist()}
-
-
-@pytest.mark.parametrize(
-    ("request_names", "response_names", "session"),
-    [(NULL_GUID, B, f"{A}->{B}"), (D, B, f"{A}->{B}"), (B, NULL_GUID, f"{A}->{B}"), (None, None, f"{A}->2")],
-)
-def test_the_response_names_the_server(request_names: str | None, response_names: str | None, session: str) -> None:
-    ends = ends_of(connection("x", "1", "2"), handshake("x", A, request_names, response_names))
-    assert ends["x>"]["session_id"] == session
 
 
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
     streams = [row | {"from_initiator": None} for row in connection("x", "1", "2")]
     ends = ends_of(streams, handshake("x", A, B))
     assert {row["session_id"] for row in ends.values()} == {"1->2", "2->1"}
-
-
-def test_a_stream_without_a_segment_begins_with_its_connection() -> None:
-    way, back = connection("x", "1", "2")
-    other = connection("y", "1", "2")
-    begun = datetime(2026, 3, 2, tzinfo=UTC)
-    ends = ends_of([way | {"first_captured_at": begun, "last_captured_at": begun}, back, *other], [])
-    ns = int(begun.timestamp()) * 1_000_000_000
-    assert [(ends[name]["first_ns"], ends[name]["last_ns"]) for name in ("x>", "x<", "y>")] == [
-        (ns, ns),
-        (ns, None),
-        (None, None),
-    ]
-
-
-def test_an_address_is_known_by_the_only_guid_that_other_connections_give_it() -> None:
-    streams = [*connection("x", "1", "2"), *connection("y", "9", "2"), *connection("z", "1", "9")]
-    ends = ends_of(streams, handshake("x", A, B))
-    assert {name: row["receiver_by_address"] for name, row in ends.items()} == {
-        "x>": None,
-        "x<": None,
-        "y>": B,
-        "y<": None,
-        "z>": None,
-        "z<": A,
-    }
-    two_there = ends_of([*streams, *connection("w", "3", "2")], [*handshake("x", A, B), *handshake("w", C, D)])
-    assert two_there["y>"]["receiver_by_address"] is None
 
 
 def known(**columns: Any) -> Rows:
@@ -157,7 +119,7 @@ def test_a_message_for_another_queue_manager_passes_through(
 
 def test_the_other_direction_is_of_the_same_connection() -> None:
     streams = {"x>": "x", "x<": "x", "alone>": "alone"}
-    ends = frame_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
+    ends = rows_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
     both = with_other_direction(ends, far=pl.col("address"))
     assert sorted(both.select("stream_id", "back", "far").rows()) == [("x<", "x>", "x>"), ("x>", "x<", "x<")]
     assert with_other_direction(ends.clear(), far=pl.col("address")).is_empty()

@@ -1,4 +1,8 @@
-"""What incidents are made of, and the packets of a witness, from frames."""
+"""Which message stands for an outcome where several might, and the packets of a witness.
+
+tests/test_all_findings.py and tests/night_incidents.py hold what incidents are made of to a second computation and to
+the truth.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,12 +14,12 @@ from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.outcomes import OUTCOMES
-from schemas.replay import FINDINGS, SEQUENCES, VERDICTS
+from schemas.replay import FINDINGS, VERDICTS
 from schemas.table import RowType
-from udfs.derive.facts.events import addresses_seen, messages_sent, outcome_counts, tell_incidents
+from udfs.derive.facts.events import outcome_counts
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
-from udfs.replay.incidents import OutcomeCount, SenderSpan
+from udfs.replay.incidents import OutcomeCount
 
 Row = Mapping[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
@@ -47,23 +51,6 @@ def counted(*rows: Row) -> list[OutcomeCount]:
     return [OutcomeCount(*row) for row in found.select(OutcomeCount._fields).rows()]
 
 
-def test_the_outcomes_of_a_sequence_add_up() -> None:
-    displaced, pending, elsewhere = counted(
-        message(5, 3, "k5", stuck=True, last_seen_at=after(30)),
-        message(4, 4, "k4", destination_queue="b"),
-        message(6, 5, "k6", destination_queue="a", stuck=True),
-        message(9, 6, "k9", numbers=10),
-        message(1, 1, "k1", outcome="displaced", accepted_at=after(9), destination_queue=None),
-        message(1, 1, "k0", scope_key="b"),
-    )
-    assert (pending.numbers, pending.stuck, pending.last_number) == (13, 2, 18)
-    assert (pending.began_at, pending.ended_at, pending.first_at) == (after(3), after(30), after(3))
-    assert (pending.witness, pending.session_id, pending.destination_queue) == (["k5"], "session 5", "orders")
-    assert pending.queues == ["a", "b", "orders"]
-    assert (displaced.ended_at, displaced.destination_queue, displaced.queues) == (after(9), None, [])
-    assert (elsewhere.witness, elsewhere.numbers) == (["k0"], 1)
-
-
 def test_of_messages_at_the_same_time_the_lowest_witness_and_number_come_first() -> None:
     (one,) = counted(message(7, 3, "z", "b"), message(6, 3, "c"), message(5, 3, "b", "z"), message(4, 3, "b", "zz"))
     assert (one.witness, one.session_id) == (["b", "z"], "session 4")
@@ -75,65 +62,6 @@ def test_a_number_that_was_never_seen_comes_first() -> None:
     assert (one.began_at, one.ended_at) == (after(1), after(1))
     (one,) = counted(message(9, None, "above", accepted_at=after(4)), message(3, 5, "seen"))
     assert (one.first_at, one.witness, one.began_at) == (after(4), ["above"], after(5))
-
-
-def verdict(number: int, stream: str, at: int | None, *, accepted: bool | None = True, **others: Any) -> Row:
-    place = {"scope_key": "a", "tx_sequence_id": SEQUENCE, "tx_sequence_number": number, "stream_id": stream}
-    named = {"source_queue_manager": "guid", "message_id": f"m{number}", "content_hash": number}
-    return {**place, **named, "captured_at": after(at), "accepted": accepted, **others}
-
-
-def spans(verdicts: Sequence[Row], outcomes: Sequence[Row], findings: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Returns scope, address, times and counts of messages of each address that sent one in trouble."""
-    judged = frame(VERDICTS.arrow, verdicts)
-    sent = messages_sent(judged, frame(KEYED_OUTCOMES, outcomes), frame(FOUND, findings))
-    found = sent.join(addresses_seen(judged), on=["source_queue_manager", "address"])
-    return sorted(found.select("scope_key", *SenderSpan._fields).iter_rows())
-
-
-def test_messages_of_a_troubled_sequence_by_the_address_that_sent_them() -> None:
-    verdicts = [
-        verdict(1, A, 1),
-        verdict(1, B, 2, accepted=False),  # the same message from another address
-        verdict(1, B, 3, accepted=None),
-        verdict(2, A, 4, accepted=None),
-        verdict(2, A.replace("50000", "50002"), 5, accepted=True),
-        verdict(3, B, 6, accepted=False),
-        verdict(3, B, 6, accepted=False, content_hash=-1),
-        verdict(4, "a stream without an address", 7),
-        verdict(5, A, 99, scope_key="calm"),
-        verdict(5, A, 100, scope_key="another", source_queue_manager="another guid"),
-        verdict(5, B, None, scope_key="found"),
-    ]
-    lost = {"source_queue_manager": "guid", "lost": True, "message_id": "m3", "content_hash": 3}
-    outcomes = [
-        message(3, 6, "k", **lost),
-        message(1, 6, "k", **lost | {"lost": None, "message_id": "m1", "content_hash": 1}),
-        message(7, None, "k", **lost | {"message_id": None, "content_hash": None}),
-    ]
-    findings: list[Row] = [{"scope_key": "found", "tx_sequence_id": SEQUENCE}, {"kind": "clock_stepped"}]
-    address, other = "10.0.0.1", "fd00::2"
-    assert spans(verdicts, outcomes, findings) == [
-        ("a", address, after(1), after(99), 2, 2, 0),
-        ("a", other, after(2), after(6), 3, 0, 1),
-        ("found", other, after(2), after(6), 1, 1, 0),
-    ]
-    assert spans(verdicts, [], []) == []
-    assert spans([], outcomes, findings) == []
-
-
-def test_incidents_of_nothing() -> None:
-    told = tell_incidents(
-        frame(FOUND),
-        frame(KEYED_OUTCOMES),
-        frame(SEQUENCES.arrow),
-        messages_sent(frame(VERDICTS.arrow), frame(KEYED_OUTCOMES), frame(FOUND)),
-        addresses_seen(frame(VERDICTS.arrow)),
-    )
-    assert {name: (rows.height, rows.schema) for name, rows in told.items()} == {
-        "findings": (0, schema_of(FOUND)),
-        "incidents": (0, schema_of(keyed(INCIDENTS))),
-    }
 
 
 CAPTURED = frame(CAPTURES.arrow, [{"capture_id": "c", "uri": "night.pcap"}])

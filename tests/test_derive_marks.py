@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from frames_of import frame_of
+from table_frames import rows_of
 
 from schemas.replay import ENDS
 from udfs.derive.replay import marks as module
@@ -42,7 +42,7 @@ def unread_of(*ranges: tuple[str, int]) -> pl.DataFrame:
 def ends_of(*streams: str, session: str = "a->b") -> pl.DataFrame:
     """Returns the ends of streams of a session; the first one began first."""
     rows = [{"stream_id": name, "session_id": session, "first_ns": 10 + i} for i, name in enumerate(streams)]
-    return frame_of(ENDS, *rows)
+    return rows_of(ENDS, *rows)
 
 
 @pytest.mark.parametrize("columns", [{"scope_key": "t"}, {"receiver": "c"}, {"source_queue_manager": "z"}])

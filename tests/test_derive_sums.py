@@ -1,7 +1,10 @@
-"""Sums per sequence, states of scopes, books, quarantine and packets on their way, from frames."""
+"""States of scopes, books, quarantine and packets on their way, from frames.
+
+tests/test_outcomes.py has the sums of sequences.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -9,13 +12,13 @@ import pytest
 
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
-from schemas.outcomes import LOST, OUTCOME_COUNTS, OUTCOMES, Outcome, count_column
-from schemas.replay import SEQUENCES, STATES, VERDICTS, Verdict
+from schemas.outcomes import OUTCOMES
+from schemas.replay import SEQUENCES, STATES, VERDICTS
 from schemas.table import Table
 from udfs.derive import books
 from udfs.derive.columns import quotient
 from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
+from udfs.derive.summaries.sequences import summarize_states
 from udfs.derive.tables import schema_of
 
 Row = Mapping[str, Any]
@@ -23,23 +26,6 @@ Schema = dict[str, pl.DataType | type[pl.DataType]]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1772474400 << 32 | 1
 HIGHEST = (1 << 64) - 1
-TALLY: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
-    "tx_sequence_id": pl.UInt64,
-    **dict.fromkeys(("messages", *Verdict, "expired", "first_number", "last_number", "last_accepted_number"), pl.Int64),
-    **dict.fromkeys(("first_captured_at", "last_captured_at"), pl.Datetime("us", "UTC")),
-}
-COUNTED: Schema = {
-    "scope_key": pl.String,
-    "tx_sequence_id": pl.UInt64,
-    "session_id": pl.String,
-    **dict.fromkeys((*map(count_column, Outcome), "delivered_arrivals"), pl.Int64),
-}
-SLOTS: Schema = {
-    "scope_key": pl.String,
-    "tx_sequence_id": pl.UInt64,
-    **dict.fromkeys(("first_number_due", "numbers_due", "numbers_seen"), pl.Int64),
-}
 SCOPE_STATE: Schema = {
     **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
     **dict.fromkeys(("state_sequence", "state_number", "reject_count", "messages"), pl.Int64),
@@ -57,68 +43,6 @@ def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
 def singly(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns sums over rows of a table, each over one."""
     return frame(table, rows).with_columns(pl.lit(1).alias("count"))
-
-
-def tallies(*rows: Row) -> pl.DataFrame:
-    zero = dict.fromkeys((*Verdict, "expired"), 0)
-    return pl.DataFrame([{"source_queue_manager": "guid", **zero, **row} for row in rows], TALLY)
-
-
-def counts(*rows: Row) -> pl.DataFrame:
-    zero = dict.fromkeys((*map(count_column, Outcome), "delivered_arrivals"), 0)
-    return pl.DataFrame([{**zero, **row} for row in rows], COUNTED)
-
-
-def test_the_tallies_of_a_sequence_add_up() -> None:
-    one = {"scope_key": "one", "tx_sequence_id": FIRST}
-    rows = summarize_sequences(
-        tallies(
-            one
-            | {"messages": 3, "in_order": 2, "duplicate": 1, "first_number": 1, "last_number": 2, "expired": 4}
-            | {"last_accepted_number": 2, "first_captured_at": BEGAN},
-            one
-            | {"messages": 1, "out_of_order": 1, "first_number": 9, "last_number": 9}
-            | {"last_captured_at": BEGAN + timedelta(seconds=5)},
-            {"scope_key": "two", "tx_sequence_id": HIGHEST, "messages": 1, "first_number": 7, "last_number": 7},
-        ),
-        counts(
-            one | {"session_id": "a", "delivered": 2, "delivered_arrivals": 3},
-            one | {"session_id": "b", "displaced": 1, "never_seen": 2, "unknown_outcome": 1},
-            {"scope_key": "two", "tx_sequence_id": HIGHEST, "session_id": "a"},
-        ),
-        pl.DataFrame([one | {"first_number_due": 1, "numbers_due": 2, "numbers_seen": 2}], SLOTS),
-    )
-    assert rows.schema == schema_of(SEQUENCES.arrow)
-    first, second = rows.sort("scope_key").to_dicts()
-    shown = ("tx_sequence", "messages", "in_order", "duplicate", "out_of_order", "expired", "numbers_due")
-    assert [first[name] for name in shown] == ["2026-03-02T18:00:00Z#1", 4, 2, 1, 1, 4, 2]
-    assert [first[name] for name in ("first_number", "last_number", "last_accepted_number")] == [1, 9, 2]
-    assert first["last_captured_at"] - first["first_captured_at"] == timedelta(seconds=5)
-    assert [first[name] for name in ("delivered", "displaced", "never_seen", "unknown_outcome")] == [2, 1, 2, 1]
-    assert [first[name] for name in ("lost", "delivered_arrivals", "source_queue_manager")] == [3, 3, "guid"]
-    unknown = ("last_accepted_number", "first_captured_at", "first_number_due", "numbers_due", "numbers_seen")
-    assert [second[name] for name in unknown] == [None] * 5
-    assert (second["tx_sequence"], second["lost"]) == ("2106-02-07T06:28:15Z#4294967295", 0)
-
-
-def test_every_outcome_that_is_lost_counts_as_lost() -> None:
-    key = {"scope_key": "one", "tx_sequence_id": FIRST}
-    each = dict(zip(map(count_column, Outcome), range(1, 100), strict=False))
-    rows = summarize_sequences(tallies(key | {"messages": 1}), counts(key | each), pl.DataFrame(schema=SLOTS))
-    assert rows["lost"].to_list() == [sum(each[outcome] for outcome in LOST)]
-
-
-def test_without_outcomes_what_counts_them_is_null() -> None:
-    rows = summarize_sequences(tallies({"scope_key": "one", "tx_sequence_id": FIRST, "messages": 1}), None, None)
-    assert rows.schema == schema_of(SEQUENCES.arrow)
-    told = [
-        *(column.name for column in OUTCOME_COUNTS),
-        "delivered_arrivals",
-        "first_number_due",
-        "numbers_due",
-        "numbers_seen",
-    ]
-    assert set(rows.select(told).row(0)) == {None}
 
 
 def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
@@ -234,8 +158,6 @@ def test_books_of_nothing_have_no_rows(balance: Callable[[], pl.DataFrame]) -> N
 
 
 def test_sums_of_nothing_have_no_rows() -> None:
-    nothing = summarize_sequences(tallies(), counts(), pl.DataFrame(schema=SLOTS))
-    assert (nothing.height, nothing.schema) == (0, schema_of(SEQUENCES.arrow))
     nothing = summarize_states(pl.DataFrame(schema=SCOPE_STATE), frame(STATES))
     assert (nothing.height, nothing.schema) == (0, schema_of(STATES.arrow))
 

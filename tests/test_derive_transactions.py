@@ -1,7 +1,5 @@
 """How messages become transactions: by number within a scope, by message ID across scopes."""
 
-from collections import defaultdict
-from collections.abc import Iterable
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,77 +18,8 @@ from udfs.derive.transactions.messages import ID, read_messages
 from udfs.derive.transactions.whole import find_uses, whole_transactions
 
 S1 = 1 << 63
-
-
-class Part:
-    """Adds what one sender sends to tables that others share."""
-
-    def __init__(self, tables: Tables, name: str) -> None:
-        self._tables, self._name = tables, name
-
-    def stream(self, stream: str) -> None:
-        """Adds a stream of the sender's."""
-        self._tables.stream(f"{self._name}.{stream}", f"{self._name}.a", "b")
-
-    def message(self, at: tuple[str, int], number: int, transaction: int, marks: tuple[bool, bool], **how: Any) -> None:
-        """Adds a message that is first or last of its transaction as `marks` say."""
-        stream, place = at
-        columns: dict[str, Any] = {"tx_transaction_id": transaction, "tx_first": marks[0], "tx_last": marks[1]}
-        columns["destination_queue"] = how.get("queue", "queue")
-        columns["message_id"] = f"{self._name}\\{how.get('ordinal', number)}"
-        key, ns = (f"{self._name}.{stream}", place), T0 + how.get("after", place)
-        self._tables.message(key, ns, (S1, number, number - 1), source_queue_manager=self._name, **columns)
-
-
-def used_again(part: Part) -> None:
-    part.stream("0>")
-    marks = ((True, False), (False, True), (True, False), (False, False), (True, True))
-    for i, both in enumerate(marks):
-        part.message(("0>", 2 * i), i + 1, 7, both, after=i)
-    part.message(("0>", 3), 2, 7, (False, True), after=0)  # a resend
-
-
-def torn_between_connections(part: Part) -> None:
-    part.stream("0>")
-    part.stream("1>")
-    for i, (stream, transaction, *marks) in enumerate((("0>", 7, True, False), ("1>", 8, True, True))):
-        part.message((stream, i), i + 1, transaction, (marks[0], marks[1]))
-    part.message(("0>", 2), 3, 9, (False, True))
-
-
-def interleaved_of_two_queues(part: Part) -> None:
-    """A sender numbers its messages over all queues."""
-    part.stream("0>")
-    sent = (("a", 1, 7, True, False), ("a", 2, 8, True, True), ("a", 3, 7, False, False), ("b", 1, 9, True, True))
-    for i, (queue, number, transaction, first, last) in enumerate((*sent, ("b", 2, 7, False, True))):
-        part.message(("0>", i), number, transaction, (first, last), queue=queue, ordinal=i)
-
-
-def parts_in_several_queues(part: Part) -> None:
-    """Queue b's part, with LM, arrives before queue a's, with FM, and queue c has a message in the middle."""
-    part.stream("0>")
-    sent = (
-        ("b", 1, 12, False, False),
-        ("b", 2, 14, False, True),
-        ("c", 1, 13, False, False),
-        ("a", 1, 11, True, False),
-    )
-    for i, (queue, number, ordinal, first, last) in enumerate(sent):
-        part.message(("0>", i), number, 7, (first, last), queue=queue, ordinal=ordinal)
-
-
-def with_a_clone(part: Part) -> None:
-    """A clone's message has number 2 of transaction 7; the first of transaction 8 is missing, so its last one waits."""
-    part.stream("0>")
-    sent = ((1, 7, True, False), (2, 9, True, True), (2, 7, False, False), (3, 7, False, True), (5, 8, False, True))
-    for i, (number, transaction, first, last) in enumerate(sent):
-        part.message(("0>", i), number, transaction, (first, last), ordinal=10 * transaction + number)
-
-
-PARTS = (used_again, torn_between_connections, interleaved_of_two_queues, parts_in_several_queues, with_a_clone)
 Row = Any
 """A row with its columns as attributes."""
-Rows = dict[str, list[Row]]
 
 
 class Replayed(NamedTuple):
@@ -110,10 +39,8 @@ def derived(verdicts: pa.Table) -> Replayed:
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    """All parts, and random transactions."""
+    """Random transactions."""
     tables = Tables()
-    for play in PARTS:
-        play(Part(tables, play.__name__))
     for seed in range(12):
         random_transactions(tables, seed)
     return tables
@@ -123,62 +50,6 @@ def tables() -> Tables:
 def replayed(tables: Tables) -> Replayed:
     """What follows from the verdicts on all of them."""
     return derived(replay(tables.sources()).verdicts)
-
-
-@pytest.fixture(scope="module")
-def rows(replayed: Replayed) -> Rows:
-    """The transactions by sender."""
-    found: Rows = defaultdict(list)
-    for row in replayed.transactions.sort("tx_transaction_id", "instance").to_dicts():
-        found[row["source_queue_manager"]].append(SimpleNamespace(**row))
-    return found
-
-
-def witnesses(rows: Iterable[Row]) -> list[list[str]]:
-    """Returns the witness of each row, without the names of parts."""
-    return [[key.partition(".")[2] for key in row.witness] for row in rows]
-
-
-def test_a_transaction_id_is_used_again_and_a_torn_one_flagged(rows: Rows) -> None:
-    found = rows["used_again"]
-    assert [(row.instance, row.messages, row.accepted, row.torn) for row in found] == [
-        (1, 2, 2, False),
-        (2, 2, 2, True),  # its LM was not seen
-        (3, 1, 1, False),
-    ]
-    assert [row.first_message_id for row in found] == [f"used_again\\{first}" for first in (1, 3, 5)]
-    # the message behind the second is another transaction's
-    assert witnesses(found) == [["0>@0", "0>@2"], ["0>@4", "0>@6", "0>@8"], ["0>@8"]]
-    assert {row.scope_key for row in found} == {"queue used_again queue"}
-    assert {int(row.tx_sequence_id) for row in found} == {S1}
-
-
-def test_a_transaction_torn_between_connections_names_its_neighbours_there(rows: Rows) -> None:
-    found = rows["torn_between_connections"]
-    assert [row.torn_by_sender for row in found] == [True, False, True]
-    assert witnesses(found) == [["0>@0", "1>@1"], ["1>@1"], ["0>@2", "1>@1"]]
-
-
-def test_an_interleaved_transaction_of_two_queues_names_what_is_between(rows: Rows) -> None:
-    found = rows["interleaved_of_two_queues"]
-    assert [row.interleaved for row in found] == [True, False, False]
-    assert witnesses(found) == [["0>@0", "0>@4", "0>@1"], ["0>@1"], ["0>@3"]]
-
-
-def test_parts_of_a_transaction_in_several_queues_follow_one_another_by_message_id(rows: Rows) -> None:
-    (row,) = rows["parts_in_several_queues"]
-    assert (row.messages, row.torn) == (4, False)
-    assert row.first_message_id == "parts_in_several_queues\\11"
-
-
-def test_what_became_of_the_messages_of_a_transaction(rows: Rows) -> None:
-    found = rows["with_a_clone"]
-    assert [(row.messages, row.accepted, row.lost, row.pending, row.partly_delivered) for row in found] == [
-        (3, 2, 1, 0, True),
-        (1, 0, 0, 1, False),
-        (1, 1, 0, 0, False),
-    ]
-    assert not any(row.interleaved for row in found)
 
 
 def random_transactions(tables: Tables, seed: int) -> None:

@@ -1,4 +1,7 @@
-"""The rules of findings on messages, on arrivals that are written down: no Spark, no capture."""
+"""Findings on messages where their rules meet limits: rows of any number, and in batches that cut sequences.
+
+Which finding an arrival shows is in scenes (tests/scenes_of_verdicts.py) and in tests/test_all_findings.py.
+"""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,15 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.replay import FINDINGS, Severity
+from schemas.replay import FINDINGS
 from schemas.replay import FindingKind as K
-from schemas.wire import MessageClass
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import (
     CHOSEN,
     FINDING,
     NUMBERED_SEQUENCE,
-    RULES,
     Chosen,
     choose_messages,
     choose_of_sequence,
@@ -25,7 +26,6 @@ from udfs.replay.findings.on_messages import (
 )
 from udfs.replay.rows import read_rows, write_rows
 
-INFO, WARNING, ERROR = Severity
 SECOND = 1_000_000_000
 SEQUENCE = 7_319_000_863_706_447_873
 NAME = "sequence 2024-01-01T05:41:22Z#1"
@@ -42,11 +42,6 @@ PLAIN: dict[str, Any] = dict.fromkeys(Arrival._fields) | {
     "arrivals": 1,
 }
 REFUSED = {"accepted": False, "verdict": "out_of_order", "reason": "predecessor_missing", "acknowledged": False}
-DUPLICATE = {"accepted": False, "verdict": "duplicate", "original": 1, "original_hash": 1}
-UNKNOWN = {"accepted": None, "verdict": "unknown", "reason": "capture_gap", "acknowledged": False}
-WATCHED = {"answers_whole": True, "watched_ns": 20 * SECOND, "captured_ns": 0}
-DENIED, PURGED = MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, MessageClass.MQMSG_CLASS_NACK_Q_PURGED
-AGAIN = {"previous_arrival": 2, "arrivals": 2}
 
 
 def arrival(order: int, number: int, *parts: dict[str, Any], **columns: Any) -> Arrival:
@@ -57,87 +52,9 @@ def arrival(order: int, number: int, *parts: dict[str, Any], **columns: Any) -> 
     return Arrival(**given)
 
 
-SHOWN: dict[K, tuple[Severity, Arrival]] = {
-    K.DUPLICATES: (INFO, arrival(2, 1, DUPLICATE)),
-    K.DUPLICATES_DIFFER: (ERROR, arrival(2, 1, DUPLICATE, content_hash=2)),
-    K.RESEND_SCHEDULE: (INFO, arrival(2, 1, interval_s=30.0)),
-    K.OUT_OF_ORDER: (WARNING, arrival(2, 3, REFUSED, fate="pending")),
-    K.STUCK_SEQUENCE: (WARNING, arrival(3, 3, REFUSED, AGAIN, fate="pending")),
-    K.GAP_EXPIRED: (WARNING, arrival(2, 3, verdict="gap_expired")),
-    K.CAPTURE_GAP: (WARNING, arrival(2, 3, UNKNOWN)),
-    K.MISSED_BY_CAPTURE: (INFO, arrival(2, 3, UNKNOWN, acknowledged=True)),
-    K.CLOCKS_DIFFER: (WARNING, arrival(2, 3, UNKNOWN, reason="clocks_differ")),
-    K.CONTRADICTED: (ERROR, arrival(2, 3, REFUSED, evidence="contradicted")),
-    K.STATE_FELL: (ERROR, arrival(2, 1, state_number=2, next_ack_agrees_with="literal")),
-    K.REFUSED_FOR_CAUSE: (ERROR, arrival(1, 1, final_ack_class=DENIED)),
-    K.NOT_RECEIVED_BY_APPLICATION: (WARNING, arrival(1, 1, final_ack_class=PURGED)),
-    K.UNACKNOWLEDGED: (WARNING, arrival(1, 1, WATCHED, acknowledged=False)),
-    K.SLOW_ACKNOWLEDGMENT: (WARNING, arrival(1, 1, WATCHED, ack_latency_ms=10_501.0)),
-}
-"""An arrival that one kind concerns, and no other kind."""
-NOT_SHOWN: dict[str, Arrival] = {
-    "in order": arrival(1, 1),
-    "a resend with another previous number": arrival(2, 1, DUPLICATE, AGAIN, accepted=True, verdict="in_order"),
-    "acknowledged just in time": arrival(1, 1, WATCHED, ack_latency_ms=10_500.0),
-    "late, where an answer may be in missing bytes": arrival(1, 1, WATCHED, answers_whole=False, ack_latency_ms=1e5),
-    "no answer yet": arrival(1, 1, WATCHED, acknowledged=False, watched_ns=10_500_000_000),
-    "no answer, where answers take another path": arrival(1, 1, acknowledged=False),
-    "clocks differ, but it was acknowledged": arrival(2, 3, UNKNOWN, reason="clocks_differ", acknowledged=True),
-    "the state before it is lower": arrival(2, 3, state_number=2, next_ack_agrees_with="literal"),
-    "read from its queue": arrival(1, 1, final_ack_class=MessageClass.MQMSG_CLASS_ACK_RECEIVE),
-    "refused for a cause before": arrival(3, 1, AGAIN, final_ack_class=DENIED),
-    "refused again, then accepted": arrival(3, 3, REFUSED, AGAIN, fate="delivered"),
-}
-
-
-def kinds(*arrivals: Arrival) -> dict[K, Severity]:
-    """The findings on a sequence."""
-    return {K(chosen.kind): Severity(chosen.severity) for chosen in choose_of_sequence(arrivals)}
-
-
-@pytest.mark.parametrize("kind", SHOWN)
-def test_an_arrival_shows_one_kind(kind: K) -> None:
-    severity, shown = SHOWN[kind]
-    assert kinds(shown) == {kind: severity}
-
-
-@pytest.mark.parametrize("name", NOT_SHOWN)
-def test_an_arrival_shows_nothing(name: str) -> None:
-    assert kinds(NOT_SHOWN[name]) == {}
-
-
-def test_every_rule_has_an_arrival() -> None:
-    assert {rule.kind for rule in RULES} == {*SHOWN, K.SEQUENCE_REGRESSED}
-    assert len({rule.kind for rule in RULES}) == len(RULES)
-
-
-@pytest.mark.parametrize(
-    ("columns", "is_shown"),
-    [
-        ({"reason": "stale_sequence", "is_below_accepted": True}, True),
-        ({"reason": "late", "is_below_accepted": True, "is_sent_after_all_accepted": True}, True),
-        ({"reason": "late", "is_below_accepted": True}, False),
-        ({"reason": "stale_sequence", "is_below_accepted": False}, False),
-        ({"reason": "stale_sequence", "is_below_accepted": True, "previous_arrival": 1}, False),
-    ],
-)
-def test_a_sender_goes_back(columns: dict[str, Any], is_shown: bool) -> None:
-    assert (K.SEQUENCE_REGRESSED in kinds(arrival(2, 1, REFUSED, columns))) is is_shown
-
-
 def chosen(*arrivals: Arrival, kind: K) -> list[Chosen]:
     """What is shown of a kind."""
     return [one for one in choose_of_sequence(arrivals) if one.kind == kind]
-
-
-def test_the_gravest_message_gives_the_severity_and_the_first_one_the_place() -> None:
-    fates = ("delivered", "pending", "lost", "lost", "unknown")
-    arrivals = [arrival(at, at + 1, REFUSED, fate=fate) for at, fate in enumerate(fates, 2)]
-    rows = chosen(*arrivals, kind=K.OUT_OF_ORDER)
-    assert {(row.severity, row.messages, row.delivered, row.lost, row.pending) for row in rows} == {
-        ("error", 5, 1, 2, 1)
-    }
-    assert [(row.role, row.replay_order) for row in rows] == [("setter", 1), ("first", 2)]
 
 
 def test_only_the_message_that_was_resent_first_tells_intervals() -> None:
@@ -147,15 +64,6 @@ def test_only_the_message_that_was_resent_first_tells_intervals() -> None:
     row = chosen(*arrivals, kind=K.RESEND_SCHEDULE)[-1]
     assert row.messages == 19
     assert row.intervals == [float(at) for at in range(2, 26, 2)], "no more than twelve"
-
-
-def test_a_sequence_has_a_finding_for_each_cause() -> None:
-    arrivals = [arrival(at, at, final_ack_class=DENIED, cause=at // 2) for at in range(1, 6)]
-    assert [(row.cause, row.messages) for row in chosen(*arrivals, kind=K.REFUSED_FOR_CAUSE)] == [
-        (0, 1),
-        (1, 2),
-        (2, 2),
-    ]
 
 
 def test_a_gap_shows_what_was_refused_before() -> None:
@@ -201,24 +109,7 @@ def explanation(*arrivals: Arrival, **columns: Any) -> object:
     return dict(zip(FINDINGS.names, tell_finding(shown), strict=True))["explanation"]
 
 
-REFUSALS = (arrival(3, 3, REFUSED, fate="lost"), arrival(4, 4, REFUSED, fate="delivered"))
-SENTENCES = [
-    (
-        REFUSALS,
-        {"state_number": None},
-        (
-            f"2 messages of {NAME} arrived out of order and were refused; 1 was accepted later, 1 was never accepted "
-            "and is lost. The first is number 3, which needs number 2; the receiver stood at: not known."
-        ),
-    ),
-    (
-        (arrival(3, 3, REFUSED, fate="pending"), arrival(4, 4, REFUSED, fate="pending")),
-        {"state_id": Decimal(SEQUENCE - 1)},
-        (
-            f"2 messages of {NAME} arrived out of order and were refused; all are still to be accepted. The first is "
-            "number 3, which needs number 2; the receiver stood at: number 1 of sequence 2024-01-01T05:41:22Z#0."
-        ),
-    ),
+SENTENCES: list[tuple[tuple[Arrival, ...], dict[str, Any], str]] = [
     (
         (arrival(3, 3, REFUSED, fate="pending"), *(arrival(at, at, REFUSED, fate="unknown") for at in (4, 5))),
         {},

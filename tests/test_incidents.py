@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import made_nights
+import pyarrow as pa
 import pytest
-import scenes_of_outcomes
-from replay_tables import Tables, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.explaining import put_together
-from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
+from schemas.explained import FOUND, keyed
+from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, VERDICTS, FindingKind, Severity
 
 Row = dict[str, Any]
@@ -220,10 +219,11 @@ FIGURES = ("sequences", "findings", "lost", "pending", "stuck", "unknown", "repa
 def explained(*stories: Story, verdicts: Iterable[Row] = ()) -> dict[str, list[Row]]:
     """The incidents and findings of these scopes together."""
     findings, outcomes, sequences = (
-        made_nights.fill(made_nights.keyed(table), [row for story in stories for row in story.rows[table.name]])
-        for table in (FINDINGS, OUTCOMES, SEQUENCES)
+        pa.Table.from_pylist([row for story in stories for row in story.rows[name]], schema)
+        for name, schema in (("findings", FOUND), ("outcomes", keyed(OUTCOMES)), ("sequences", SEQUENCES.arrow))
     )
-    found = put_together(InProcess(), made_nights.fill(VERDICTS, verdicts), outcomes, findings, sequences)
+    judged = pa.Table.from_pylist(list(verdicts), VERDICTS.arrow)
+    found = put_together(InProcess(), judged, outcomes, findings, sequences)
     return {"findings": found.findings.to_pylist(), "incidents": found.incidents.to_pylist()}
 
 
@@ -286,74 +286,6 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     assert [row["ongoing"] for row in explained(s, verdicts=arrivals)["incidents"]] == [ongoing]
 
 
-def test_each_finding_of_a_sequence_names_its_incident(derived: dict[str, list[Row]]) -> None:
-    for play in EXPECTED:
-        incidents = {row["incident_id"] for row in told_of(derived, play)}
-        of_sequence = [row for row in told_of(derived, play, "findings") if row["tx_sequence_id"] is not None]
-        assert {row["incident_id"] for row in of_sequence} <= (incidents or {None})
-    assert [row["incident_id"] for row in told_of(derived, began_late, "findings")] == [None]
-
-
 def test_incidents_have_names_of_their_own(derived: dict[str, list[Row]]) -> None:
     names = [row["incident_id"] for row in derived["incidents"]]
     assert len(set(names)) == len(names) == sum(map(len, EXPECTED.values()))
-
-
-@pytest.mark.parametrize(
-    ("play", "explanation"),
-    [
-        (
-            given_up,
-            (
-                "A message of sequence 2026-03-02T18:00:00Z#1 did not arrive in its turn, so the receiver refused "
-                "those after it: 2 messages were lost, 1 message was delivered after a refusal, 1 number expired "
-                "unseen."
-            ),
-        ),
-        (
-            stuck,
-            (
-                "A message of sequence 2026-03-02T18:00:00Z#2 did not arrive in its turn, so the receiver refused "
-                "those after it: 3 messages are pending (2 resent and refused again)."
-            ),
-        ),
-        (
-            alternating,
-            (
-                "Numbers of sequence 2026-03-02T18:00:00Z#1 and 1 sequence after it were used again for different "
-                "messages, so that the receiver accepted only one message of each number: 2 messages were lost."
-            ),
-        ),
-        (
-            only_slow,
-            "Acknowledgments of sequence 2026-03-02T18:00:00Z#1 were late, missing or repeated: no message was lost.",
-        ),
-    ],
-    ids=lambda given: getattr(given, "__name__", ""),
-)
-def test_an_incident_is_one_plain_sentence(
-    derived: dict[str, list[Row]], play: Callable[[Story], None], explanation: str
-) -> None:
-    assert [row["explanation"] for row in told_of(derived, play)] == [explanation]
-
-
-def test_the_witness_is_that_of_the_worst_message(derived: dict[str, list[Row]]) -> None:
-    assert [row["witness"] for row in told_of(derived, given_up)] == [["given_up@5"]]
-    assert [row["witness"] for row in told_of(derived, only_slow)] == [["only_slow@slow_acknowledgment"]]
-
-
-def test_the_incidents_of_a_replay_add_up_to_its_outcomes() -> None:
-    tables = Tables()
-    scenes_of_outcomes.staged(tables)
-    explained = replay(tables.sources()).explained
-    incidents, outcomes, findings = (
-        rows.to_pylist() for rows in (explained.incidents, explained.outcomes, explained.findings)
-    )
-    for name, shown in (("lost", LOST), ("unknown", LOSS_UNKNOWN), ("pending", (Outcome.PENDING, Outcome.AWAITED))):
-        count = sum(row["numbers"] for row in outcomes if row["outcome"] in shown)
-        assert sum(row[name] for row in incidents) == count > 0
-    names = [row["incident_id"] for row in findings if row["incident_id"] is not None]
-    assert names
-    assert {row["incident_id"]: row["findings"] for row in incidents if row["findings"]} == {
-        name: names.count(name) for name in names
-    }

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -18,9 +18,8 @@ from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
-from schemas.replay import VERDICTS
+from schemas.replay import VERDICTS, Verdict
 from udfs.derive.frames import to_frame
-from udfs.derive.outcomes.arrivals import first_due
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
 from udfs.tcp.connections import Direction
@@ -199,18 +198,58 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     assert replayed.fates.of_messages.num_rows == len(named)
 
 
+def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:
+    arrivals: dict[Any, list[Row]] = defaultdict(list)
+    became: dict[Any, Counter[str]] = defaultdict(Counter)
+    for row in replayed.verdicts.to_pylist():
+        arrivals[row["scope_key"], row["tx_sequence_id"]].append(row)
+    for row in replayed.fates.rows.to_pylist():
+        became[row["scope_key"], row["tx_sequence_id"]][row["outcome"]] += row["numbers"]
+    sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_pylist()}
+    assert sequences.keys() == arrivals.keys()
+    for key, rows in arrivals.items():
+        numbers = [row["tx_sequence_number"] for row in rows]
+        accepted = [row["tx_sequence_number"] for row in rows if row["accepted"]]
+        times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
+        expected: Row = {verdict.value: sum(row["verdict"] == verdict for row in rows) for verdict in Verdict}
+        known = [row for row in rows if row["incoming_tx_sequence_number"] is not None and not row["assumed"]]
+        expected |= {"messages": len(rows), "expired": sum(row["gap_size"] for row in known)}
+        expected |= {"first_number": min(numbers), "last_number": max(numbers)}
+        expected |= {"last_accepted_number": max(accepted, default=None)}
+        expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
+        expected |= {count_column(one): became[key][one] for one in Outcome if one != Outcome.DELIVERED}
+        expected["lost"] = sum(became[key][one] for one in LOST)
+        assert {name: sequences[key][name] for name in expected} == expected
+
+
+def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(replayed: Replayed) -> None:
+    ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_pylist()}
+    sent, judged = defaultdict[str, list[Row]](list), defaultdict[str, Counter[str]](Counter)
+    for row in replayed.sources.messages.to_pylist():
+        sent[ends[row["stream_id"]]["session_id"]].append(row)
+    for row in replayed.verdicts.to_pylist():
+        judged[row["session_id"]][row["verdict"]] += 1
+    for row in replayed.fates.rows.to_pylist():
+        judged[row["session_id"]][count_column(Outcome(row["outcome"]))] += row["numbers"]
+    sessions = {row["session_id"]: row for row in replayed.sessions.to_pylist()}
+    assert sessions.keys() == sent.keys()
+    for session, rows in sent.items():
+        found = sessions[session]
+        times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
+        counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
+        expected: Row = {name: judged[session][name] for name in counted}
+        expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
+        expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
+        assert {name: found[name] for name in expected} == expected
+        not_judged = found["passing_through"] + found["receiver_unknown"]
+        assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+
+
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
     scopes, told, differences = night_outcomes.compare(range(2 * len(night_outcomes.SITUATIONS)))
     assert differences == []
     assert min(told, scopes) > 100
-
-
-def test_verdicts_on_an_assumed_state_are_marked(replayed: Replayed) -> None:
-    for rows in plain_outcomes.scopes_of(rows_of(replayed)).values():
-        ordered = sorted(rows, key=lambda row: row["replay_order"])
-        covers = {row["covered_at"] for row in ordered if row["accepted"] is None}
-        for row, expected in zip(ordered, plain_outcomes.assumed(ordered), strict=True):
-            assert row["captured_at"] in covers or row["assumed"] == expected  # ns decide within a microsecond
 
 
 REFUSED = {"accepted": False, "verdict": "out_of_order"}
@@ -242,14 +281,8 @@ def test_a_state_is_assumed_until_something_ends_the_doubt(rows: list[Row], assu
     [
         ({}, False),
         ({"final_ack_class": 0x4000}, False),
-        ({"final_ack_class": 0xC000}, True),
-        ({"final_ack_class": 0x8000}, True),
-        ({"final_ack_class": 0}, True),
         ({"evidence": "confirmed"}, False),
-        ({"evidence": "contradicted"}, True),
-        ({"assumed": True}, True),
         ({"previous_tx_sequence_number": 0}, True),
-        ({"replay_order": 1}, True),
         (REFUSED, True),
         ({"tx_sequence_number": 1}, True),  # the slot of a refused one
     ],
@@ -258,27 +291,6 @@ def test_only_arrivals_that_are_not_plain_are_looked_at(columns: Row, is_unusual
     fates = fates_of(arrow(VERDICTS, [arrival(2, 1, **REFUSED), arrival(9, 9) | columns]))
     named = [row["message_id"] for row in fates.rows.to_pylist() if row["message_id"] is not None]
     assert sorted(named) == ["s\\1", "s\\9"][: 1 + is_unusual]
-
-
-@pytest.mark.parametrize(
-    ("rows", "opening", "due"),
-    [
-        ([(1, 5, 0, 2, True, False)], (0, 2), 3),
-        ([(1, 5, None, None, None, False), (2, 3, 0, 5, False, False)], (None, None), 5),
-        ([(1, 5, None, None, None, False), (2, 3, 0, 5, None, False)], (None, None), 3),
-        ([(1, 5, -1, 2, True, False)], (-1, 2), 1),
-        ([(1, 5, -1, 2, True, True)], (-1, 2), 5),
-        ([(1, 5, 1, 2, False, False)], (1, 2), None),
-    ],
-)
-def test_the_first_number_due(rows: list[tuple[Any, ...]], opening: tuple[Any, Any], due: int | None) -> None:
-    names = ("replay_order", "number", "before_sequence", "before_number", "accepted", "assumed")
-    kinds = {name: pl.Boolean if name in {"accepted", "assumed"} else pl.Int64 for name in names}
-    of_scope = {"scope_key": pl.String, "opening_sequence": pl.Int64, "opening_number": pl.Int64}
-    span = {"scope_key": pl.lit("s"), "sequence": pl.lit(0, pl.Int64)}
-    arrivals = pl.DataFrame(rows, schema=kinds, orient="row").with_columns(**span)
-    states = pl.DataFrame([("s", *opening)], schema=of_scope, orient="row")
-    assert first_due(arrivals, states)["due"].to_list() == [due]
 
 
 def test_bytes_that_were_never_acknowledged() -> None:

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import made_nights
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from genie_space import PAGE, QUESTIONS
 from pyspark.sql import SparkSession
 from simulated_morning import ANSWERS, Morning
+from weeks import write_nights
 
 from jobs.warehouse.catalog import REFERENCES, has_key, statements
 from schemas.asked import ASKED
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
-from schemas.ingest import QUARANTINE
 from schemas.table import Table
 from schemas.tables import INTERNAL, TABLES
 from udfs import functions
@@ -103,11 +102,9 @@ def test_the_question_for_spark_alone_decodes_the_packets_of_lost_messages(
 
 @pytest.fixture(scope="module")
 def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkSession, Any]:
-    """Made tables of captures with holes, and something that could not be read."""
+    """Tables of captures with holes, and something that could not be read."""
     warehouse = tmp_path_factory.mktemp("weeks")
-    made_nights.make(warehouse, 40, messages=10)
-    unread: dict[str, Any] = {"stage": "framing", "reason": "resync", "detail": "Not a packet.", "length": 7}
-    write_deltalake(str(warehouse / QUARANTINE.name), made_nights.fill(QUARANTINE, [unread, unread]), mode="append")
+    write_nights(warehouse, 1)
     return in_spark(spark, warehouse), in_duckdb(warehouse)
 
 

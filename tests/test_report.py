@@ -9,13 +9,13 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import made_nights
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from jinja2 import Environment
 from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
+from weeks import write_empty, write_nights
 
 from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
@@ -27,7 +27,6 @@ from jobs.report_page import render
 from jobs.report_page.arrange import shows, steps, witnesses
 from jobs.steps import page, report
 from jobs.warehouse.store import Warehouse
-from schemas.tables import TABLES
 from udfs.derive.report.rows import Row
 
 
@@ -37,13 +36,13 @@ def config(warehouse: Path, **options: Any) -> Config:
 
 @pytest.mark.parametrize("of_one", [False, True])
 def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, *, of_one: bool) -> None:
-    made_nights.make(tmp_path, 50, nights=2)
+    write_nights(tmp_path, 2)
     chosen: dict[str, Any] = {"listed_findings": 1, "listed_sessions": 10, "drawn_sessions": 3, "drawn_points": 20}
     if of_one:
-        stuck = next(
-            row for row in DeltaTable(str(tmp_path / "incidents")).to_pyarrow_table().to_pylist() if row["pending"]
+        harmed = next(
+            row for row in DeltaTable(str(tmp_path / "incidents")).to_pyarrow_table().to_pylist() if row["lost"]
         )
-        chosen = {"session": [stuck["session_id"]], "since": "all", "out": str(tmp_path / "one" / "session.html")}
+        chosen = {"session": [harmed["session_id"]], "since": "all", "out": str(tmp_path / "one" / "session.html")}
     options = config(tmp_path, **chosen)
     report.run(spark, options)
     file = Path(options.out or tmp_path / "report.html")
@@ -57,8 +56,7 @@ def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, 
 def test_an_empty_warehouse_has_a_report_that_is_made_again_only_for_other_rows_or_options(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    for table in TABLES:
-        made_nights.write(tmp_path, table, [])
+    write_empty(tmp_path)
     file = tmp_path / "report.html"
     made = []
     chosen: tuple[dict[str, Any], ...] = ({}, {}, {"listed_findings": 1})
@@ -187,7 +185,7 @@ def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
     second = first | {"stream_offset": 20, "verdict": "duplicate", "message_id": "a\\9"}
     second |= {"incoming_tx_sequence_id": 1, "incoming_tx_sequence_number": 8, "label": "order 9"}
     rows = {"witnesses": [first, second]}
-    accepted, refused = (one["shows"] for one in witnesses(rows)(["s@10", "s@20"]))
+    accepted, refused = (one["shows"] for one in witnesses(rows)(["s@10", "s@20"], displaced=False))
     assert accepted == "Accepted: number 4 after 3. Message a\\7 has this number."
     assert refused == (
         "Refused: the receiver had accepted another message with number 4, and was at 8. "

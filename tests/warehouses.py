@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
+from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import DEFAULTS, Config
+from jobs.steps.at_once import derive_tables
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -38,3 +41,10 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, lis
     states = ("first_instance", "tails", "state")
     without = {table: ("ingested_at", "uri", *(states if table == INTERNAL_CONNECTIONS else ())) for table in tables}
     return {table.name: rows(warehouse, table.name, without=without[table]) for table in tables}
+
+
+def derived(captures: Path | str) -> dict[str, pa.Table]:
+    """The tables of these captures, derived in this process."""
+    options = Config.load({"captures": [str(captures)], "warehouse": "w"}, None)
+    engine = derive_tables(stamps(capture_files(options.captures)), options, {}, 4)
+    return {table.name: engine.read(table) for table in TABLES}
