@@ -80,7 +80,11 @@ INCIDENTS = Table(
         Column("tx_sequence_id", U64, "TxSequenceID of its first sequence, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
         Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
-        Column("began_at", TIMESTAMP, "Time of the first message concerned, UTC."),
+        Column(
+            "began_at",
+            TIMESTAMP,
+            "Time of the first message with that outcome (lost, pending …), UTC; else of the first concerned.",
+        ),
         Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last message of its sequences, UTC."),
         Column("lost", LONG, "Messages lost.", nullable=False),

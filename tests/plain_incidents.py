@@ -212,6 +212,9 @@ def incident(story: list[Trouble]) -> Row:
         "expired": counted(figures["expired"], "number expired unseen", "numbers expired unseen"),
     }
     told = ", ".join(words for figure, words in said.items() if figures[figure]) or "no message was lost"
+    of_outcome = {"lost": LOST, "pending": PENDING, "unknown": UNKNOWN, "repaired": ("delivered_after_refusal",)}
+    concerned = [event.began_at for event in events if event.row and event.shows in of_outcome[outcome]]
+    began = min((at for at in concerned if at is not None), default=min(trouble.began_at for trouble in story))
     identity = f"{first['scope_key']} {int(first['tx_sequence_id'])}"
     return figures | {
         "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -223,7 +226,7 @@ def incident(story: list[Trouble]) -> Row:
         "places": places,
         "tx_sequence_id": int(first["tx_sequence_id"]),
         "sequences": len(story),
-        "began_at": min(trouble.began_at for trouble in story),
+        "began_at": began,
         "ended_at": max(trouble.ended_at for trouble in story),
         "last_captured_at": max(trouble.sequence["last_captured_at"] for trouble in story),
         "stuck": stuck,

@@ -384,6 +384,7 @@ def incident_row(told: Story) -> Row:
     outcome = next((one for one in IncidentOutcome if counts.get(one.value)), IncidentOutcome.REPAIRED)
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
     senders = senders_of(told)
+    concerned = _earliest(one.began_at for one in troubles if one.counts.get(outcome.value))
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.span.tx_sequence_id)).place
     return counts | {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
@@ -398,7 +399,7 @@ def incident_row(told: Story) -> Row:
         "tx_sequence_id": first.tx_sequence_id,
         "tx_sequence": tx_sequence(first.tx_sequence_id),
         "sequences": len(story),
-        "began_at": _earliest(one.began_at for one in story),
+        "began_at": concerned or _earliest(one.began_at for one in story),
         "ended_at": _latest(one.ended_at for one in story),
         "last_captured_at": _latest(one.span.last_captured_at for one in story),
         "ongoing": counts["pending"] > 0,

@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.ingest import Attempt, FramingReason
-from udfs.derive.columns import count, count_if, key_at, null, row_key, timestamp
+from udfs.derive.columns import PLACE, count, count_if, key_at, null, row_key, timestamp
 from udfs.replay.findings.captures import FAILURES
 
 _PATIENCE_S = 21
@@ -38,12 +38,12 @@ def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         pl.col("first_captured_at").alias("found_at"),
         pl.col("clock_steps").list.len().cast(pl.Int64).alias("messages"),
     )
-    near = messages.select("capture_id", "last_frame", row_key().alias("key")).join(
+    near = messages.select("capture_id", "last_frame", *PLACE, row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"
     )
     key, is_before = pl.col("key"), pl.col("last_frame") < pl.col("frame")
     keys = (
-        near.sort("last_frame", "key")
+        near.sort("last_frame", *PLACE)
         .group_by("capture_id")
         .agg(key.filter(is_before).last().alias("key_before"), key.filter(~is_before).first().alias("key_after"))
     )
