@@ -34,7 +34,7 @@ _NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
 _NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) \d+(?:(?:, | and )\d+)*")
 _DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_MOST_WORDS = 11_870
+_MOST_WORDS = 11_650
 _LONGEST_LINE = 145
 GENERATED = {DOCS / name for name in pages()}
 WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
@@ -137,7 +137,9 @@ def test_the_map_names_every_page() -> None:
 
 
 def test_pages_stay_short_together() -> None:
-    words = (word for page in WRITTEN for word in page.read_text().split() if re.search(r"\w", word))
+    """What `make bench` wrote is not by hand."""
+    written = (page.read_text().partition(HEADING)[0] for page in WRITTEN)
+    words = (word for text in written for word in text.split() if re.search(r"\w", word))
     assert sum(1 for _ in words) <= _MOST_WORDS
 
 

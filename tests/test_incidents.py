@@ -209,7 +209,7 @@ EXPECTED: dict[Callable[[Story], None], list[tuple[Any, ...]]] = {
     ],
     began_late: [("capture_incomplete", "unknown", "warning", 1, 0, 0, 0, 0, 1, 0, 0, 0, 0)],
     all_is_well: [],
-    restored: [("sequence_regressed", "lost", "error", 1, 2, 1, 0, 0, 0, 0, 0, 5, 10)],
+    restored: [("sequence_regressed", "lost", "error", 1, 2, 1, 0, 0, 0, 0, 0, 10, 10)],
     only_explained: [],
     only_slow: [("acknowledgment", "repaired", "info", 1, 1, 0, 0, 0, 0, 0, 0, 5, 5)],
 }
