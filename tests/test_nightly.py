@@ -19,12 +19,14 @@ from warehouses import CAPTURES, all_rows, config, rows
 from wiretap import damaged
 
 from jobs.app import command
+from jobs.app.capture_listing import stamps
 from jobs.app.command import Summary
 from jobs.app.errors import UsageError
 from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import decode, ingest, nightly
+from jobs.steps import decode, in_memory, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
+from jobs.warehouse.store import Warehouse
 from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS, Book
@@ -110,11 +112,16 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     assert found == [(None, None, None, verdicts.total())]
 
 
-def test_a_night_with_many_captures_and_few_messages_says_the_same(
-    spark: SparkSession, branches: Path, tmp_path: Path
+@pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.slow, id="in tasks"), 1_000_000])
+def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_large(
+    spark: SparkSession, branches: Path, tmp_path: Path, most: int
 ) -> None:
+    """One capture is small enough, and two are not; one comes late, and connections go on from one to the next."""
     for number in (1, 0, 2):
-        nightly.run(spark, config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0))
+        capture = CAPTURES / f"branches_0000{number}.pcap.gz"
+        options = config(tmp_path, capture, in_memory_bytes=most)
+        assert in_memory.are_few(Warehouse.of(spark, options), options, stamps([str(capture)])) is bool(most)
+        nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 
 
