@@ -280,7 +280,7 @@ def test_lost_pending_and_accepted_have_axes_of_their_own(shown: Browser) -> Non
 
 def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_to_do(shown: Browser) -> None:
     card = re.sub(r"\s+", " ", shown.run("document.querySelector('details.incident').innerText"))
-    assert "What to do: Two machines have one queue manager GUID. 10.20.0.123 was seen later" in card
+    assert "What to do: Two machines have one queue manager GUID. 10.20.0.123, first seen " in card
     assert f"{ORDERS}, {STOCK} (Shelves)" in card
     assert re.search(r"10\.20\.0\.3 2026-03-03 07:\d\d:\d\d", card)
     assert "10.20.0.123 (Spare) seen later" in card

@@ -61,7 +61,7 @@ def test_captures_that_begin_with_the_copy_take_the_original_for_it_and_say_to_m
         (copy["address"], False),
         (original["address"], True),
     ]
-    assert f"{original['address']} was seen later, so it is probably the copy: make sure," in incident["advice"]
+    assert f" {original['address']}, first seen " in incident["advice"]
 
 
 def test_a_machine_that_takes_over_is_not_suspected() -> None:

@@ -44,9 +44,9 @@ OF_PACKETS = (
 OF_ACKS = (
     *("stream_id", "stream_offset", "captured_ns", "capture_id", "ack_type", "source_queue_manager", "source_guid"),
     *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
-    "window_size",
+    *("window_size", "last_frame"),
 )
-OF_SESSION_ACKS = ("stream_id", "stream_offset", "captured_ns", "window_size")
+OF_SESSION_ACKS = ("stream_id", "stream_offset", "captured_ns", "capture_id", "last_frame", "window_size")
 OF_QUARANTINE = tuple(name for name in QUARANTINE.names if name not in {"raw", "detail"})
 SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
 """The tables that a replay reads."""

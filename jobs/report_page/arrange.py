@@ -33,7 +33,9 @@ _DELIVERED = (
     *(Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE),
 )
 
-_ACCEPTED_MEANING = "accepted while two machines used the same numbers; those from the suspected copy come first"
+_ACCEPTED_MEANING = (
+    "accepted since numbers were first used for different messages; those from the suspected copy come first"
+)
 REASONS: Mapping[str, str] = {
     Reason.NO_PRIOR_STATE: "The captures begin too late to show what the receiver had accepted before.",
     Reason.CAPTURE_GAP: "Bytes are missing from the captures before them, and may hold the numbers skipped.",

@@ -7,7 +7,10 @@ from typing import Any
 from schemas.incidents import Cause, IncidentOutcome
 from udfs.replay.words import counted
 
-_DUPLICATES = "Check what was accepted from it for orders that nobody placed, or that were placed twice."
+_DUPLICATES = (
+    "Check all that was accepted since then (the page lists it) for orders that nobody placed or that were placed "
+    "twice."
+)
 _SEND_AGAIN = "Have the application send the lost messages again: MSMQ will not."
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 _NEEDED: Mapping[Cause, str] = {
@@ -27,10 +30,12 @@ _NEEDED: Mapping[Cause, str] = {
 def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
     """Returns what to do about an incident whose `senders` are as in INCIDENTS."""
     suspected = [one for one in senders if one["suspected"]]
+    if outcome is IncidentOutcome.REPAIRED and cause is Cause.EXPIRED:
+        return "No message was lost on the way. Those that expired may be in the sender's dead-letter queue."
     if outcome is IncidentOutcome.REPAIRED and not suspected:
         return "Nothing: no message was lost."
     addresses = [one["address"] for one in senders]
-    copies = [one["address"] for one in suspected]
+    copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
     needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _NEEDED.get(cause, "")
     if outcome is IncidentOutcome.LOST:
         needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
@@ -42,7 +47,8 @@ def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str
 def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:
     """Returns what to do with the lost messages of each machine: those of a copy may never have been ordered."""
     to_do = {
-        False: "have the application send them again, because MSMQ will not",
+        False: "once new messages from there are accepted, have the application send them again; MSMQ may still send "
+        "some, in vain",
         True: "check each before it is sent again",
     }
     losing = sorted((one for one in senders if one["lost"]), key=itemgetter("suspected"))
@@ -57,7 +63,7 @@ def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:
     if suspected:
         later = " and ".join(suspected)
         return (
-            f"Two machines have one queue manager GUID. {later} was seen later, so it is probably the copy: make sure, "
+            f"Two machines have one queue manager GUID. {later} came later, so it is probably the copy: make sure, "
             f"stop Message Queuing there, and reinstall it before it is started again. {_DUPLICATES}"
         )
     if len(addresses) == 1:
