@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 BINARY = pa.binary()
 BOOL = pa.bool_()
@@ -74,9 +74,19 @@ def spark_schema(schema: RowType) -> "StructType":
 
 def row_type(spark: "StructType") -> RowType:
     """Returns the schema of rows that Spark has, all columns nullable."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    return row(**{field.name: _arrow_type(field.dataType) for field in spark})
 
-    return row(**{field.name: field.type for field in to_arrow_schema(spark)})
+
+def _arrow_type(of: "DataType") -> pa.DataType:
+    """Returns the Arrow type of a Spark type; Spark 4.1 and 4.2 are told the time zone of timestamps in two ways."""
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+    from pyspark.sql.types import ArrayType, StructType, TimestampType  # noqa: PLC0415
+
+    if isinstance(of, StructType):
+        return struct(*(pa.field(one.name, _arrow_type(one.dataType), one.nullable) for one in of))
+    if isinstance(of, ArrayType):
+        return array(_arrow_type(of.elementType), nullable=of.containsNull)
+    return TIMESTAMP if isinstance(of, TimestampType) else to_arrow_type(of)
 
 
 @dataclass(frozen=True, slots=True)
