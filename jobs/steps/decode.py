@@ -50,23 +50,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write() -> None:
         if warehouse.local is None:
-            read = sources_read(warehouse, "decode", DECODED_TABLES, **options)
-            most = in_memory.limit(config, warehouse.log_place(PACKETS))
-            few = warehouse.changes_here(PACKETS, read[PACKETS.name], most) if read and most else None
-            if few:
-                _change_here(warehouse, *few, key, config.quarantine_raw_bytes)
-                return
-            changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
-            packets = changed.came if changed else warehouse.read(PACKETS)
-            rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
-            undecodable = quarantine_rows(packets, config.quarantine_raw_bytes)
-            if changed:
-                _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
-            elif warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, partial(_decode_batch, key)):
-                warehouse.replace(QUARANTINE, undecodable, _UNDECODABLE)
-            else:
-                writes = [partial(warehouse.replace, *pair) for pair in rows.items()]
-                run_in_parallel([*writes, partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)])
+            _decode_there(warehouse, config, sources_read(warehouse, "decode", DECODED_TABLES, **options))
         else:
             writes = [partial(_decode_in_memory, warehouse, table, key) for table in DECODED_TABLES]
             run_in_parallel([*writes, partial(_quarantine_in_memory, warehouse, config.quarantine_raw_bytes)])
@@ -81,12 +65,31 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return is_new
 
 
+def _decode_there(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> None:
+    """Decodes the packets that changed since the versions that were `read`; all, without one."""
+    key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
+    most = in_memory.limit(config, warehouse.log_place(PACKETS))
+    few = warehouse.changes_here(PACKETS, read[PACKETS.name], most) if read and most else None
+    if few:
+        _change_here(warehouse, *few, key, raw_kept)
+        return
+    changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
+    packets = changed.came if changed else warehouse.read(PACKETS)
+    undecodable = quarantine_rows(packets, raw_kept)
+    if changed:
+        rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
+        _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
+        return
+    writes = [partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)]
+    if not warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_table(rows, table, key)):
+        writes += [partial(warehouse.replace, table, decode_rows(packets, table, key)) for table in DECODED_TABLES]
+    run_in_parallel(writes)
+
+
 def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFrame | None) -> None:
     """Deletes the rows of the packets that went, then appends those of the packets that came."""
     if went is not None:
-        same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
-        where = {table: f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same for table in rows}
-        run_in_parallel(partial(warehouse.delete, table, went, where[table]) for table in rows)
+        run_in_parallel(partial(_delete, warehouse, table, went) for table in rows)
     run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
 
 
@@ -97,14 +100,14 @@ def _change_here(warehouse: Warehouse, came: pa.Table, went: pa.Table, key: byte
     keys = [Range(one["stream_id"], one["stream_offset"], one["stream_offset"]) for one in went.to_pylist()]
     for table in rows:
         if keys and warehouse.has_any(table, keys):
-            same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
-            where = f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same
-            warehouse.delete(table, to_spark(warehouse.spark, went), where)
+            _delete(warehouse, table, to_spark(warehouse.spark, went))
     run_in_parallel(partial(warehouse.append_few, *of_table) for of_table in rows.items())
 
 
-def _decode_batch(key: bytes | None, table: Table, packets: pa.Table) -> pa.Table:
-    return decode_table(packets, table, key)
+def _delete(warehouse: Warehouse, table: Table, went: DataFrame) -> None:
+    """Deletes the rows of these packets from a table; of QUARANTINE, those that could not be decoded."""
+    same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
+    warehouse.delete(table, went, f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same)
 
 
 def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:

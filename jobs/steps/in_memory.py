@@ -20,7 +20,6 @@ from jobs.warehouse.tables import local_place
 from schemas.ingest import CAPTURES
 from schemas.messages import ACKS, MESSAGES
 
-_URIS = pa.schema([CAPTURES.arrow.field("uri")])
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -67,11 +66,9 @@ def hold_if_small(
 
 
 def are_few(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:
-    """Returns whether this process has the memory for those of the captures that are not in the tables by name."""
+    """Returns whether this process has the memory for these captures, whatever the warehouse holds."""
     most = limit(config, warehouse.log_place(CAPTURES))
-    known = local_commits.read(warehouse.location(CAPTURES.name), _URIS) if most else None
-    names = set() if known is None else set(known["uri"].to_pylist())
-    return bool(most) and bytes_of({file: of for file, of in files.items() if file not in names}, most) <= most
+    return bool(most) and bytes_of(files, most) <= most
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:

@@ -80,11 +80,13 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -
     Raises:
         ChangedError: files changed since they were listed.
     """
+    changed = _changed(engine_of(warehouse), files)
     if warehouse.local is None:
-        _ingest(OnSpark(warehouse, in_memory.are_few(warehouse, config, files)), warehouse, files, config.ingest)
+        few = in_memory.are_few(warehouse, config, {file: files[file] for file in changed})
+        _ingest(OnSpark(warehouse, few), warehouse, files, changed, config.ingest)
         return
     engine = InProcess(load=warehouse.read_local)
-    _ingest(engine, warehouse, files, config.ingest)
+    _ingest(engine, warehouse, files, changed, config.ingest)
     run_in_parallel(partial(_write, warehouse, engine, table) for table in INGESTED if table is not CAPTURES)
     _write(warehouse, engine, CAPTURES)
 
@@ -100,10 +102,12 @@ def _write(warehouse: Warehouse, engine: InProcess, table: Table) -> None:
         warehouse.append_local(table, engine.read(table), added)
 
 
-def _ingest(engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], options: IngestOptions) -> None:
-    """Ingests the captures that the engine's `captures` lacks."""
+def _ingest(
+    engine: Engine[T], warehouse: Warehouse, files: Mapping[str, Stamp], changed: Sequence[str], options: IngestOptions
+) -> None:
+    """Ingests those of the changed files whose content the engine's `captures` lacks."""
     with settings_for_size(warehouse.spark, 0):
-        captures = flow.find_new_captures(engine, _changed(engine, files), options)
+        captures = flow.find_new_captures(engine, changed, options)
     if not captures:
         progress("ingest: nothing new")
         return

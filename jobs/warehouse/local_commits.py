@@ -375,17 +375,19 @@ class _Files:
     place: str
     table: Table
     waiting: list[pa.Table] = field(default_factory=list)
+    size: int = 0
 
     def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Takes rows; yields rows of FILE about what it wrote."""
-        self.waiting.append(rows)
-        if sum(one.nbytes for one in self.waiting) >= _FILE_BYTES:
+        if rows.num_rows:
+            self.waiting.append(rows)
+            self.size += rows.nbytes
+        if self.size >= _FILE_BYTES:
             yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Writes what waits."""
-        rows = [one for one in self.waiting if one.num_rows]
-        self.waiting = []
+        rows, self.waiting, self.size = self.waiting, [], 0
         if rows:
             file = _write_file(self.place, self.table, pa.concat_tables(rows).cast(self.table.arrow))
             yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)

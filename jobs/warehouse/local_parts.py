@@ -78,11 +78,13 @@ def changes(place: str, table: Table, version: int, most: int) -> pa.Table | Non
     if delta is None or delta.version() <= version:
         return None
     parts: list[pa.RecordBatch] = []
+    size = 0
     try:
         feed = pa.RecordBatchReader.from_stream(delta.load_cdf(starting_version=version + 1))
         for batch in feed:
             parts.append(batch)
-            if sum(part.nbytes for part in parts) > most:
+            size += batch.nbytes
+            if size > most:
                 return None
     except (DeltaError, OSError, pa.ArrowException):  # a file is gone, or the log begins later
         return None
