@@ -4,11 +4,15 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from test_local_commits import any_rows, created, held, sorted_rows
 
+from jobs.app.errors import ConflictError
 from jobs.warehouse import local_commits, local_parts
-from jobs.warehouse.local_parts import Range
+from jobs.warehouse.gone import Gone, from_offsets, with_values
 from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, STREAMS
@@ -23,26 +27,69 @@ def rows_at(table: Table, *places: tuple[str, int]) -> pa.Table:
     return pa.Table.from_pylist(named, table.arrow)
 
 
-def test_rows_are_found_by_stream_and_offset(tmp_path: Path) -> None:
-    """A stream's name may have a quote; of a table without offsets, every row of the stream counts."""
+FROM_OFFSET = pa.schema([("stream_id", pa.string()), ("from_offset", pa.int64())])
+
+
+def remaining(place: str, table: Table, gone: Gone, rows: pa.Table | None = None) -> set[tuple[str, int]]:
+    """Deletes rows and appends others; returns the places of those that are there then."""
+    assert local_commits.replace_rows(place, table, gone, table.arrow.empty_table() if rows is None else rows, held)
+    there = local_commits.read(place, table.arrow)
+    assert there is not None
+    return set(zip(there["stream_id"].to_pylist(), there["stream_offset"].to_pylist(), strict=True))
+
+
+def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: Path) -> None:
+    """By offset and by key, in one commit with rows that come; other files stay, and readers see what remains."""
     place, streams = created(None, tmp_path, PACKETS), created(None, tmp_path, STREAMS)
-    assert not local_parts.has_any(place, PACKETS, [Range("a", -1)])
+    for offsets in ((("a", 0), ("a", 7), ("b'", 3)), (("a", 9), ("a", 12)), (("c", 1),)):
+        assert local_commits.write(place, PACKETS, rows_at(PACKETS, *offsets), held)
+    files = {*(local_commits.files(place) or ())}
+    from_7 = from_offsets(pa.Table.from_pylist([{"stream_id": "a", "from_offset": 7}], FROM_OFFSET), PACKETS)
+    assert local_commits.has_any(place, PACKETS, from_7)
+    assert remaining(place, PACKETS, from_7, rows_at(PACKETS, ("d", 5))) == {("a", 0), ("b'", 3), ("c", 1), ("d", 5)}
+    assert len(files & {*(local_commits.files(place) or ())}) == 1  # that of c
+    version = local_commits.open_table(place)
+    assert not local_commits.has_any(place, PACKETS, from_7)
+    assert remaining(place, PACKETS, from_7) == {("a", 0), ("b'", 3), ("c", 1), ("d", 5)}
+    assert version is not None
+    assert local_commits.open_table(place).version() == version.version()  # type: ignore[union-attr] # it is there
+    named = with_values(rows_at(PACKETS, ("b'", 3), ("c", 99)).select(PACKETS.key))
+    assert remaining(place, PACKETS, named) == {("a", 0), ("c", 1), ("d", 5)}
+    assert DeltaTable(place).to_pyarrow_dataset().to_table(filter=pc.field("stream_id") == "a").num_rows == 1
+    assert local_commits.write(streams, STREAMS, rows_at(STREAMS, ("a", 0), ("b", 0)), held)
+    whole = from_offsets(pa.Table.from_pylist([{"stream_id": "a", "from_offset": -1}], FROM_OFFSET), STREAMS)
+    assert local_commits.replace_rows(streams, STREAMS, whole, STREAMS.arrow.empty_table(), held)
+    assert local_commits.read(streams, STREAMS.arrow)["stream_id"].to_pylist() == ["b"]  # type: ignore[index] # as above
+
+
+def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
+    """Its rows would be in no file otherwise."""
+    place = created(None, tmp_path, PACKETS)
+    assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7)), held)
+    named = with_values(rows_at(PACKETS, ("a", 0)).select(PACKETS.key))
+
+    def overtaken(rows: pa.Table) -> pa.Array:
+        assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("b", 1)), held)
+        return named.find(rows)
+
+    with pytest.raises(ConflictError):
+        local_commits.replace_rows(
+            place, PACKETS, Gone(named.columns, overtaken, named.firsts), PACKETS.arrow.empty_table(), held
+        )
+    assert local_commits.count(place) == 3
+
+
+def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
+    """A stream's name may have a quote."""
+    place = created(None, tmp_path, PACKETS)
     assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7), ("b'", 3)), held)
-    assert local_commits.write(streams, STREAMS, rows_at(STREAMS, ("a", 0)), held)
-    found = {(one, first, last) for one in ("a", "b'", "c") for first in (-1, 4, 8) for last in (None, 5, 7)}
-    expected = {("a", -1, None), ("a", -1, 5), ("a", -1, 7), ("a", 4, None), ("a", 4, 7)}
-    expected |= {("b'", -1, None), ("b'", -1, 5), ("b'", -1, 7)}
-    assert {one for one in found if local_parts.has_any(place, PACKETS, [Range(*one)])} == expected
-    assert [local_parts.has_any(streams, STREAMS, [Range(one, 99)]) for one in ("a", "c")] == [True, False]
     keys = local_parts.read_keys(place, PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
     assert keys is not None
     assert keys.to_pylist() == [{"stream_id": "b'", "stream_offset": 3}]
-    many = [Range(str(one), 0) for one in range(1_000)]
-    assert local_parts.has_any(place, PACKETS, many)  # too many to look for: Spark has to find out
 
 
 def test_what_came_and_went_since_a_version(spark: SparkSession, tmp_path: Path) -> None:
-    """Also a row that went and came again; none where it is too much, or the log cannot tell."""
+    """A row that went and came again as it was did neither; none where it is too much, or the log cannot tell."""
     warehouse = Warehouse(spark, str(tmp_path))
     place = created(spark, tmp_path, PACKETS)
     first, more = rows_at(PACKETS, ("a", 0), ("a", 7)), rows_at(PACKETS, ("a", 9), ("b", 1))
@@ -54,7 +101,7 @@ def test_what_came_and_went_since_a_version(spark: SparkSession, tmp_path: Path)
     found = warehouse.changes_here(PACKETS, 1, 1 << 20)
     assert found is not None
     came, went = found
-    assert sorted_rows(came) == sorted_rows(pa.concat_tables([more, first.slice(1)]))
-    assert sorted_rows(went) == sorted_rows(first.select(PACKETS.key))
+    assert sorted_rows(came) == sorted_rows(more)  # the other one is as it was
+    assert sorted_rows(went) == sorted_rows(first.slice(0, 1).select(PACKETS.key))
     assert warehouse.changes_here(PACKETS, 1, 10) is None
     assert warehouse.changes_here(PACKETS, 4, 1 << 20) is None

@@ -24,7 +24,7 @@ from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
 from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
 from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import local_commits, lock_state, log, publish_lock
+from jobs.warehouse import local_commits, local_files, lock_state, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -218,7 +218,7 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
 def test_a_full_disk_is_told_and_the_next_run_is_whole(
     spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = local_commits._write_file
+    write = local_files.write_file
 
     def full(place: str, table: Table, rows: pa.Table) -> Any:
         if place.endswith(f"/{PACKETS.name}"):
@@ -226,7 +226,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
         return write(place, table, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_commits, "_write_file", full)
+        patch.setattr(local_commits, "write_file", full)
         with pytest.raises(OSError, match="No space left"):
             ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     (run,) = status.run(spark, config(warehouse))["runs"]

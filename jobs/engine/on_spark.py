@@ -15,7 +15,7 @@ from jobs.engine.engine import How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.checkpoint import MOST_ROWS, checkpoint
-from jobs.warehouse.local_parts import Range
+from jobs.warehouse.gone import from_offsets
 from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
@@ -278,15 +278,10 @@ class OnSpark:
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         few = self.expect_few(stale)
         if isinstance(few, pa.Table):
-            ranges = [Range(one["stream_id"], one["from_offset"]) for one in few.to_pylist()]
-            if not self.warehouse.has_any(table, ranges):
+            gone = from_offsets(few, table)
+            none = table.arrow.empty_table()
+            if self.warehouse.replace_rows(table, gone, none) or not self.warehouse.has_any(table, gone):
                 return
-        # The change data feed of a table would have all its rows, if they were written again.
-        is_here = not table.keeps_changes and self._change_here(
-            table, few, lambda here, rows: here.delete_from_offset(table, rows)
-        )
-        if is_here:
-            return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")
 

@@ -9,13 +9,10 @@ reads back what it wrote, and deletes old commits from the log when it has made 
 """
 
 import errno
-import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -31,10 +28,12 @@ from pyspark.sql.types import StructField, StructType
 from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
+from jobs.warehouse.gone import Gone
+from jobs.warehouse.local_files import FILE, Derive, deriving_files, read_file, write_file, writing_files
 from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.on_spark import map_arrow, tasks
-from udfs.passes.options import Batches, Pass
+from udfs.passes.options import Pass
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -43,18 +42,11 @@ _FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
 """What a table may need of its writers so that delta-rs, and this module, can write it."""
 _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 """Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
-_INDEXED = 32
-"""Columns that Delta collects statistics of unless a table says which."""
-_BATCH_ROWS = 10_000
-_FILE_BYTES = 128 * 2**20
-"""Bytes of rows, as Arrow holds them, of which a task makes a file."""
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
-FILE = row(table=STRING, name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
-"""Rows about files that were written: table, name in its folder, bytes, time in ms since 1970, statistics as JSON."""
 _GROUP = row(file=STRING, row_group=LONG)
-Derive = Callable[[Table, pa.Table], pa.Table]
-"""Returns the rows of a table that some rows of another one make."""
+
+
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
@@ -100,7 +92,7 @@ def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], Non
     """
     if _open(place) is None:
         return False
-    files = [_write_file(place, table, rows)] if rows.num_rows else []
+    files = [write_file(place, table, rows)] if rows.num_rows else []
     return _add(place, files, check_lock, overwrite=overwrite)
 
 
@@ -116,7 +108,7 @@ def write_in_tasks(
     delta = _open(place)
     if delta is None:
         return False
-    files = _written_in_tasks(rows, _writing_files(place, table))
+    files = _written_in_tasks(rows, writing_files(place, table))
     if overwrite and log.versions(place)[0] != delta.version():
         raise ConflictError(f"Something else wrote {table.name} at the same time.")
     return _add(place, files, check_lock, overwrite=overwrite)
@@ -138,7 +130,7 @@ def derive_in_tasks(
         return False
     groups = [{"file": one, "row_group": n} for one in there for n in range(pq.ParquetFile(one).num_row_groups)]
     rows = to_spark(spark, pa.Table.from_pylist(groups, _GROUP)).repartition(tasks(len(groups)))
-    made = _written_in_tasks(rows, _deriving_files(places, work))
+    made = _written_in_tasks(rows, deriving_files(places, work))
     for table, delta in before.items():
         if delta is None or log.versions(places[table])[0] != delta.version():
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
@@ -156,14 +148,72 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
 
 def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> bool:
     """Commits rows of FILE, in addition to the table's files or in their place."""
-    from deltalake.transaction import AddAction  # noqa: PLC0415
-
-    added = [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
+    added = _added(files)
 
     def commit(delta: "DeltaTable") -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_once())
 
     return _commit(place, check_lock, commit)
+
+
+def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_lock: Callable[[], None]) -> bool:
+    """Deletes the rows that are `gone`, and appends others, in one commit; returns whether it could.
+
+    Only files with a row that is gone are written again.
+
+    Raises:
+        ConflictError: something else wrote to the table meanwhile. JobError: as `write` does.
+    """
+    from deltalake.transaction import RemoveAction  # noqa: PLC0415
+
+    read = _open(place)
+    if read is None:
+        return False
+    removed, files = [], [write_file(place, table, rows)] if rows.num_rows else []
+    for one, is_gone in _files_with(gone, place, table, read):
+        removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
+        if not pc.all(is_gone).as_py():
+            remaining = read_file(_file(place, one["path"]), table.arrow).filter(pc.invert(is_gone))
+            files.append(write_file(place, table, remaining))
+
+    def commit(delta: "DeltaTable") -> None:
+        if delta.version() != read.version():
+            raise ConflictError(f"Something else wrote {table.name} at the same time.")
+        delta.create_write_transaction([*_added(files), *removed], "append", delta.schema(), **_once())
+
+    return not (files or removed) or _commit(place, check_lock, commit, attempts=1)
+
+
+def has_any(place: str, table: Table, gone: Gone) -> bool:
+    """Returns whether the table at this place may have rows that are `gone`; also where Spark has to find out."""
+    delta = None if files(place) is None else open_table(place)
+    return delta is None or next(_files_with(gone, place, table, delta), None) is not None
+
+
+def _files_with(
+    gone: Gone, place: str, table: Table, delta: "DeltaTable"
+) -> Iterator[tuple[Mapping[str, Any], pa.Array]]:
+    """Yields `path` and `size_bytes` of the files with rows that are gone, and which of their rows these are."""
+    schema = pa.schema([table.arrow.field(name) for name in gone.columns])
+    column = gone.columns[0]
+    there = pa.table(delta.get_add_actions(flatten=True))
+    ends = [name for name in (f"min.{column}", f"max.{column}") if name in there.column_names]
+    for one in there.select(["path", "size_bytes", *ends]).to_pylist():
+        # The least and greatest value in the log are those of the file, or further apart.
+        if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends)):  # noqa: PLR2004
+            is_gone = gone.find(read_file(_file(place, one["path"]), schema))
+            if pc.any(is_gone, min_count=0).as_py():
+                yield one, is_gone
+
+
+def _file(place: str, path: str) -> str:
+    return str(Path(place, unquote(path)))
+
+
+def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
 def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
@@ -207,7 +257,7 @@ def files(place: str) -> list[str] | None:
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
-    return [str(Path(place, unquote(path))) for path in _add_actions(delta)["path"].to_pylist()]
+    return [_file(place, path) for path in _add_actions(delta)["path"].to_pylist()]
 
 
 def count(place: str) -> int | None:
@@ -324,75 +374,6 @@ def _settle(place: str, version: int) -> None:
     sync(log.entry(place, version), log.entry(place, version).parent)
 
 
-def _write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
-    """Writes the rows to a new file in the folder, and waits until it is on the disk; returns a row of FILE.
-
-    Raises:
-        JobError: a value is missing where none may be, or is not one of those that its column can have.
-    """
-    _require_valid(table, rows)
-    file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
-    pq.write_table(rows, file, compression="zstd", coerce_timestamps="us", store_schema=False)
-    sync(file, file.parent)
-    status = file.stat()
-    times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
-    return {"name": file.name, **times, "statistics": _statistics(table, rows)}
-
-
-def _writing_files(place: str, table: Table) -> Pass:
-    """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
-
-    def run(batches: Batches) -> Batches:
-        files = _Files(place, table)
-        for batch in batches:
-            yield from files.add(pa.Table.from_batches([batch]))
-        yield from files.flush()
-
-    return run
-
-
-def _deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
-    """Returns a pass over rows of _GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
-
-    def run(batches: Batches) -> Batches:
-        open_files = {table: _Files(place, table) for table, place in places.items()}
-        groups = (group for batch in batches for group in batch.to_pylist())
-        for group in groups:
-            source = pq.ParquetFile(group["file"])
-            for batch in source.iter_batches(_BATCH_ROWS, row_groups=[group["row_group"]]):
-                for table, files in open_files.items():
-                    yield from files.add(work(table, pa.Table.from_batches([batch])))
-        for files in open_files.values():
-            yield from files.flush()
-
-    return run
-
-
-@dataclass
-class _Files:
-    """Writes a table's rows to files of about _FILE_BYTES."""
-
-    place: str
-    table: Table
-    waiting: list[pa.Table] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Takes rows; yields rows of FILE about what it wrote."""
-        if rows.num_rows:
-            self.waiting.append(rows)
-            self.size += rows.nbytes
-        if self.size >= _FILE_BYTES:
-            yield from self.flush()
-
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """Writes what waits."""
-        rows, self.waiting, self.size = self.waiting, [], 0
-        if rows:
-            file = _write_file(self.place, self.table, pa.concat_tables(rows).cast(self.table.arrow))
-            yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)
-
-
 def _schema(table: Table) -> str:
     """Returns the table's Spark schema with the columns' comments, as JSON."""
     return StructType(
@@ -401,41 +382,3 @@ def _schema(table: Table) -> str:
             for column, of in zip(table, table.spark, strict=True)
         ]
     ).json()
-
-
-def _require_valid(table: Table, rows: pa.Table) -> None:
-    """Holds the rows to the table's NOT NULL and CHECK constraints: delta-rs checks only rows that it writes itself."""
-    for column in table:
-        values = rows[column.name]
-        if values.null_count and not column.nullable:
-            raise JobError(f"A row of {table.name} has no {column.name}.")
-        if column.values is not None:
-            known = pc.is_in(values.drop_null(), value_set=pa.array(list(map(str, column.values)), values.type))
-            if not pc.all(known, min_count=0).as_py():
-                raise JobError(f"A row of {table.name} has a {column.name} that is not one of its values.")
-
-
-def _statistics(table: Table, rows: pa.Table) -> str:
-    """Returns the number of rows and, of the columns that Delta skips files by, least, greatest and missing values.
-
-    Texts are not escaped: delta-rs does not put together the two halves of an escaped character above U+FFFF.
-    """
-    least, greatest, missing = {}, {}, {}
-    for name in table.statistics_columns or table.names[:_INDEXED]:
-        column = rows[name]
-        if pa.types.is_nested(column.type):
-            continue
-        missing[name] = column.null_count
-        if not (pa.types.is_boolean(column.type) or pa.types.is_binary(column.type)):
-            ends = pc.min_max(column).as_py()
-            if ends["min"] is not None:
-                least[name], greatest[name] = _plain(ends["min"]), _plain(ends["max"])
-    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": missing}
-    return json.dumps(found, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """Returns a statistic as the protocol writes it; a time is cut to milliseconds, as readers of Delta expect."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-    return int(value) if isinstance(value, Decimal) else value

@@ -1,34 +1,22 @@
 """Reads parts of Delta tables in folders of this machine without Spark: keys, streams, and what changed."""
 
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.dataset import dataset as parquet_files
 
 from jobs.warehouse.local_commits import files, open_table
 from schemas.table import LONG, STRING, Table
+from udfs.derive.frames import to_frame
 
+DELETED = ("delete", "update_preimage")
 CHANGE_TYPE, COMMIT = "_change_type", "_commit_version"
 """Columns that Delta's change data feed adds."""
+_ENDS: tuple[Literal["first"], Literal["last"]] = ("first", "last")
 _MOST_SOUGHT = 500
-"""Streams or captures of which rows are looked for in a table without Spark."""
-
-
-class Range(NamedTuple):
-    """Names the rows of a stream from an offset to another, or to its end; -1 is before all."""
-
-    stream_id: str
-    first: int
-    last: int | None = None
-
-    def has_any(self, offsets: Sequence[int]) -> bool:
-        """Returns whether one of the offsets, which are sorted, is among them."""
-        at = bisect_left(offsets, self.first)
-        return at < len(offsets) and (self.last is None or offsets[at] <= self.last)
+"""Streams of which rows are looked for in a table without Spark."""
 
 
 def read_keys(place: str, table: Table, near: pa.Table) -> pa.Table | None:
@@ -40,23 +28,6 @@ def read_keys(place: str, table: Table, near: pa.Table) -> pa.Table | None:
     values = near[first].unique()
     schema = pa.schema([table.arrow.field(name) for name in table.key])
     return None if len(values) > _MOST_SOUGHT else _read_where(place, schema, first, values)
-
-
-def has_any(place: str, table: Table, ranges: Sequence[Range]) -> bool:
-    """Returns whether the table at this place may have rows in these ranges: also where Spark has to find out.
-
-    A row of a table without offsets is in every range of its stream.
-    """
-    has_offsets = "stream_offset" in table.names
-    schema = pa.schema([table.arrow.field(name) for name in ("stream_id", "stream_offset")[: 1 + has_offsets]])
-    streams = pa.array({one.stream_id for one in ranges}, pa.string())
-    found = None if len(streams) > _MOST_SOUGHT else _read_where(place, schema, "stream_id", streams)
-    if found is None or not has_offsets:
-        return found is None or bool(found.num_rows)
-    offsets: dict[str, list[int]] = defaultdict(list)
-    for one in found.to_pylist():
-        insort(offsets[one["stream_id"]], -1 if one["stream_offset"] is None else one["stream_offset"])
-    return any(one.has_any(offsets[one.stream_id]) for one in ranges)
 
 
 def _read_where(place: str, schema: pa.Schema, column: str, values: pa.Array) -> pa.Table | None:
@@ -90,3 +61,22 @@ def changes(place: str, table: Table, version: int, most: int) -> pa.Table | Non
         return None
     schema = pa.schema([*table.arrow, (CHANGE_TYPE, STRING), (COMMIT, LONG)])
     return pa.Table.from_batches(parts, feed.schema).select(schema.names).cast(schema)
+
+
+def net(feed: pa.Table, table: Table) -> tuple[pa.Table, pa.Table]:
+    """Returns the rows that came and are there, and the keys of those that went, of rows of `changes`.
+
+    A row that went and came again as it was is in neither.
+    """
+    key, is_delete = list(table.key), pl.col(CHANGE_TYPE).is_in(DELETED)
+    events = to_frame(feed).select(
+        *table.names, COMMIT, is_delete.alias("is_delete"), pl.int_range(pl.len()).alias("place")
+    )
+    in_order = events.sort(COMMIT, "is_delete", descending=[False, True])  # a commit deletes before it inserts
+    first, last = (in_order.unique(key, keep=keep, maintain_order=True) for keep in _ENDS)
+    before, now = first.filter("is_delete"), last.filter(~pl.col("is_delete"))
+    came, went = (
+        one.join(other, on=table.names, how="anti", nulls_equal=True)["place"].sort().to_arrow()
+        for one, other in ((now, before), (before, now))
+    )
+    return feed.take(came).select(table.names).cast(table.arrow), feed.take(went).select(key)

@@ -9,7 +9,6 @@ from operator import and_
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -19,14 +18,14 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, local_parts, log
-from jobs.warehouse.local_commits import Derive
-from jobs.warehouse.local_parts import CHANGE_TYPE, COMMIT, Range
+from jobs.warehouse.gone import Gone
+from jobs.warehouse.local_files import Derive
+from jobs.warehouse.local_parts import CHANGE_TYPE, COMMIT, DELETED
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
 
-_DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
@@ -149,10 +148,15 @@ class Warehouse(Tables):
             few = to_spark(self.spark, rows)
             self.commit(lambda: self._write(table, self._append_once(few.write, table)))
 
-    def has_any(self, table: Table, ranges: Sequence[Range]) -> bool:
-        """Returns whether the table may have rows in these ranges: of a local one, this process finds out."""
+    def replace_rows(self, table: Table, gone: Gone, rows: pa.Table) -> bool:
+        """Deletes the rows that are gone and appends few others, in one commit; returns whether this process could."""
         place = self.log_place(table)
-        return place is None or local_parts.has_any(place, table, ranges)
+        return place is not None and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
+
+    def has_any(self, table: Table, gone: Gone) -> bool:
+        """Returns whether the table may have rows that are gone: of a local one, this process finds out."""
+        place = self.log_place(table)
+        return place is None or local_commits.has_any(place, table, gone)
 
     def changes_here(self, table: Table, version: int, most: int) -> tuple[pa.Table, pa.Table] | None:
         """Returns what came into and what went from a local table since a version, as `changes` does, in this process.
@@ -163,13 +167,7 @@ class Warehouse(Tables):
         feed = None if place is None else local_parts.changes(place, table, version, most)
         if feed is None:
             return None
-        is_delete = pc.is_in(feed[CHANGE_TYPE], pa.array(_DELETED))
-        deleted = feed.filter(is_delete).group_by(list(table.key)).aggregate([(COMMIT, "max")])
-        came = feed.filter(pc.invert(is_delete))
-        numbered = came.select([*table.key, COMMIT]).append_column("row", pa.array(range(came.num_rows), pa.int64()))
-        both = numbered.join(deleted, list(table.key)).sort_by("row")
-        stays = pc.fill_null(pc.less_equal(both[f"{COMMIT}_max"], both[COMMIT]), fill_value=True)  # deletes come first
-        return came.filter(stays).select(table.names).cast(table.arrow), deleted.select(table.key)
+        return local_parts.net(feed, table)
 
     def append(self, table: Table, rows: DataFrame, step: str) -> None:
         """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
@@ -184,7 +182,7 @@ class Warehouse(Tables):
         or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        is_delete = F.col(CHANGE_TYPE).isin(*_DELETED)
+        is_delete = F.col(CHANGE_TYPE).isin(*DELETED)
         try:
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files

@@ -1,0 +1,70 @@
+"""Tells which rows of a table are gone, so that this process can write the files that hold them again without them."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from schemas.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Tells which rows of a table are gone, by some of its columns."""
+
+    columns: tuple[str, ...]
+    find: Callable[[pa.Table], pa.Array]
+    """Returns for each row whether it is gone."""
+    firsts: Sequence[Any]
+    """All values of the first column in rows that are gone, sorted."""
+
+    def may_be_between(self, least: Any, greatest: Any) -> bool:
+        """Returns whether the first column of a row that is gone may be between these values; None is not known."""
+        at = 0 if least is None else bisect_left(self.firsts, least)
+        return at < len(self.firsts) and (greatest is None or self.firsts[at] <= greatest)
+
+
+def with_values(rows: pa.Table, **always: str) -> Gone:
+    """Returns that those rows are gone which have the values of one of these in its columns, and those of `always`."""
+    sought = _frame(rows).unique()
+
+    def find(there: pa.Table) -> pa.Array:
+        is_sought = _marked(_frame(there), sought.with_columns(is_sought=True), rows.column_names)["is_sought"]
+        for name, value in always.items():
+            is_sought &= _frame(there)[name] == value
+        return is_sought.fill_null(value=False).to_arrow()
+
+    return Gone((*rows.column_names, *always), find, _sorted(rows[0]))
+
+
+def from_offsets(stale: pa.Table, table: Table) -> Gone:
+    """Returns that the rows of each `stream_id` are gone from `from_offset` on; with -1, all.
+
+    So are all rows of such a stream of a table without offsets.
+    """
+    first = _frame(stale).group_by("stream_id").agg(pl.min("from_offset"))
+    columns = tuple(name for name in ("stream_id", "stream_offset") if name in table.names)
+
+    def find(there: pa.Table) -> pa.Array:
+        begins = _marked(_frame(there), first, ["stream_id"])["from_offset"]
+        offsets = _frame(there)["stream_offset"].fill_null(-1) if "stream_offset" in columns else begins
+        return (offsets >= begins).fill_null(value=False).to_arrow()
+
+    return Gone(columns, find, _sorted(stale["stream_id"]))
+
+
+def _marked(rows: pl.DataFrame, marks: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    return rows.join(marks, on=list(on), how="left", maintain_order="left")
+
+
+def _sorted(values: pa.ChunkedArray) -> list[Any]:
+    return sorted(one for one in values.unique().to_pylist() if one is not None)
+
+
+def _frame(rows: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table is no single column
+    return frame

@@ -1,0 +1,142 @@
+"""Writes rows of Delta tables to Parquet files in folders of this machine, here or in Spark's tasks."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.dataset import dataset as parquet_files
+
+from jobs.app.errors import JobError
+from jobs.warehouse.durable import sync
+from schemas.table import LONG, STRING, Table, row
+from udfs.passes.options import Batches, Pass
+
+_INDEXED = 32
+"""Columns that Delta collects statistics of unless a table says which."""
+_BATCH_ROWS = 10_000
+_FILE_BYTES = 128 * 2**20
+"""Bytes of rows, as Arrow holds them, of which a task makes a file."""
+FILE = row(table=STRING, name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
+"""Rows about files that were written: table, name in its folder, bytes, time in ms since 1970, statistics as JSON."""
+Derive = Callable[[Table, pa.Table], pa.Table]
+"""Returns the rows of a table that some rows of another one make."""
+
+
+def read_file(file: str, schema: pa.Schema) -> pa.Table:
+    """Reads the columns of the schema; a column that the file lacks is null."""
+    return parquet_files([file], schema=schema).to_table()
+
+
+def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
+    """Writes the rows to a new file in the folder, and waits until it is on the disk; returns a row of FILE.
+
+    Raises:
+        JobError: a value is missing where none may be, or is not one of those that its column can have.
+    """
+    _require_valid(table, rows)
+    file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
+    pq.write_table(rows, file, compression="zstd", coerce_timestamps="us", store_schema=False)
+    sync(file, file.parent)
+    status = file.stat()
+    times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
+    return {"name": file.name, **times, "statistics": _statistics(table, rows)}
+
+
+def writing_files(place: str, table: Table) -> Pass:
+    """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
+
+    def run(batches: Batches) -> Batches:
+        files = _Files(place, table)
+        for batch in batches:
+            yield from files.add(pa.Table.from_batches([batch]))
+        yield from files.flush()
+
+    return run
+
+
+def deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
+    """Returns a pass over rows of _GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
+
+    def run(batches: Batches) -> Batches:
+        open_files = {table: _Files(place, table) for table, place in places.items()}
+        groups = (group for batch in batches for group in batch.to_pylist())
+        for group in groups:
+            source = pq.ParquetFile(group["file"])
+            for batch in source.iter_batches(_BATCH_ROWS, row_groups=[group["row_group"]]):
+                for table, files in open_files.items():
+                    yield from files.add(work(table, pa.Table.from_batches([batch])))
+        for files in open_files.values():
+            yield from files.flush()
+
+    return run
+
+
+@dataclass
+class _Files:
+    """Writes a table's rows to files of about _FILE_BYTES."""
+
+    place: str
+    table: Table
+    waiting: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Takes rows; yields rows of FILE about what it wrote."""
+        if rows.num_rows:
+            self.waiting.append(rows)
+            self.size += rows.nbytes
+        if self.size >= _FILE_BYTES:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Writes what waits."""
+        rows, self.waiting, self.size = self.waiting, [], 0
+        if rows:
+            file = write_file(self.place, self.table, pa.concat_tables(rows).cast(self.table.arrow))
+            yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)
+
+
+def _require_valid(table: Table, rows: pa.Table) -> None:
+    """Holds the rows to the table's NOT NULL and CHECK constraints: delta-rs checks only rows that it writes itself."""
+    for column in table:
+        values = rows[column.name]
+        if values.null_count and not column.nullable:
+            raise JobError(f"A row of {table.name} has no {column.name}.")
+        if column.values is not None:
+            known = pc.is_in(values.drop_null(), value_set=pa.array(list(map(str, column.values)), values.type))
+            if not pc.all(known, min_count=0).as_py():
+                raise JobError(f"A row of {table.name} has a {column.name} that is not one of its values.")
+
+
+def _statistics(table: Table, rows: pa.Table) -> str:
+    """Returns the number of rows and, of the columns that Delta skips files by, least, greatest and missing values.
+
+    Texts are not escaped: delta-rs does not put together the two halves of an escaped character above U+FFFF.
+    """
+    least, greatest, missing = {}, {}, {}
+    for name in table.statistics_columns or table.names[:_INDEXED]:
+        column = rows[name]
+        if pa.types.is_nested(column.type):
+            continue
+        missing[name] = column.null_count
+        if not (pa.types.is_boolean(column.type) or pa.types.is_binary(column.type)):
+            ends = pc.min_max(column).as_py()
+            if ends["min"] is not None:
+                least[name], greatest[name] = _plain(ends["min"]), _plain(ends["max"])
+    found = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": missing}
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a statistic as the protocol writes it; a time is cut to milliseconds, as readers of Delta expect."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+    return int(value) if isinstance(value, Decimal) else value
