@@ -30,6 +30,18 @@ PLACED = row(**{f.name: f.type for f in MARK if f.name != "at_ns"}, clock=LONG, 
 `cut_off` marks the first message of a stream that was captured from mid-stream.
 """
 
+RESUMED = row(
+    scope_key=STRING,
+    **_STATE,
+    **dict.fromkeys(("last_order", "moved_order", "last_sent", "last_ns", "missing", "missing_since"), LONG),
+)
+"""The receiver's state after the arrivals of a scope that are not judged again, and what these count.
+
+`last_order` and `moved_order` are the `replay_order` of the last one and of the last that moved the state; `missing`
+counts the unread ranges before the latter, and `missing_since` those since then. `last_ns` is the time of the last one,
+`last_sent` the `sent_order` of the last message that was accepted.
+"""
+
 CHAIN = row(**_STREAM, **_NUMBERS, **_LISTS, assumed_until=LONG)
 """Messages that follow one another in a scope, on one stream, without a gap; or, without `previous`, an initial state.
 

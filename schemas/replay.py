@@ -123,7 +123,7 @@ _SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", n
 _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
 _LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
-_COUNTS = tuple(
+VERDICT_COUNTS = tuple(
     Column(verdict.value, LONG, f"Messages with the verdict {verdict.value}.", nullable=False) for verdict in Verdict
 )
 
@@ -260,7 +260,7 @@ SEQUENCES = Table(
         replace(TX_SEQUENCE, nullable=False),
         SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
-        *_COUNTS,
+        *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
         Column(
             "delivered_arrivals",
@@ -346,7 +346,7 @@ SESSIONS = Table(
             "passing through, and are not judged.",
             nullable=False,
         ),
-        *_COUNTS,
+        *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
         Column(

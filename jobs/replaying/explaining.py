@@ -14,7 +14,7 @@ from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
 from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE
-from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages, watched_sessions
+from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
@@ -43,7 +43,6 @@ from udfs.derive.facts.senders import (
 )
 from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
-from udfs.derive.replay.acks import select_order_acks
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
 from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
@@ -165,12 +164,11 @@ def _named_places(**explained: pl.DataFrame) -> Frames:
     return {"keys": keys, "places": places_of(keys)}
 
 
-WATCHED = Derivation(watched_sessions, {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
-ANSWERED = Derivation(
-    lambda acks: select_order_acks(acks).select(ACK_PAIR).unique(), {"acks": ("ack_type", *ACK_PAIR)}, ACK_PAIR
-)
 LOOKED_AT = Derivation(
-    arrivals_to_look_at, {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL}, ("scope_key",), ("watched",)
+    arrivals_to_look_at,
+    {"verdicts": _LOOKED_AT, "slots": ALL, "fates": ALL, "resumed": ALL},
+    ("scope_key",),
+    ("watched",),
 )
 SHOWN = Derivation(shown_messages, {"verdicts": _SHOWN}, ("stream_id",), ("chosen",))
 OF_SENDERS = Derivation(
@@ -250,16 +248,21 @@ FRAMES = Derivation(
 WITH_FRAMES = Derivation(with_frames, {"rows": ALL, "frames": ALL})
 
 
-def find_on_messages(engine: Engine[T], verdicts: T, inputs: Inputs[T], acks: T, fates: Fates[T]) -> T:
-    """Returns the FINDINGS on messages, without incidents; witnesses are keys."""
-    senders = engine.distinct(
-        engine.select(fates.tallies, session_id="session_id", source_queue_manager="source_queue_manager")
+def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: T, fates: Fates[T], resumed: T) -> T:
+    """Returns the FINDINGS on messages, without incidents; witnesses are keys.
+
+    `verdicts` are those that were judged now; a finding may show others.
+    """
+    arrivals = engine.one(
+        LOOKED_AT,
+        verdicts=verdicts,
+        slots=fates.unusual,
+        fates=fates.of_messages,
+        resumed=resumed,
+        watched=watched,
     )
-    answered = engine.one(ANSWERED, acks=acks)
-    watched = engine.one(WATCHED, ends=inputs.every_end, unread=inputs.unread, answered=answered, senders=senders)
-    arrivals = engine.one(LOOKED_AT, verdicts=verdicts, slots=fates.unusual, fates=fates.of_messages, watched=watched)
     chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, NUMBERED_SEQUENCE, ("replay_order",)))
-    shown = engine.one(SHOWN, verdicts=verdicts, chosen=chosen)
+    shown = engine.one(SHOWN, verdicts=every_verdict, chosen=chosen)
     return engine.run(shown, tell_messages, FOUND, FINDING)
 
 
@@ -319,18 +322,18 @@ def find_by_facts(
     )
 
 
-def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
-    """Puts outcomes and findings together as incidents; witnesses are keys."""
+def put_together(
+    engine: Engine[T], sources: Sources[T], verdicts: T, undelivered: T, findings: T, sequences: T, judged: T
+) -> Explained[T]:
+    """Puts findings and outcomes together as incidents; returns them, and the outcomes that were `judged`, with proof.
+
+    All witnesses are keys before.
+    """
     sent = engine.one(SENT, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(SEEN, verdicts=verdicts)
     told = engine.derive(INCIDENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
-    return Explained(undelivered, told["findings"], told["incidents"])
-
-
-def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
-    """Returns the same rows, whose witnesses list packets with their frames."""
-    rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
+    rows = {"outcomes": judged, "findings": told["findings"], "incidents": told["incidents"]}
     named = engine.derive(PLACES, **rows)
-    packets, judged = (engine.join(table, named["places"], PLACE, "semi") for table in (sources.packets, verdicts))
-    frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=judged, captures=sources.captures)
+    packets, there = (engine.join(table, named["places"], PLACE, "semi") for table in (sources.packets, verdicts))
+    frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=there, captures=sources.captures)
     return Explained(*(engine.one(WITH_FRAMES, rows=one, frames=frames) for one in rows.values()))

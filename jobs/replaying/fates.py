@@ -9,6 +9,7 @@ import polars as pl
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import CARRIED, SPANS, Inputs
+from jobs.replaying.settled import Settled
 from jobs.replaying.sources import Sources
 from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
@@ -19,6 +20,7 @@ from udfs.derive.outcomes.arrivals import unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, accepted_twice, unarrived
 from udfs.derive.outcomes.tallies import scope_states, tally
+from udfs.derive.settled import tally_rows
 from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
 from udfs.derive.summaries.sessions import summarize_sessions
 from udfs.derive.transactions.assembled import derive_transactions
@@ -30,6 +32,7 @@ JUDGED_AS = (
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
     *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
+    *("sent_at", "acknowledged_at", "ack_latency_ms"),
 )
 """What the outcomes need of VERDICTS."""
 OF_TRANSACTION = (
@@ -80,8 +83,13 @@ TWICE = Derivation(
     {"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
     ("source_queue_manager", "message_id"),
 )
-UNUSUAL = Derivation(unusual_arrivals, {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL}, ("scope_key",))
+UNUSUAL = Derivation(
+    unusual_arrivals,
+    {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL, "settled": ALL},
+    ("scope_key",),
+)
 COUNTED = Derivation(_counted, {"plain": ALL, "outcomes": ALL}, ("scope_key",))
+TALLIED = Derivation(tally_rows, {"tallies": ALL, "counts": ALL, "watched": ALL})
 TRANSACTIONS_OF = Derivation(
     derive_transactions,
     {"verdicts": OF_TRANSACTION, "unusual": ALL, "fates": ALL},
@@ -90,11 +98,11 @@ TRANSACTIONS_OF = Derivation(
 LITERAL_TALLIES = Derivation(partial(tally, reading=Reading.LITERAL), {"verdicts": JUDGED_AS}, ("scope_key",))
 
 
-def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T) -> Fates[T]:
-    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what they add up to."""
+def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
+    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what all of a scope add up to."""
     not_arrived = engine.one(UNARRIVED, streams=once.streams, packets=packets, verdicts=verdicts)
     twice = engine.one(TWICE, verdicts=verdicts)
-    found = engine.derive(UNUSUAL, verdicts=verdicts, twice=twice, not_arrived=not_arrived)
+    found = engine.derive(UNUSUAL, verdicts=verdicts, twice=twice, not_arrived=not_arrived, settled=settled.tallies)
     arrivals = found["arrivals"]
     plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
     every = engine.union(arrivals, plain_runs)
@@ -105,8 +113,8 @@ def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: 
         found["unusual"],
         rows,
         counted["undelivered"],
-        counted["counts"],
-        found["slots"],
+        settled.with_kept("counts", counted["counts"]),
+        settled.with_kept("slots", found["slots"]),
         counted["fates"],
     )
 

@@ -2,17 +2,23 @@
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
-from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together, with_proof
-from jobs.replaying.fates import LITERAL_TALLIES, add_up, find_fates, find_transactions
-from jobs.replaying.inputs import CROWDED, pair, read_inputs
+from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together
+from jobs.replaying.fates import LITERAL_TALLIES, TALLIED, add_up, find_fates, find_transactions
+from jobs.replaying.inputs import CROWDED, pair, read_inputs, watch
 from jobs.replaying.judging import Accept, judge_messages
+from jobs.replaying.settled import LastReplay, find_settled
 from jobs.replaying.sources import Sources
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
+from schemas.tallies import TALLIES
 
+BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
+"""Tables of which the rows of sequences that are not judged again stay as they are."""
 FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
 """Tables of what became of messages, which have no rows under the literal reading: that judges arrivals."""
 
@@ -30,34 +36,46 @@ def replay(
     once: Conversations[T],
     accept: Accept[T],
     options: Options,
-) -> None:
-    """Writes all tables of the replay."""
+    last: LastReplay | None = None,
+) -> pa.Table | None:
+    """Writes all tables of the replay.
+
+    With a `last` one, tables BY_SEQUENCE get only rows of sequences that are judged again: returns those sequences, of
+    which the rows that it left are gone; None where these tables are whole.
+    """
     inputs = read_inputs(engine, sources, once, options.scope)
-    judged = judge_messages(engine, inputs, sources.states_before, accept, options.reading)
+    settled = find_settled(engine, sources, once, inputs, last)
+    judged = judge_messages(engine, inputs, settled, sources.states_before, accept, options.reading)
     engine.replace(VERDICTS, once.restore(judged))
     verdicts = engine.read(VERDICTS)
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
         tallies = engine.one(LITERAL_TALLIES, verdicts=verdicts)
         sums = add_up(engine, sources, once, inputs, tallies, None, options.scope)
-        for table in FATES:
+        for table in (*FATES, TALLIES):
             engine.replace(table, engine.table([], table.arrow))
     else:
-        fates = find_fates(engine, verdicts, once, sources.packets)
+        fates = find_fates(engine, verdicts, once, sources.packets, settled)
         sums = add_up(engine, sources, once, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
-        transactions = engine.read(TRANSACTIONS)
+        transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
         used = engine.one(CROWDED, flows=fates.tallies)
         acks = pair(engine, once.counted(sources.acks), inputs.every_end, fates.tallies, used)
+        watched = watch(engine, inputs, acks, fates.tallies)
+        every = settled.with_kept(VERDICTS.name, verdicts)
         findings = engine.union(
-            find_on_messages(engine, verdicts, inputs, acks, fates),
-            find_by_facts(engine, sources, once, inputs, verdicts, acks, fates, sums["sequences"], transactions),
+            settled.with_kept(
+                FINDINGS.name, find_on_messages(engine, verdicts, every, watched, fates, settled.resumed)
+            ),
+            find_by_facts(engine, sources, once, inputs, every, acks, fates, sums["sequences"], transactions),
         )
-        told = put_together(engine, verdicts, fates.undelivered, findings, sums["sequences"])
-        explained = with_proof(engine, sources, verdicts, told)
+        undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
+        explained = put_together(engine, sources, every, undelivered, findings, sums["sequences"], fates.undelivered)
         engine.replace(OUTCOMES, explained.outcomes)
         engine.replace(FINDINGS, explained.findings)
         engine.replace(INCIDENTS, explained.incidents)
+        engine.replace(TALLIES, engine.one(TALLIED, tallies=fates.tallies, counts=fates.counts, watched=watched))
     engine.replace(SEQUENCES, sums["sequences"])
     engine.replace(SESSIONS, sums["sessions"])
     engine.replace(STATES, sums["states"])
+    return settled.gone

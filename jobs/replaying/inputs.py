@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Generic
 
 import polars as pl
@@ -10,6 +11,8 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.sources import Sources
 from schemas.replay import Scope
+from udfs.derive.columns import ACK_PAIR
+from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.frames import ALL, Derivation, Frames
 from udfs.derive.replay.acks import acknowledged, crowded, pair_acks, select_order_acks, sequences_used
 from udfs.derive.replay.coverage import blind_spans, unread_ranges
@@ -27,7 +30,6 @@ from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, TRANSACTIONAL, fin
 from udfs.derive.summaries.sessions import carried_by_stream
 
 _NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
-_PAIR = ("receiver", "source_queue_manager")
 _ACK = (
     *("stream_id", "stream_offset", "captured_ns", "ack_type", "source_queue_manager", "source_guid"),
     *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
@@ -61,9 +63,11 @@ def _flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
     return {"flows": found.filter(~pl.col("leg_unknown")).drop("leg_unknown"), "legs": found.filter("leg_unknown")}
 
 
-def _numbered(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame) -> Frames:
+def _numbered(
+    flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame, resumed: pl.DataFrame
+) -> Frames:
     doubtful = doubtful_scopes(flows, unread, ends, legs).with_columns(doubtful=True)
-    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends)
+    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed)
     return {
         "streams": streams,
         "legs": scopes_of_legs(legs, streams),
@@ -81,11 +85,14 @@ FLOWS = Derivation(
 CROWDED = Derivation(crowded, {"flows": ALL})
 USED = Derivation(sequences_used, {"messages": (*FLOW_KEY, "tx_sequence_id"), "flows": ALL}, ("stream_id",))
 PAIRED = Derivation(pair_acks, {"acks": _ACK, "ends": ALL}, ("stream_id",), ("flows", "used"))
-NUMBERED = Derivation(_numbered, {"flows": ALL, "unread": ALL, "ends": ALL, "legs": ALL})
+NUMBERED = Derivation(_numbered, dict.fromkeys(signature(_numbered).parameters, ALL))
 FIRST_MESSAGES = Derivation(first_messages, {"flows": ALL, "previous": ALL})
-ORDER_ACKS = Derivation(select_order_acks, {"acknowledgments": ALL}, _PAIR)
-WITH_ORDER_ACKS = Derivation(with_order_acks, {"firsts": ALL, "order_acks": ALL}, _PAIR)
-INITIAL_MARKS = Derivation(lambda firsts: along_streams(initial_marks(choose_states(firsts))), {"firsts": ALL})
+ORDER_ACKS = Derivation(select_order_acks, {"acknowledgments": ALL}, ACK_PAIR)
+WITH_ORDER_ACKS = Derivation(with_order_acks, {"firsts": ALL, "order_acks": ALL}, ACK_PAIR)
+INITIAL_MARKS = Derivation(
+    lambda firsts, resumed: along_streams(initial_marks(choose_states(firsts), resumed)),
+    {"firsts": ALL, "resumed": ALL},
+)
 MARKS = Derivation(
     lambda **rows: along_streams(marks(**rows)),
     {
@@ -97,7 +104,11 @@ MARKS = Derivation(
     },
     ("stream_id",),
 )
-ACKNOWLEDGED = Derivation(acknowledged, {"acks": ALL, "streams": ALL}, _PAIR)
+WATCHED = Derivation(watched_sessions, {"ends": ALL, "unread": ALL, "answered": ALL, "senders": ALL})
+ANSWERED = Derivation(
+    lambda acks: select_order_acks(acks).select(ACK_PAIR).unique(), {"acks": ("ack_type", *ACK_PAIR)}, ACK_PAIR
+)
+ACKNOWLEDGED = Derivation(acknowledged, {"acks": ALL, "streams": ALL}, ACK_PAIR)
 CARRIED = Derivation(
     carried_by_stream,
     {"messages": ("stream_id", "queue_manager_address", "transactional", "body_encrypted", "captured_at")},
@@ -130,3 +141,10 @@ def pair(engine: Engine[T], acks: T, ends: T, flows: T, used: T) -> T:
     """Returns rows of `acks.pair_acks`; `used` are the sequences that senders of crowded sessions used there."""
     senders = engine.distinct(engine.select(flows, **{name: name for name in SENDER_THERE}))
     return engine.one(PAIRED, acks=acks, ends=ends, flows=senders, used=used)
+
+
+def watch(engine: Engine[T], inputs: Inputs[T], acks: T, senders: T) -> T:
+    """Returns rows of `watched_sessions` of the `senders`, by acknowledgments that are paired."""
+    there = engine.distinct(engine.select(senders, **{name: name for name in SENDER_THERE}))
+    answered = engine.one(ANSWERED, acks=acks)
+    return engine.one(WATCHED, ends=inputs.every_end, unread=inputs.unread, answered=answered, senders=there)

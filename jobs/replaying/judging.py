@@ -15,6 +15,7 @@ from jobs.replaying.inputs import (
     WITH_ORDER_ACKS,
     Inputs,
 )
+from jobs.replaying.settled import Settled
 from schemas.judging import CHAIN, ENDED, JUDGED, PROVEN
 from schemas.replay import Reading
 from udfs.derive.frames import ALL, Derivation
@@ -41,19 +42,39 @@ VERDICT_ROWS = Derivation(
 )
 
 
-def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accept: Accept[T], reading: Reading) -> T:
-    """Returns one row of VERDICTS per transactional message that arrived at its final destination.
+def judge_messages(
+    engine: Engine[T],
+    inputs: Inputs[T],
+    settled: Settled[T],
+    states_before: T,
+    accept: Accept[T],
+    reading: Reading,
+) -> T:
+    """Returns one row of VERDICTS per transactional message that arrived at its final destination, and is not settled.
 
     Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there.
     """
-    numbered = engine.derive(NUMBERED, flows=inputs.flows, unread=inputs.unread, ends=inputs.ends, legs=inputs.legs)
+    numbered = engine.derive(
+        NUMBERED,
+        flows=settled.flows,
+        unread=inputs.unread,
+        ends=inputs.ends,
+        legs=inputs.legs,
+        resumed=settled.resumed,
+    )
     streams = numbered["streams"]
-    firsts = engine.one(FIRST_MESSAGES, flows=numbered["with_messages"], previous=states_before)
+    messages = settled.only(inputs.messages, "stream_id", streams)
+    beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
+    firsts = engine.one(FIRST_MESSAGES, flows=beginning, previous=states_before)
     order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)
-    initial = engine.one(INITIAL_MARKS, firsts=engine.one(WITH_ORDER_ACKS, firsts=firsts, order_acks=order_acks))
+    initial = engine.one(
+        INITIAL_MARKS,
+        firsts=engine.one(WITH_ORDER_ACKS, firsts=firsts, order_acks=order_acks),
+        resumed=settled.resumed,
+    )
     placed = engine.one(
         MARKS,
-        messages=inputs.messages,
+        messages=messages,
         unread=inputs.unread,
         streams=streams,
         legs=numbered["legs"],
@@ -61,7 +82,8 @@ def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accep
     )
     chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
     judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
-    acknowledged = engine.one(ACKNOWLEDGED, acks=inputs.acks, streams=numbered["with_messages"])
+    acks = settled.only(inputs.acks, "sequence", placed)
+    acknowledged = engine.one(ACKNOWLEDGED, acks=acks, streams=numbered["with_messages"])
     rows = engine.union(judged, acknowledged)
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, ENDED, ("scope_no",), ("replay_order",))
@@ -71,7 +93,7 @@ def judge_messages(engine: Engine[T], inputs: Inputs[T], states_before: T, accep
     return engine.one(
         VERDICT_ROWS,
         proven=on_streams,
-        messages=engine.with_piece(inputs.messages),
+        messages=engine.with_piece(messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),
         disputed=engine.with_piece(inputs.disputed),
     )

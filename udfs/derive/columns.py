@@ -63,6 +63,12 @@ def timestamp(ns: pl.Expr) -> pl.Expr:
     return (ns // 1000).cast(UTC)
 
 
+def sent_order() -> pl.Expr:
+    """Returns an Int64 that rises with SentTime and, within a second, with the number in the message ID."""
+    ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False).fill_null(0)
+    return (pl.col("sent_at").dt.epoch("s") - (1 << 31)) * (1 << 32) + ordinal
+
+
 def count() -> pl.Expr:
     """Returns the number of rows of a group."""
     return pl.len().cast(pl.Int64)

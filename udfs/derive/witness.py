@@ -5,7 +5,7 @@ import polars as pl
 from schemas.replay import Verdict
 from schemas.table import row
 from schemas.witness import WITNESS, Shows
-from udfs.derive.columns import PLACE
+from udfs.derive.columns import PLACE, key_at
 from udfs.derive.tables import schema_of
 
 _ROLES = {
@@ -20,6 +20,13 @@ _OF_PACKET = pl.Series(dtype=_PACKETS).explode().struct.fields
 def keys_of(*tables: pl.DataFrame) -> pl.DataFrame:
     """Returns the witnesses of all rows of these tables."""
     return pl.concat([rows.select("witness") for rows in tables])
+
+
+def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows whose `witness` lists keys in place of packets."""
+    packet = pl.element().struct
+    key = key_at(packet.field("stream_id"), packet.field("stream_offset"))
+    return rows.with_columns(pl.col("witness").list.eval(key))
 
 
 def places_of(keys: pl.DataFrame) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, signed
+from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, sent_order, signed
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
 from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
@@ -60,19 +60,20 @@ def watched_sessions(
 
 
 def arrivals_to_look_at(
-    verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame
+    verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame, resumed: pl.DataFrame
 ) -> pl.DataFrame:
     """Returns the arrivals that rules on messages look at, in no order, with the columns of Arrival.
 
     These are all arrivals in `slots` (`scope_key`, `sequence`, `number`), the unusual ones, and those with a late or
     missing acknowledgment. The others are plain, so each of them sets the state that the next one meets. `watched` are
     the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered. Verdicts are
-    those of whole scopes, which `scope_no` tells apart as in `shown_messages`.
+    those of whole scopes, or all of them from where the scope is `resumed`; `scope_no` tells scopes apart as in
+    `shown_messages`.
     """
-    arrivals = _with_neighbours(_candidates(verdicts, watched, slots))
+    arrivals = _with_neighbours(_candidates(verdicts, watched, slots), resumed)
     return (
         arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-        .join(sent_later(verdicts), on=_IN_SCOPE, how="left")
+        .join(sent_later(verdicts, resumed), on=_IN_SCOPE, how="left")
         .with_columns(
             number_of("scope_key").alias("scope_no"),
             pl.col("fate").fill_null("delivered"),
@@ -101,7 +102,7 @@ def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
     return found["is_unusual"].fill_null(value=False)
 
 
-def _with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
+def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Adds the columns of Arrival that compare each candidate with those before it."""
     in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
@@ -112,17 +113,19 @@ def _with_neighbours(candidates: pl.DataFrame) -> pl.DataFrame:
         pl.col("acknowledged_at").is_not_null().alias("acknowledged"),
         pl.when(pl.col("final_ack_class").is_not_null()).then(cause).alias("cause"),
     )
-    return rows.pipe(_with_states).pipe(_with_first_of_slot).pipe(_with_previous).pipe(_with_first_gap)
+    return rows.pipe(_with_states, resumed).pipe(_with_first_of_slot).pipe(_with_previous).pipe(_with_first_gap)
 
 
-def _with_states(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_states(rows: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Adds what set the state of the scope, and whether more than the arrival had been accepted, as plain ones are."""
+    rows = pl.concat([rows.with_columns(is_here=True), _last_settled(resumed)], how="diagonal").sort(_IN_SCOPE)
     order, accepted, behind_plain = pl.col("replay_order"), pl.col("accepted"), pl.col("behind_plain")
     met = _in_order(signed(pl.col("incoming_tx_sequence_id")), pl.col("incoming_tx_sequence_number"))
     moved = pl.when(accepted.fill_null(value=True))
+    is_behind_plain = order - order.shift(1).over("scope_key").fill_null(0) > 1
     return (
         rows.with_columns(
-            (order - order.shift(1).over("scope_key").fill_null(0) > 1).alias("behind_plain"),
+            (pl.col("is_here") & is_behind_plain).alias("behind_plain"),
             _in_order(pl.col("sequence"), pl.col("number")).alias("own"),
         )
         .with_columns(
@@ -130,13 +133,29 @@ def _with_states(rows: pl.DataFrame) -> pl.DataFrame:
             pl.when(behind_plain).then(met).alias("plain_highest"),
         )
         .with_columns(
-            _highest_before(pl.max_horizontal(moved.then(order), "plain_setter")).alias("set_by"),
+            _highest_before(pl.max_horizontal(moved.then(pl.coalesce("moved_order", order)), "plain_setter")).alias(
+                "set_by"
+            ),
             _highest_before(pl.max_horizontal(pl.when(accepted).then("own"), "plain_highest")).alias("highest"),
         )
         .with_columns(
             pl.max_horizontal("set_by", "plain_setter").alias("setter"),
             (pl.max_horizontal("highest", "plain_highest") > pl.col("own")).alias("is_below_accepted"),
         )
+        .filter("is_here")
+    )
+
+
+def _last_settled(resumed: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for the last arrival of each scope before those that are judged again, as if it set the state."""
+    return resumed.select(
+        "scope_key",
+        "moved_order",
+        replay_order="last_order",
+        sequence="state_sequence",
+        number="state_number",
+        accepted=pl.lit(value=True),
+        is_here=pl.lit(value=False),
     )
 
 
@@ -178,7 +197,7 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
+def sent_later(verdicts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Returns the refused messages that were sent no earlier than all accepted before them.
 
     A row is a `scope_key` and `replay_order`, with `is_sent_after_all_accepted`. They may show a sender that was
@@ -187,9 +206,10 @@ def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
     rows = verdicts.select(*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")
     refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
     until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
+    before = resumed.select("scope_key", replay_order="last_order", asks=pl.lit(value=False), sent="last_sent")
     accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
     return (
-        pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False)])
+        pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False), before])
         .sort(_IN_SCOPE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
@@ -199,11 +219,7 @@ def sent_later(verdicts: pl.DataFrame) -> pl.DataFrame:
 
 def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
     """Returns the places of messages with `asks` and when, and in which order, the sender sent them: `sent`."""
-    seconds, ordinal = pl.col("sent_at").dt.epoch("s"), pl.col("message_id").str.extract(r"([^\\]*)$")
-    sent = _in_order(seconds, ordinal.cast(pl.Int64, strict=False))
-    return rows.select(
-        *_IN_SCOPE, pl.lit(asks).alias("asks"), pl.when(pl.col("sent_at").is_not_null()).then(sent).alias("sent")
-    )
+    return rows.select(*_IN_SCOPE, pl.lit(asks).alias("asks"), sent_order().alias("sent"))
 
 
 def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:

@@ -18,8 +18,12 @@ _OF_SCOPE = (
 )
 
 
-def unusual_arrivals(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame) -> Frames:
-    """Returns the arrivals in unusual slots, and what the others add up to; all verdicts of a scope have to be there.
+def unusual_arrivals(
+    verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame, settled: pl.DataFrame
+) -> Frames:
+    """Returns the arrivals in unusual slots, and what the others add up to.
+
+    All verdicts of a scope have to be there, or instead of those before the others their tallies, `settled`.
 
     A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. The frames are
 
@@ -28,7 +32,8 @@ def unusual_arrivals(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: p
     * `tallies`, `plain` and `slots`: the rows of `tally`, `plain_arrivals` and `count_slots`.
     """
     tallies = tally(verdicts)
-    states = scope_states(tallies)
+    every_tally = pl.concat([settled.select(tallies.columns), tallies])
+    states = scope_states(every_tally)
     found = _arrivals(in_unusual_slots(verdicts, twice, not_arrived), not_arrived)
     due = first_due(found, states)
     plain = plain_arrivals(tallies, found)
@@ -36,7 +41,7 @@ def unusual_arrivals(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: p
     return {
         "arrivals": _with_facts_of_scope(found, states, due, twice),
         "unusual": unusual,
-        "tallies": tallies,
+        "tallies": every_tally,
         "plain": plain,
         "slots": count_slots(plain, unusual, states, due),
     }

@@ -8,8 +8,8 @@ from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
 from udfs.derive.columns import SPAN, unsigned
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
-_COUNTED = tuple(count_column(outcome) for outcome in Outcome)
-_COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
+COUNTED = (*(count_column(outcome) for outcome in Outcome), "delivered_arrivals")
+COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
 
 
 def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame:
@@ -27,7 +27,7 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """
     outcome = pl.col("outcome")
     delivered = Outcome.DELIVERED.value
-    rows = outcomes.group_by(_COUNT_KEY).agg(
+    rows = outcomes.group_by(COUNT_KEY).agg(
         *(pl.col("numbers").filter(outcome == one.value).sum().alias(count_column(one)) for one in Outcome),
         pl.col("arrivals").filter(outcome == delivered).sum().alias("delivered_arrivals"),
     )
@@ -37,13 +37,13 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
         "session_id",
         *(pl.col("plain").alias(name) for name in (delivered, "delivered_arrivals")),
     )
-    return sum_outcomes(pl.concat([rows, counted], how="diagonal"), *_COUNT_KEY)
+    return sum_outcomes(pl.concat([rows, counted], how="diagonal"), *COUNT_KEY)
 
 
 def sum_outcomes(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
     """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST."""
     lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
-    return counts.group_by(key).agg(pl.col(*_COUNTED, "delivered_arrivals").sum()).with_columns(lost=lost)
+    return counts.group_by(key).agg(pl.col(COUNTED).sum()).with_columns(lost=lost)
 
 
 def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:

@@ -6,7 +6,8 @@ A tally is of one sequence on one stream.
 import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
-from udfs.derive.columns import as_numbers, count, count_if, null, signed
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.derive.columns import as_numbers, count, count_if, null, sent_order, signed
 
 ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
@@ -21,13 +22,14 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
-    `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`.
+    `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`. The rest is for `settled`.
     """
     order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
+    is_late = pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
     return (
         verdicts.with_columns(as_numbers(verdicts, *_NAMES))
         .group_by(_KEY)
@@ -43,8 +45,10 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when("accepted").then(number).max().alias("last_accepted_number"),
             pl.col("captured_at").min().alias("first_captured_at"),
             pl.col("captured_at").max().alias("last_captured_at"),
+            pl.col("captured_ns").min().alias("first_captured_ns"),
             pl.col("captured_ns").max().alias("last_captured_ns"),
             pl.col("stream_offset").min().alias("first_offset"),
+            pl.col("stream_offset").max().alias("last_offset"),
             pl.col("captured_ns").min_by("stream_offset").alias("first_ns"),
             order.min().alias("first_order"),
             order.max().alias("last_order"),
@@ -56,6 +60,12 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when(from_zero).then(order).max().alias("last_from_zero"),
             pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
             (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
+            pl.when(moves).then(order).max().alias("moved_order"),
+            pl.when(moves).then("missing_runs").max().alias("moved_missing"),
+            pl.col("missing_runs").max().alias("last_missing"),
+            pl.when("accepted").then(sent_order()).max().alias("last_sent"),
+            count_if(pl.col("accepted") & is_late).alias("late"),
+            pl.col("captured_ns").null_count().cast(pl.Int64).alias("untimed"),
         )
         .with_columns(
             pl.col(_NAMES).cast(pl.String),
@@ -78,8 +88,6 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
     of_unknown = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
     of_left = from_zero.is_null() & pl.col("left").fill_null(value=False)
-    receiver = pl.col("session_id").str.split("->").list.last()
-    guid = pl.when(receiver.str.contains(_GUID)).then(receiver).otherwise(null(pl.String))
     return (
         tallies.group_by("scope_key", "source_queue_manager")
         .agg(
@@ -87,8 +95,14 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
             *(pl.col(name).min_by("first_order") for name in _OF_FIRST),
             pl.col("last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns").max(),
             pl.col("messages").sum(),
-            (guid.drop_nulls().n_unique() > 1).alias("several_receivers"),
+            (receiver_guid().drop_nulls().n_unique() > 1).alias("several_receivers"),
         )
         .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
         .drop("last_from_zero", "last_unknown", "left")
     )
+
+
+def receiver_guid() -> pl.Expr:
+    """Returns the GUID of a session's receiver; null where that is known by its address."""
+    receiver = pl.col("session_id").str.split("->").list.last()
+    return pl.when(receiver.str.contains(_GUID)).then(receiver).otherwise(null(pl.String))

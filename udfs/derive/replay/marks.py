@@ -14,6 +14,8 @@ from udfs.derive.replay.scopes import FLOW_KEY, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
+BEFORE = ("arrivals_before", "missing_before", "refused_before")
+"""Arrivals of a scope before those that are judged, unread ranges before, and how many were refused last of all."""
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _QUEUE = (*_ADDRESSED, "destination_queue")
 _MOST_PAIRS = 1 << 18
@@ -51,15 +53,20 @@ def _shared_scopes(flows: pl.DataFrame) -> pl.DataFrame:
     return flows.select("session_id", "scope_key").unique()
 
 
-def number_streams(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+def number_streams(
+    flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, resumed: pl.DataFrame
+) -> pl.DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
     A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
-    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Fails if two scopes or
-    pairs have the same hash. For all rows.
+    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Where a scope is
+    `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
+    verdicts have more than those from there on tell. Fails if two scopes or pairs have the same hash. For all rows.
     """
     scopes = _shared_scopes(flows.filter(pl.col("doubtful").is_null()))
-    silent = _broken_streams(unread, ends).join(scopes, on="session_id")
+    began = resumed.select("scope_key", "last_ns")
+    silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
+    silent = silent.filter((pl.col("first_ns") > pl.col("last_ns")).fill_null(value=True)).drop("last_ns")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
     pair_no = number_of(*ACK_PAIR).alias("pair_no")
     rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
@@ -68,7 +75,14 @@ def number_streams(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
     numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
-    return rows.join(numbered, on=stream, nulls_equal=True)
+    before = resumed.select(
+        "scope_key",
+        arrivals_before="last_order",
+        missing_before="missing",
+        refused_before=pl.col("last_order") - pl.col("moved_order"),
+    )
+    placed = rows.join(numbered, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
+    return placed.with_columns(pl.col(BEFORE).fill_null(0))
 
 
 def _scope_no() -> pl.Expr:
@@ -224,18 +238,30 @@ def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
     return arrived.select(*STREAM, pl.col("stream_offset") - 1, pl.lit(1, pl.Int64).alias("missing"))
 
 
-def initial_marks(initial: pl.DataFrame) -> pl.DataFrame:
+def initial_marks(initial: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of MARK before all messages of each scope with an initial state, on stream number 0.
 
-    Where a previous warehouse left it, that is the scope's first stream, so the next one is a further one. `initial`
-    are rows of `initial_states.choose_states`. Right for any rows.
+    Where a previous warehouse left it, or it is `resumed`, that is the scope's first stream, so the next one is a
+    further one. `initial` are rows of `initial_states.choose_states`, `resumed` those of `settled.settle`: behind them
+    is a row for the unread ranges between what set the state and the messages. Right for any rows.
     """
+    zero = pl.lit(0, pl.Int64)
+    place = (_scope_no(), zero.alias("stream_no"))
     return _marks_of(
         initial.select(
-            _scope_no(),
-            *(pl.lit(0, pl.Int64).alias(name) for name in ("stream_no", "stream_offset", "missing")),
+            *place,
+            *(zero.alias(name) for name in ("stream_offset", "missing")),
             pl.col("ns").alias("at_ns"),
             pl.when("resumed").then(False).alias("mid_stream"),
             *("sequence", "number", "assumed_until"),
-        )
+        ),
+        resumed.select(
+            *place,
+            *(zero.alias(name) for name in ("stream_offset", "missing")),
+            at_ns="last_ns",
+            mid_stream=pl.lit(value=False),
+            sequence="state_sequence",
+            number="state_number",
+        ),
+        resumed.select(*place, stream_offset=pl.lit(STREAM_END, pl.Int64), at_ns="last_ns", missing="missing_since"),
     )

@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.replay import VERDICTS, Reason
 from udfs.derive.columns import PLACE, quotient, timestamp, tx_sequence, unsigned
-from udfs.derive.replay.marks import STREAM
+from udfs.derive.replay.marks import BEFORE, STREAM
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
 from udfs.derive.spark_hash import xxhash64
 
@@ -18,11 +18,11 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
     `marks.number_streams`. Right for all rows of any piece of a stream, and the streams.
     """
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
-    places = with_flow(rows, streams.filter("has_messages"), *STREAM, "session_id", "scope_key")
+    places = with_flow(rows, streams.filter("has_messages"), *STREAM, "session_id", "scope_key", *BEFORE)
     runs = proven.with_columns(tx_sequence(unsigned(pl.col("sequence"))).alias("tx_sequence")).drop("sequence")
     ranges = runs.select(*STREAM, "first_offset", "last_offset", pl.int_range(pl.len()).alias("run"))
     found = (
-        places.select("row", *STREAM, "session_id", "scope_key", "stream_offset")
+        places.select("row", *STREAM, "session_id", "scope_key", *BEFORE, "stream_offset")
         .sort("stream_offset")
         .join_asof(
             ranges.sort("first_offset"),
@@ -38,7 +38,7 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
     rows = pl.concat(
         [
             of_messages.with_columns(xxhash64(of_messages.select(CONTENT)).alias("content_hash")),
-            found.select("session_id", "scope_key"),
+            found.select("session_id", "scope_key", *BEFORE),
             runs.drop(*STREAM, "stream_id", "piece", strict=False)[found["run"]],
         ],
         how="horizontal",
@@ -50,8 +50,11 @@ def _values() -> dict[str, pl.Expr]:
     """Returns the columns of VERDICTS that follow from a message and its run."""
     captured, acknowledged, final = (pl.col(f"{name}_ns") for name in ("captured", "acknowledged", "final"))
     nth = pl.col("tx_sequence_number") - pl.col("first_number")
+    never_moved = pl.col("reject_count") == pl.col("replay_order")
     return {
-        "replay_order": pl.col("replay_order") + nth,
+        "replay_order": pl.col("replay_order") + nth + pl.col("arrivals_before"),
+        "missing_runs": pl.col("missing_runs") + pl.col("missing_before"),
+        "reject_count": pl.col("reject_count") + pl.when(never_moved).then("refused_before").otherwise(0),
         "incoming_tx_sequence_id": unsigned(pl.col("state_sequence")),
         "incoming_tx_sequence_number": pl.col("state_number") + nth,
         "acknowledged_at": timestamp(acknowledged),

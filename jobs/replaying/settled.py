@@ -1,0 +1,162 @@
+"""Finds what the last replay settled, so that only the rest of each scope is judged (`udfs.derive.settled`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.app.logs import progress
+from jobs.engine.engine import Engine, T
+from jobs.replaying.conversations import Conversations
+from jobs.replaying.inputs import Inputs, watch
+from jobs.replaying.sources import OF_ACKS, OF_MESSAGES, OF_PACKETS, OF_QUARANTINE, Sources
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import RESUMED
+from schemas.messages import ACKS, MESSAGES
+from schemas.outcomes import OUTCOMES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, TRANSACTIONS, VERDICTS
+from schemas.table import Table
+from schemas.tallies import TALLIES
+from udfs.derive.columns import SEQUENCE
+from udfs.derive.frames import Frames, to_arrow, to_frame
+from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
+from udfs.derive.settled import find_touched, read_tallies, settle
+from udfs.derive.witness import with_keys
+from udfs.replay.findings.on_messages import RULES
+
+_SOURCES: Mapping[Table, tuple[str, ...]] = {
+    MESSAGES: OF_MESSAGES,
+    PACKETS: OF_PACKETS,
+    STREAMS: tuple(STREAMS.names),
+    STREAM_GAPS: tuple(STREAM_GAPS.names),
+    QUARANTINE: OF_QUARANTINE,
+    ACKS: OF_ACKS,
+    CAPTURES: ("capture_id", "uri"),
+}
+"""The tables of which changes touch what was judged, and the columns that matter."""
+_OF_VERDICTS = (
+    *("scope_key", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "replay_order"),
+    *("source_queue_manager", "session_id", "destination_queue", "stream_id", "stream_offset"),
+    *("message_id", "content_hash", "captured_at", "captured_ns", "accepted", "verdict", "reason", "gap_size"),
+    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "ack_latency_ms", "final_ack_class"),
+)
+"""What facts, incidents and witnesses need of messages that are not judged again."""
+_SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
+_ON_MESSAGES = [rule.kind.value for rule in RULES]
+
+
+class LastReplay(Protocol):
+    """Tells what the last replay left and what has changed since."""
+
+    def read(self, table: Table, *columns: str) -> pa.Table:
+        """Returns the rows that it left; with columns, these."""
+
+    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows of a source that came since, and those that went; None where nothing tells."""
+
+
+@dataclass(frozen=True)
+class Settled(Generic[T]):
+    """Holds what stays of the last replay, and what is to be judged."""
+
+    engine: Engine[T]
+    flows: T
+    """Rows of `scopes.scoped_flows` with messages to judge."""
+    resumed: T
+    """Rows of RESUMED, one for each scope that is not judged from its first message on."""
+    tallies: T
+    """Rows of `read_tallies` that stay."""
+    kept: Mapping[str, T] | None = None
+    """Rows of other tables that stay, by name; None where all messages are judged."""
+    gone: pa.Table | None = None
+    """The sequences of which the rows do not stay; None where all messages are judged."""
+
+    def with_kept(self, name: str, rows: T) -> T:
+        """Returns rows with those that stay."""
+        return rows if self.kept is None else self.engine.union(self.kept[name], rows)
+
+    def only(self, rows: T, on: str, wanted: T) -> T:
+        """Returns the rows with a value that is wanted, where not all messages are judged; else all rows."""
+        if self.kept is None:
+            return rows
+        return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, **{on: on})), [on], "semi")
+
+
+def find_settled(
+    engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
+) -> Settled[T]:
+    """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
+    none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
+    nothing = Settled(engine, inputs.flows, engine.table([], RESUMED), engine.hand_in(none))
+    if last is None:
+        return nothing
+    changes = {} if (why := _why_all(engine, once, inputs)) else _changes(last)
+    if why or not changes:
+        progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
+        return nothing
+    few = engine.bring(
+        ends=inputs.every_end,
+        acks=sources.acks,
+        unread=inputs.unread,
+        flows=inputs.flows,
+        messages=inputs.messages,
+        watched=watch(engine, inputs, inputs.acks, inputs.flows),
+    )
+    now = {name: to_frame(rows) for name, rows in few.items()}
+    touched = find_touched(changes, to_frame(last.read(ENDS)), now["ends"], now["acks"], now["unread"])
+    tallies = read_tallies(to_frame(last.read(TALLIES)))
+    found = settle(tallies, touched, now["flows"], now["watched"], now["messages"], now["unread"])
+    kept = found["kept"]
+    progress(
+        f"replay: {tallies.height - kept.height:,} of {tallies.height:,} sequences are judged again, in "
+        f"{found['flows']['scope_key'].n_unique():,} scopes"
+    )
+    hand_in = {name: engine.hand_in(to_arrow(rows)) for name, rows in found.items()}
+    return Settled(
+        engine,
+        hand_in["flows"],
+        hand_in["resumed"],
+        hand_in["kept"],
+        {name: engine.hand_in(to_arrow(rows)) for name, rows in _kept(last, kept, found["flows"]).items()},
+        to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()),
+    )
+
+
+def _why_all(engine: Engine[T], once: Conversations[T], inputs: Inputs[T]) -> str:
+    """Returns why all messages are judged; an empty text if nothing speaks against less."""
+    if once.found is not None or once.had_copies:
+        return "captures hold connections twice"
+    if once.steps is not None:
+        return "the clock of a capture stepped back"
+    return "messages may be for a router" if engine.count(inputs.legs) else ""
+
+
+def _changes(last: LastReplay) -> dict[str, Frames]:
+    """Returns the rows of each source that `came` and `went`; nothing where that is not known, or captures went."""
+    found = {}
+    for table, columns in _SOURCES.items():
+        changes = last.changes(table, *columns)
+        if changes is None or (table is CAPTURES and changes[1].num_rows):
+            return {}
+        found[table.name] = dict(zip(("came", "went"), map(to_frame, changes), strict=True))
+    return found
+
+
+def _kept(last: LastReplay, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
+    """Returns the rows that stay of the tables of which not all are derived again; witnesses are keys."""
+
+    def read(table: Table, *columns: str) -> pl.DataFrame:
+        return to_frame(last.read(table, *columns)).join(tallies, on=SEQUENCE, how="semi")
+
+    findings = read(FINDINGS).filter(pl.col("kind").is_in(_ON_MESSAGES))
+    slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due")
+    return {
+        VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
+        OUTCOMES.name: with_keys(read(OUTCOMES)),
+        TRANSACTIONS.name: read(TRANSACTIONS),
+        FINDINGS.name: with_keys(findings),
+        "slots": slots.join(flows, on="scope_key", how="anti"),
+        "counts": tallies.drop_nulls("delivered_arrivals").select(*COUNT_KEY, *COUNTED),
+    }

@@ -1,0 +1,160 @@
+"""Nights one after another in this process, each of which judges only what the last one did not settle.
+
+Run it to compare more histories: `PYTHONPATH=. python tests/histories.py FIRST LAST`.
+"""
+
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.app.config import DEFAULTS
+from jobs.engine.in_process import InProcess
+from jobs.ingestion import flow
+from jobs.replaying.conversations import unite
+from jobs.replaying.decoding import decode_table, quarantine_of
+from jobs.replaying.flow import BY_SEQUENCE, Options, replay
+from jobs.replaying.in_process import accept_by_fold
+from jobs.replaying.sources import read_sources
+from jobs.simulator import simulate
+from schemas.ingest import PACKETS, QUARANTINE
+from schemas.messages import DECODED_TABLES
+from schemas.replay import Reading, Scope
+from schemas.table import Table
+from schemas.tables import INGESTED, REPLAYED
+from udfs.derive.columns import SEQUENCE
+from udfs.derive.frames import to_frame
+
+Tables = dict[str, pa.Table]
+SITUATIONS: tuple[dict[str, Any], ...] = ({}, {"situations": True}, {"situations": True}, {"largest_sender": 0.5})
+"""Options of the simulator; of connections that were captured twice, and clocks that stepped, all is judged again."""
+
+
+@dataclass
+class History:
+    """Holds what the nights so far have left."""
+
+    scope: Scope = Scope.AUTO
+    ingested: Tables = field(default_factory=dict)
+    sources: Tables = field(default_factory=dict)
+    replayed: Tables = field(default_factory=dict)
+
+    def night(self, *captures: Path) -> Tables:
+        """Reads captures, and replays; returns what the replay made."""
+        engine = InProcess(tables=dict(self.ingested))
+        for table in INGESTED:
+            engine.read(table)
+        new = flow.find_new_captures(engine, [str(one) for one in captures], DEFAULTS.ingest)
+        flow.ingest(engine, new, DEFAULTS.ingest, lambda: None)
+        self.ingested = dict(engine.tables)
+        before, self.sources = self.sources, self._decoded()
+        made, gone = self.replay(_Last(self.replayed, before, self.sources) if self.replayed else None)
+        for table in BY_SEQUENCE:
+            if gone is not None:
+                kept = InProcess().join(self.replayed[table.name], gone, SEQUENCE, "anti")
+                made[table.name] = pa.concat_tables([kept, made[table.name]])
+        self.replayed = made
+        return made
+
+    def _decoded(self) -> Tables:
+        packets = self.ingested[PACKETS.name]
+        tables = {table.name: decode_table(packets, table, None) for table in DECODED_TABLES}
+        undecodable = quarantine_of(packets, 0)
+        tables[QUARANTINE.name] = pa.concat_tables([self.ingested[QUARANTINE.name], undecodable])
+        return self.ingested | tables
+
+    def replay(self, last: "_Last | None") -> tuple[Tables, pa.Table | None]:
+        """Replays the sources as they are."""
+        engine = InProcess(tables=dict(self.sources))
+        sources = read_sources(engine)
+        accept = accept_by_fold(engine, Reading.CONFORMANT)
+        gone = replay(engine, sources, unite(engine, sources), accept, Options(scope=self.scope), last)
+        return {table.name: engine.read(table) for table in REPLAYED}, gone
+
+
+@dataclass
+class _Last:
+    """Implements LastReplay over tables in memory."""
+
+    replayed: Tables
+    before: Tables
+    now: Tables
+
+    def read(self, table: Table, *columns: str) -> pa.Table:
+        rows = self.replayed[table.name]
+        return rows.select(list(columns)) if columns else rows
+
+    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+        names = list(columns)
+        before, now = (tables[table.name].select(names) for tables in (self.before, self.now))
+        return InProcess().join(now, before, names, "anti"), InProcess().join(before, now, names, "anti")
+
+
+def differences(found: Tables, expected: Tables) -> Iterator[str]:
+    """Yields the tables that differ, with some rows that only one has."""
+    for name, rows in expected.items():
+        one, other = (to_frame(each) for each in (found[name], rows))
+        lists = [(column, of) for column, of in one.schema.items() if isinstance(of, pl.List | pl.Struct)]
+        one, other = (
+            each.with_columns(pl.col(column).map_elements(repr, pl.String) for column, _ in lists)
+            for each in (one, other)
+        )
+        if not one.sort(one.columns).equals(other.sort(one.columns)):
+            more = one.join(other, on=one.columns, how="anti", nulls_equal=True).head(2).to_dicts()
+            less = other.join(one, on=one.columns, how="anti", nulls_equal=True).head(2).to_dicts()
+            yield f"{name}: {one.height} rows for {other.height}\n  has {more}\n  not {less}"
+
+
+def simulated(folder: Path, seed: int) -> list[Path]:
+    """Returns captures of a simulated traffic, in the order of their time: whole, or with bytes missing."""
+    rng = random.Random(seed)
+    options: dict[str, Any] = rng.choice(SITUATIONS) | {"loss": rng.choice([0.0, 0.0, 0.005, 0.03])}
+    whole = rng.random() < 0.7
+    begins = {} if whole else {"begins_s": rng.randrange(60, 600), "ends_s": rng.randrange(1_200, 4_000)}
+    size = rng.choice([40_000, 150_000])
+    simulate(str(folder), seed, rng.choice([100, 300, 600]), bodies=(10, 200), file_bytes=size, **options, **begins)
+    return sorted(folder.glob("*.pcap*"))
+
+
+def cut(rng: random.Random, captures: Sequence[Path]) -> list[list[Path]]:
+    """Returns nights: captures in their order but for some that come late, cut anywhere, some given again."""
+    order = sorted(range(len(captures)), key=lambda at: at + (rng.randrange(1, 9) if rng.random() < 0.15 else 0))
+    nights: list[list[Path]] = [[]]
+    for at in order:
+        if nights[-1] and rng.random() < 0.6:
+            nights.append([])
+        nights[-1].append(captures[at])
+    return nights
+
+
+def compare(seed: int) -> Iterator[str]:
+    """Yields what differs, after each night of a history, from what a replay of all its captures makes."""
+    rng = random.Random(seed)
+    history = History(rng.choice([Scope.AUTO, Scope.AUTO, Scope.SESSION, Scope.QUEUE]))
+    with TemporaryDirectory() as folder:
+        for night in cut(rng, simulated(Path(folder), seed)):
+            made = history.night(*night)
+            expected, _ = history.replay(None)
+            yield from differences(made, expected)
+
+
+def main(first: int, last: int) -> int:
+    """Compares histories; returns how many differ."""
+    failed = 0
+    for seed in range(first, last):
+        found = next(compare(seed), None)
+        if found is not None:
+            failed += 1
+            print(f"seed {seed}: {found}", flush=True)
+    print(f"{last - first} histories, {failed} differ")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*map(int, sys.argv[1:3]))))

@@ -1,0 +1,235 @@
+"""Decides what is judged again, and what stays as the last replay left it.
+
+A sequence is short: a sender whose messages are all acknowledged begins a new one ([MS-MQQB] 3.1.1.5). So of each scope
+only the end is judged again, from a *cut* on. A row of TALLIES, a sequence on one stream, is again
+
+* *touched*, if a message or a range of unread bytes of its stream came, went or changed, or an acknowledgment of its
+  sequence, or the name of an end or of its scope;
+* *open*, if its sequence is that of the scope's state, or a greater one, and something of the scope is judged again; or
+  if its messages wait for acknowledgments, and the session was seen longer than before;
+* *drawn in* by another one that is judged again: in its scope because it comes later, has a greater sequence, or is on
+  the same stream; anywhere because it has the same sequence, message ID or transaction ID.
+
+What remains comes before all of that in each respect, so it says nothing of it but the state that the receiver was in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from schemas.tallies import TALLIES
+from udfs.derive.columns import PLACE, SEQUENCE, number_of, signed
+from udfs.derive.frames import Frames
+from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
+from udfs.derive.outcomes.tallies import receiver_guid, scope_states
+from udfs.derive.replay.coverage import select_unreadable
+from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
+from udfs.derive.tables import with_columns_of
+
+_ON_STREAM = ("scope_key", "stream_id")
+_LINKS = ("message_no", "transaction_no")
+_BEFORE_ALL = -(1 << 63)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Holds what came, went or changed since the last replay."""
+
+    streams: pl.Series
+    """Names of streams."""
+    went: pl.Series
+    """Names of streams of which messages are not there any more."""
+    sequences: pl.Series
+    """TxSequenceIDs that acknowledgments name."""
+    unread_from: pl.DataFrame
+    """`session_id`, and `ns`: the time from which on its unread ranges may be others."""
+
+
+def find_touched(
+    changes: Mapping[str, Frames],
+    ends_before: pl.DataFrame,
+    ends: pl.DataFrame,
+    acks: pl.DataFrame,
+    unread: pl.DataFrame,
+) -> Touched:
+    """Returns what the changes of the sources touch: rows that `came` and `went`, by table.
+
+    `ends_before` are the ENDS of the last replay.
+    """
+    rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
+    names = ("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "mid_stream", "first_ns")
+    both = ends_before.select(names), ends.select(names)
+    renamed = pl.concat(one.join(other, on=names, how="anti", nulls_equal=True) for one, other in (both, both[::-1]))
+    of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
+    is_unread = pl.col("stream_id").is_in(of_unread.implode())
+    may_hide = pl.col("stream_id").is_in(unread["stream_id"].implode())
+    hidden = pl.concat([*(one.filter(is_unread) for one in both), renamed.filter(may_hide)])
+    messages = changes["messages"]
+    answering = acks.filter(pl.col("stream_id").is_in(renamed["stream_id"].implode()))
+    return Touched(
+        streams=pl.concat(
+            [of_unread, renamed["stream_id"], *(rows[name]["stream_id"] for name in ("messages", "packets", "streams"))]
+        ).unique(),
+        went=messages["went"].join(messages["came"], on=PLACE, how="anti")["stream_id"].unique(),
+        sequences=pl.concat([rows["acks"]["tx_sequence_id"], answering["tx_sequence_id"]]).drop_nulls().unique(),
+        unread_from=hidden.select("session_id", ns=pl.col("first_ns").fill_null(_BEFORE_ALL)),
+    )
+
+
+def read_tallies(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of TALLIES with their `sequence` (`signed`)."""
+    return rows.with_columns(sequence=signed(pl.col("tx_sequence_id")))
+
+
+def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of TALLIES: tallies, `count_outcomes` beside one of each sequence and session, and who answers."""
+    counted = counts.select(*COUNT_KEY, *COUNTED)
+    is_first = pl.struct(COUNT_KEY).is_first_distinct()
+    with_counts = tallies.drop(COUNTED, "watched_ns", "answers_whole", "lost", strict=False).sort("stream_id")
+    first = with_counts.filter(is_first).join(counted, on=COUNT_KEY, how="left")
+    rows = pl.concat([first, with_counts.filter(~is_first)], how="diagonal")
+    return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))
+
+
+def settle(
+    tallies: pl.DataFrame,
+    touched: Touched,
+    flows: pl.DataFrame,
+    watched: pl.DataFrame,
+    messages: pl.DataFrame,
+    unread: pl.DataFrame,
+) -> Frames:
+    """Returns `kept`, the tallies that stay, `flows`, those with messages to judge, and where scopes are `resumed`.
+
+    `tallies` are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`,
+    `messages` transactional ones, `unread` those of `unread_ranges`.
+    """
+    placed = _placed(messages, flows)
+    before = touched.unread_from.join(flows.select("scope_key", "session_id").unique(), on="session_id")
+    again = _touched(tallies, touched, flows, watched)
+    while True:
+        drawn_in = _drawn_in(tallies, again, placed, flows, before)
+        if not (drawn_in & ~again).any():
+            break
+        again |= drawn_in
+    kept = tallies.filter(~again)
+    to_judge = flows.join(kept, on=_ON_STREAM, how="anti")
+    return {"kept": kept, "flows": to_judge, "resumed": _resumed(kept, to_judge, unread)}
+
+
+def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs."""
+    ids = (("message_no", "message_id"), ("transaction_no", "tx_transaction_id"))
+    numbered = messages.select(
+        *FLOW_KEY,
+        "tx_sequence_id",
+        "captured_ns",
+        signed(pl.col("tx_sequence_id")).alias("sequence"),
+        *(pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids),
+    )
+    return with_flow(numbered, flows, "scope_key").drop(FLOW_KEY[1:])
+
+
+def _touched(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
+    """Returns which rows are touched, or wait for acknowledgments while their session goes on."""
+    named = flows.select("scope_key", *SENDER_THERE, "stream_id").unique().with_columns(is_named=True)
+    found = (
+        rows.select("scope_key", *SENDER_THERE, "stream_id", "tx_sequence_id", "late", "watched_ns", "answers_whole")
+        .join(named, on=named.columns[:-1], how="left", maintain_order="left")
+        .join(watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now")
+        .with_columns(was_seen=pl.col("answers_whole").fill_null(False) | pl.col("answers_whole_now").fill_null(False))
+    )
+    is_other = pl.col("is_named").is_null()
+    goes_on = pl.col("watched_ns").ne_missing(pl.col("watched_ns_now")) | pl.col("answers_whole").ne_missing(
+        pl.col("answers_whole_now")
+    )
+    of_stream = pl.col("stream_id").is_in(touched.streams.implode())
+    of_sequence = pl.col("tx_sequence_id").is_in(touched.sequences.implode())
+    lost = found.filter(pl.col("stream_id").is_in(touched.went.implode()))["scope_key"]
+    of_scope = pl.col("scope_key").is_in(lost.implode())
+    waits = (pl.col("late") > 0) & pl.col("was_seen") & goes_on
+    return found.select(again=of_stream | of_sequence | of_scope | is_other | waits).to_series()
+
+
+def _drawn_in(
+    rows: pl.DataFrame, again: pl.Series, placed: pl.DataFrame, flows: pl.DataFrame, unread_from: pl.DataFrame
+) -> pl.Series:
+    """Returns which rows are open, or drawn in by those that are judged `again`."""
+    of_again, kept = rows.filter(again), rows.filter(~again)
+    to_judge = placed.join(kept, on=_ON_STREAM, how="anti")
+    begins = (
+        to_judge.select("scope_key", "sequence", ns="captured_ns"),
+        of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
+        unread_from.select("scope_key", "ns"),
+    )
+    cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
+    states = scope_states(rows).select("scope_key", "state_sequence", "several_receivers")
+    cuts = cuts.join(states, on="scope_key", how="left").join(_now_several(flows), on="scope_key", how="left")
+    in_doubt = kept.group_by("scope_key").agg(
+        in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0)
+    )
+    found = rows.join(cuts, on="scope_key", how="left", suffix="_cut", maintain_order="left").join(
+        in_doubt, on="scope_key", how="left", maintain_order="left"
+    )
+    is_later = (
+        (pl.col("last_captured_ns") >= pl.col("ns"))
+        | (pl.col("last_order") >= pl.col("order"))
+        | (pl.col("sequence") >= pl.min_horizontal("sequence_cut", "state_sequence"))
+    )
+    is_cut = pl.col("sequence_cut").is_not_null() | pl.col("ns").is_not_null() | pl.col("order").is_not_null()
+    is_whole = is_cut & (
+        pl.col("in_doubt").fill_null(False)
+        | (pl.col("untimed").max().over("scope_key") > 0)
+        | pl.col("several_receivers").ne_missing(pl.col("several_now"))
+        | ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
+    )
+    linked = pl.concat(placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
+    same = (
+        found.select(SEQUENCE)
+        .join(linked.unique().with_columns(is_linked=True), on=SEQUENCE, how="left", maintain_order="left")["is_linked"]
+        .fill_null(value=False)
+    )
+    sequences = pl.concat([of_again["tx_sequence_id"], to_judge["tx_sequence_id"]]).unique()
+    on_stream = (
+        found.select(_ON_STREAM)
+        .join(
+            of_again.select(_ON_STREAM).unique().with_columns(on=True), on=_ON_STREAM, how="left", maintain_order="left"
+        )["on"]
+        .fill_null(value=False)
+    )
+    own = found.select(
+        (is_later & is_cut).fill_null(value=False) | is_whole | pl.col("tx_sequence_id").is_in(sequences.implode())
+    ).to_series()
+    return own | same | on_stream
+
+
+def _now_several(flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns whether the messages of each scope went to several receivers, as `scope_states` does."""
+    return flows.group_by("scope_key").agg(several_now=receiver_guid().drop_nulls().n_unique() > 1)
+
+
+def _resumed(kept: pl.DataFrame, to_judge: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of RESUMED; a scope without kept rows begins without a state."""
+    order = "last_order"
+    last = (
+        kept.join(to_judge, on="scope_key", how="semi")
+        .group_by("scope_key")
+        .agg(
+            pl.col("state_sequence", "state_number", "stream_id", "last_offset").max_by(order),
+            pl.col(order, "moved_order", "moved_missing", "last_missing", "last_sent").max(),
+            last_ns=pl.col("last_captured_ns").max(),
+        )
+    )
+    behind = (
+        last.join(unread.select("stream_id", "stream_offset"), on="stream_id")
+        .filter(pl.col("stream_offset") > pl.col("last_offset"))
+        .group_by("scope_key")
+        .agg(behind=pl.len().cast(pl.Int64))
+    )
+    return last.join(behind, on="scope_key", how="left").select(
+        *("scope_key", "state_sequence", "state_number", order, "moved_order", "last_sent", "last_ns"),
+        missing="moved_missing",
+        # Those behind the last arrival on its stream come after it.
+        missing_since=pl.col("last_missing") - pl.col("moved_missing") + pl.col("behind").fill_null(0),
+    )
