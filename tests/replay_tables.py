@@ -18,8 +18,9 @@ from jobs.replaying.fates import LITERAL_TALLIES, Fates, add_up, find_fates, fin
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as write_all
 from jobs.replaying.in_process import accept_by_fold
-from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs
+from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs, watch
 from jobs.replaying.judging import judge_messages
+from jobs.replaying.settled import Settled, nothing_settled
 from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
@@ -120,7 +121,8 @@ def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
 def fates_of(verdicts: pa.Table) -> Fates[pa.Table]:
     """Returns what became of the messages in VERDICTS, of which no stream is known."""
     engine, sources = InProcess(), Tables().sources()
-    return find_fates(engine, verdicts, unite(engine, sources), sources.packets)
+    settled = nothing_settled(engine, arrow(ENDS, []))
+    return find_fates(engine, verdicts, unite(engine, sources), sources.packets, settled)
 
 
 class Replayed:
@@ -151,7 +153,8 @@ class Replayed:
     def judge(self, inputs: Inputs[pa.Table]) -> pa.Table:
         """Returns VERDICTS of these inputs."""
         before = self.sources.states_before
-        return self.once.restore(judge_messages(self.engine, inputs, before, self.accept, self.reading))
+        settled = nothing_settled(self.engine, inputs.flows)
+        return self.once.restore(judge_messages(self.engine, inputs, settled, before, self.accept, self.reading))
 
     def accept(self, chains: pa.Table) -> pa.Table:
         """Adds the receiver's state before each chain, by the fold."""
@@ -161,7 +164,11 @@ class Replayed:
     @cached_property
     def fates(self) -> Fates[pa.Table]:
         """What became of messages and numbers."""
-        return find_fates(self.engine, self.verdicts, self.once, self.sources.packets)
+        return find_fates(self.engine, self.verdicts, self.once, self.sources.packets, self._settled)
+
+    @property
+    def _settled(self) -> Settled[pa.Table]:
+        return nothing_settled(self.engine, self.inputs.flows)
 
     @cached_property
     def _sums(self) -> dict[str, pa.Table]:
@@ -198,7 +205,9 @@ class Replayed:
     @cached_property
     def findings_on_messages(self) -> pa.Table:
         """The findings that are made of verdicts alone."""
-        return find_on_messages(self.engine, self.verdicts, self.inputs, self._acks, self.fates)
+        watched = watch(self.engine, self.inputs, self._acks, self.fates.tallies)
+        resumed = self._settled.resumed
+        return find_on_messages(self.engine, self.verdicts, self.verdicts, watched, self.fates, resumed)
 
     @cached_property
     def findings(self) -> pa.Table:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from schemas.judging import RESUMED
 from schemas.replay import VERDICTS
 from schemas.table import row
 from schemas.wire import LATEST_ORDER_ACK_MS
@@ -79,6 +80,9 @@ def verdicts(*rows: Row) -> pl.DataFrame:
     return to_frame(pa.Table.from_pylist(list(rows), row(**{c.name: c.type for c in VERDICTS})))
 
 
+NOTHING_RESUMED = to_frame(RESUMED.empty_table())
+
+
 def slots_of(rows: list[Row]) -> pl.DataFrame:
     places = {(one["scope_key"], one["tx_sequence_id"] - (1 << 63), one["tx_sequence_number"]) for one in rows}
     return pl.DataFrame(list(places), SLOTS, orient="row")
@@ -96,6 +100,7 @@ def arrivals(
         watched,
         slots_of(rows) if slots is None else slots,
         pl.DataFrame(schema=FATES) if fates is None else fates,
+        NOTHING_RESUMED,
     )
     assert found.columns == list(Arrival._fields)
     return [Arrival(*one) for one in found.sort("scope_no", "replay_order").iter_rows()]
@@ -299,7 +304,7 @@ def test_a_refused_message_was_sent_later(before: Any, sent: Any, is_later: bool
 
     rows = [verdict(1, 1, **at(before)), verdict(2, 2, accepted=False, reason="late", **at(sent))]
     rows += [verdict(3, 3, **at((9, "a\\1"))), verdict(1, 1, scope_key="other", **at((9, "a\\1")))]
-    found = sent_later(verdicts(*rows))
+    found = sent_later(verdicts(*rows), NOTHING_RESUMED)
     assert found.rows() == [("scope", 2, True)] * is_later
-    other = sent_later(verdicts(*rows[:1], rows[1] | {"reason": "predecessor_missing"}))
+    other = sent_later(verdicts(*rows[:1], rows[1] | {"reason": "predecessor_missing"}), NOTHING_RESUMED)
     assert other.is_empty()

@@ -6,7 +6,9 @@ import polars as pl
 import pytest
 from table_frames import rows_of
 
+from schemas.judging import RESUMED
 from schemas.replay import ENDS
+from udfs.derive.frames import to_frame
 from udfs.derive.replay import marks as module
 from udfs.derive.replay.acks import acknowledged, crowded
 from udfs.derive.replay.marks import doubtful_scopes, number_streams, scopes_of_legs
@@ -45,14 +47,17 @@ def ends_of(*streams: str, session: str = "a->b") -> pl.DataFrame:
     return rows_of(ENDS, *rows)
 
 
+NOTHING_RESUMED = to_frame(RESUMED.empty_table())
+
+
 @pytest.mark.parametrize("columns", [{"scope_key": "t"}, {"receiver": "c"}, {"source_queue_manager": "z"}])
 def test_two_scopes_or_pairs_with_one_hash_are_not_mixed(
     monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(module, "number_of", lambda *_: pl.lit(1, pl.Int64))
-    assert number_streams(flows_of([flow(), flow("y")]), unread_of(), ends_of()).height == 2
+    assert number_streams(flows_of([flow(), flow("y")]), unread_of(), ends_of(), NOTHING_RESUMED).height == 2
     with pytest.raises(ValueError, match=r"^Two scopes or pairs have the same hash; one is [st]$"):
-        number_streams(flows_of([flow(), flow("y") | columns]), unread_of(), ends_of())
+        number_streams(flows_of([flow(), flow("y") | columns]), unread_of(), ends_of(), NOTHING_RESUMED)
 
 
 def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +78,7 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
 
 def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
     queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
-    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of())
+    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of(), NOTHING_RESUMED)
     assert sorted(streams.select("scope_no", "stream_no", "stream_id").unique()["stream_id"]) == ["x", "y"]
 
 
@@ -86,13 +91,15 @@ def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_t
         flow("x", "other sender", source_queue_manager="z"),
         flow("x", "doubtful", doubtful=True),
     ]
-    streams = number_streams(flows_of(flows), unread_of(), ends_of())
+    streams = number_streams(flows_of(flows), unread_of(), ends_of(), NOTHING_RESUMED)
     found = scopes_of_legs(flows_of([flow("leg")]), streams).join(streams, on="scope_no")
     assert sorted(found["scope_key"]) == ["queue", "session"]
 
 
 def test_an_acknowledgment_is_one_for_its_pair_however_many_streams_it_has() -> None:
-    streams = number_streams(flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of())
+    streams = number_streams(
+        flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of(), NOTHING_RESUMED
+    )
     given = {"receiver": "b", "source_queue_manager": "a", "sequence": 0, "number": 1, "ns": 5}
     acks = pl.DataFrame([given | {"message_class": None, "message_no": None}])
     assert acknowledged(acks, streams).height == 1

@@ -322,18 +322,18 @@ def find_by_facts(
     )
 
 
-def put_together(
-    engine: Engine[T], sources: Sources[T], verdicts: T, undelivered: T, findings: T, sequences: T, judged: T
-) -> Explained[T]:
-    """Puts findings and outcomes together as incidents; returns them, and the outcomes that were `judged`, with proof.
-
-    All witnesses are keys before.
-    """
+def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
+    """Puts outcomes and findings together as incidents; witnesses are keys."""
     sent = engine.one(SENT, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(SEEN, verdicts=verdicts)
     told = engine.derive(INCIDENTS, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen)
-    rows = {"outcomes": judged, "findings": told["findings"], "incidents": told["incidents"]}
+    return Explained(undelivered, told["findings"], told["incidents"])
+
+
+def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
+    """Returns the same rows, whose witnesses list packets with their frames."""
+    rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
     named = engine.derive(PLACES, **rows)
-    packets, there = (engine.join(table, named["places"], PLACE, "semi") for table in (sources.packets, verdicts))
-    frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=there, captures=sources.captures)
+    packets, judged = (engine.join(table, named["places"], PLACE, "semi") for table in (sources.packets, verdicts))
+    frames = engine.one(FRAMES, keys=named["keys"], packets=packets, verdicts=judged, captures=sources.captures)
     return Explained(*(engine.one(WITH_FRAMES, rows=one, frames=frames) for one in rows.values()))

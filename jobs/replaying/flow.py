@@ -1,12 +1,13 @@
 """Replays messages into verdicts and what is derived from them, the same on each engine."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
-from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together
+from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together, with_proof
 from jobs.replaying.fates import LITERAL_TALLIES, TALLIED, add_up, find_fates, find_transactions
 from jobs.replaying.inputs import CROWDED, pair, read_inputs, watch
 from jobs.replaying.judging import Accept, judge_messages
@@ -70,7 +71,8 @@ def replay(
             find_by_facts(engine, sources, once, inputs, every, acks, fates, sums["sequences"], transactions),
         )
         undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
-        explained = put_together(engine, sources, every, undelivered, findings, sums["sequences"], fates.undelivered)
+        told = put_together(engine, every, undelivered, findings, sums["sequences"])
+        explained = with_proof(engine, sources, every, replace(told, outcomes=fates.undelivered))
         engine.replace(OUTCOMES, explained.outcomes)
         engine.replace(FINDINGS, explained.findings)
         engine.replace(INCIDENTS, explained.incidents)

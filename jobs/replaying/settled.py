@@ -21,7 +21,7 @@ from schemas.table import Table
 from schemas.tallies import TALLIES
 from udfs.derive.columns import SEQUENCE
 from udfs.derive.frames import Frames, to_arrow, to_frame
-from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
+from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.settled import find_touched, read_tallies, settle
 from udfs.derive.witness import with_keys
 from udfs.replay.findings.on_messages import RULES
@@ -84,18 +84,22 @@ class Settled(Generic[T]):
         return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, **{on: on})), [on], "semi")
 
 
+def nothing_settled(engine: Engine[T], flows: T) -> Settled[T]:
+    """Returns that all messages of these flows are to be judged."""
+    none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
+    return Settled(engine, flows, engine.table([], RESUMED), engine.hand_in(none))
+
+
 def find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
-    nothing = Settled(engine, inputs.flows, engine.table([], RESUMED), engine.hand_in(none))
     if last is None:
-        return nothing
+        return nothing_settled(engine, inputs.flows)
     changes = {} if (why := _why_all(engine, once, inputs)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return nothing
+        return nothing_settled(engine, inputs.flows)
     few = engine.bring(
         ends=inputs.every_end,
         acks=sources.acks,
@@ -158,5 +162,5 @@ def _kept(last: LastReplay, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frame
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS.name: with_keys(findings),
         "slots": slots.join(flows, on="scope_key", how="anti"),
-        "counts": tallies.drop_nulls("delivered_arrivals").select(*COUNT_KEY, *COUNTED),
+        "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

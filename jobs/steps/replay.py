@@ -3,8 +3,11 @@
 The work is in `jobs.replaying.flow`.
 """
 
+from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
@@ -18,18 +21,20 @@ from jobs.engine.in_process import InProcess
 from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.conversations import unite
-from jobs.replaying.flow import Options, replay
+from jobs.replaying.flow import BY_SEQUENCE, Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
+from jobs.warehouse.gone import with_values
 from jobs.warehouse.local_tables import to_spark, to_table
-from jobs.warehouse.provenance import derive
+from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
+from schemas.table import Table
 from schemas.tables import REPLAYED
 
 
@@ -54,7 +59,14 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     recorded = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
     recorded["code"] = code_version.results_hash()
     options = Options(Reading(config.reading), Scope(config.scope))
-    write = partial(_replay_here if warehouse.local else _replay_on_spark, warehouse, config, options)
+
+    def write() -> None:
+        if warehouse.local is None:
+            _replay_on_spark(warehouse, config, options)
+        else:
+            read = {} if resumed else sources_read(warehouse, "replay", REPLAYED, **recorded)
+            _replay_here(warehouse, config, options, LastReplay(warehouse, read) if read else None)
+
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
     if not derived:
         progress("replay: nothing new")
@@ -63,17 +75,40 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return derived
 
 
-def _replay_here(warehouse: Warehouse, config: Config, options: Options) -> None:
+class LastReplay(NamedTuple):
+    """Tells what the last replay left in a warehouse, and what has changed since, by the versions that it read."""
+
+    warehouse: Warehouse
+    read_versions: Mapping[str, int]
+
+    def read(self, table: Table, *columns: str) -> pa.Table:
+        """Returns the rows that it left."""
+        return self.warehouse.read_local(table, *columns)
+
+    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows of a source that came since, and those that went; None where nothing tells."""
+        return self.warehouse.differences(table, self.read_versions[table.name], columns)
+
+
+def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: LastReplay | None) -> None:
     """Replays a warehouse that is held in memory."""
     engine = InProcess(load=warehouse.read_local)
     before = [None if rows is None else to_table(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
     once = unite(engine, sources)
-    replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options)
-    run_in_parallel(partial(warehouse.replace_local, table, engine.read(table)) for table in REPLAYED)
+    gone = replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options, last)
+    run_in_parallel(partial(_write, warehouse, table, engine.read(table), gone) for table in REPLAYED)
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and renamed.num_rows:
         _name_copies(warehouse, to_spark(warehouse.spark, renamed))
+
+
+def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | None) -> None:
+    """Writes what was derived of a table: all rows, or those of the sequences of which the rows are `gone`."""
+    if gone is None or table not in BY_SEQUENCE:
+        warehouse.replace_local(table, rows)
+    else:
+        warehouse.replace_rows_local(table, with_values(gone), rows)
 
 
 def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> None:

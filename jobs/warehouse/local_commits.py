@@ -251,9 +251,9 @@ def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | N
     return rows.to_table(schema.names).cast(schema)
 
 
-def files(place: str) -> list[str] | None:
-    """Returns the Parquet files that hold the table's rows; None where these alone do not say what they are."""
-    delta = open_table(place)
+def files(place: str, version: int | None = None) -> list[str] | None:
+    """Returns the Parquet files that hold the table's rows, in a version; None where these alone do not say them."""
+    delta = open_table(place, version)
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None

@@ -1,5 +1,6 @@
 """Reads parts of Delta tables in folders of this machine without Spark: keys, streams, and what changed."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import polars as pl
@@ -9,7 +10,7 @@ from pyarrow.dataset import dataset as parquet_files
 
 from jobs.warehouse.local_commits import files, open_table
 from schemas.table import LONG, STRING, Table
-from udfs.derive.frames import to_frame
+from udfs.derive.frames import to_arrow, to_frame
 
 DELETED = ("delete", "update_preimage")
 CHANGE_TYPE, COMMIT = "_change_type", "_commit_version"
@@ -36,6 +37,31 @@ def _read_where(place: str, schema: pa.Schema, column: str, values: pa.Array) ->
     if not there:
         return None if there is None else schema.empty_table()
     return parquet_files(there, schema=schema).to_table(filter=pc.field(column).isin(values))
+
+
+def differences(place: str, table: Table, version: int, columns: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:
+    """Returns the rows that are in a table and were not in a version of it, and the other way round, in these columns.
+
+    Only files that are in one of both are read. None where one of them cannot be read.
+    """
+    parts = files(place, version), files(place)
+    if None in parts:
+        return None
+    before, now = ({*(part or ())} for part in parts)
+    schema = pa.schema([table.arrow.field(name) for name in columns])
+    try:
+        went, came = (to_frame(_read(sorted(one), schema)) for one in (before - now, now - before))
+    except (OSError, pa.ArrowException):  # VACUUM deleted a file
+        return None
+    found = (
+        one.join(other, on=list(columns), how="anti", nulls_equal=True) for one, other in ((came, went), (went, came))
+    )
+    one, other = (to_arrow(rows).cast(schema) for rows in found)
+    return one, other
+
+
+def _read(there: Sequence[str], schema: pa.Schema) -> pa.Table:
+    return parquet_files(list(there), schema=schema).to_table() if there else schema.empty_table()
 
 
 def changes(place: str, table: Table, version: int, most: int) -> pa.Table | None:

@@ -9,6 +9,7 @@ from operator import and_
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -153,6 +154,13 @@ class Warehouse(Tables):
         place = self.log_place(table)
         return place is not None and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
 
+    def replace_rows_local(self, table: Table, gone: Gone, rows: pa.Table) -> None:
+        """Does what `replace_rows` does, in a warehouse that is held in memory."""
+        held = self._memory.tables.pop(table.name, None)
+        if not self.replace_rows(table, gone, rows):
+            before = self.read_local(table) if held is None else held
+            self.replace_local(table, pa.concat_tables([before.filter(pc.invert(gone.find(before))), rows]))
+
     def has_any(self, table: Table, gone: Gone) -> bool:
         """Returns whether the table may have rows that are gone: of a local one, this process finds out."""
         place = self.log_place(table)
@@ -168,6 +176,14 @@ class Warehouse(Tables):
         if feed is None:
             return None
         return local_parts.net(feed, table)
+
+    def differences(self, table: Table, version: int, columns: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:
+        """Returns in which rows a local table differs from a version, as far as these columns say: that came and went.
+
+        None where nothing tells: a file or the log of that version is gone, or Spark would have to read it.
+        """
+        place = self.log_place(table)
+        return None if place is None else local_parts.differences(place, table, version, columns)
 
     def append(self, table: Table, rows: DataFrame, step: str) -> None:
         """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
