@@ -16,14 +16,16 @@ MARK = row(
     **_STREAM,
     **dict.fromkeys(("stream_offset", "at_ns", "captured_ns"), LONG),
     mid_stream=BOOL,
+    is_settled=BOOL,
     **dict.fromkeys(("sequence", "number", "previous", "message_no", "missing", "assumed_until"), LONG),
 )
 """A message of a scope on its stream, or the state before the scope's first message, or bytes that are not read.
 
-`at_ns` is what counts for the order between streams; `missing` counts unread ranges.
+`at_ns` is what counts for the order between streams; `missing` counts unread ranges. Of a message that is settled,
+which is not judged again, only place and time are told.
 """
 
-PLACED = row(**{f.name: f.type for f in MARK if f.name != "at_ns"}, clock=LONG, cut_off=BOOL)
+PLACED = row(**{f.name: f.type for f in MARK if f.name not in {"at_ns", "is_settled"}}, clock=LONG, cut_off=BOOL)
 """A message, an initial state or the end of a stream, with what the stream before it says.
 
 `clock` is the latest `at_ns` on its stream so far; `missing` counts the unread ranges since the message before;
@@ -41,6 +43,9 @@ RESUMED = row(
 counts the unread ranges before the latter, and `missing_since` those since then. `last_ns` is the time of the last one,
 `last_sent` the `sent_order` of the last message that was accepted.
 """
+
+BEHIND = row(scope_key=STRING, stream_id=STRING, stream_offset=LONG, at_ns=LONG)
+"""The last message of a scope on a stream that is not judged again, where others follow on the stream."""
 
 CHAIN = row(**_STREAM, **_NUMBERS, **_LISTS, assumed_until=LONG)
 """Messages that follow one another in a scope, on one stream, without a gap; or, without `previous`, an initial state.

@@ -101,6 +101,7 @@ MARKS = Derivation(
         "streams": ALL,
         "legs": ALL,
         "disputed": ALL,
+        "behind": ALL,
     },
     ("stream_id",),
 )

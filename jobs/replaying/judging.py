@@ -63,7 +63,6 @@ def judge_messages(
         resumed=settled.resumed,
     )
     streams = numbered["streams"]
-    messages = settled.only(inputs.messages, "stream_id", streams)
     beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
     firsts = engine.one(FIRST_MESSAGES, flows=beginning, previous=states_before)
     order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)
@@ -74,11 +73,12 @@ def judge_messages(
     )
     placed = engine.one(
         MARKS,
-        messages=messages,
+        messages=settled.messages,
         unread=inputs.unread,
         streams=streams,
         legs=numbered["legs"],
         disputed=inputs.disputed,
+        behind=settled.behind,
     )
     chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
     judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
@@ -93,7 +93,7 @@ def judge_messages(
     return engine.one(
         VERDICT_ROWS,
         proven=on_streams,
-        messages=engine.with_piece(messages),
+        messages=engine.with_piece(settled.messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),
         disputed=engine.with_piece(inputs.disputed),
     )

@@ -13,13 +13,13 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
 from jobs.replaying.sources import OF_ACKS, OF_MESSAGES, OF_PACKETS, OF_QUARANTINE, Sources
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.judging import RESUMED
+from schemas.judging import BEHIND, RESUMED
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 from schemas.tallies import TALLIES
-from udfs.derive.columns import SEQUENCE
+from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames, to_arrow, to_frame
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.settled import find_touched, read_tallies, settle
@@ -62,10 +62,14 @@ class Settled(Generic[T]):
     """Holds what stays of the last replay, and what is to be judged."""
 
     engine: Engine[T]
+    messages: T
+    """The messages to judge, with the columns TRANSACTIONAL."""
     flows: T
-    """Rows of `scopes.scoped_flows` with messages to judge."""
+    """Rows of `scopes.scoped_flows` of these messages."""
     resumed: T
     """Rows of RESUMED, one for each scope that is not judged from its first message on."""
+    behind: T
+    """Rows of BEHIND."""
     tallies: T
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
@@ -84,10 +88,11 @@ class Settled(Generic[T]):
         return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, **{on: on})), [on], "semi")
 
 
-def nothing_settled(engine: Engine[T], flows: T) -> Settled[T]:
+def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
     """Returns that all messages of these flows are to be judged."""
     none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
-    return Settled(engine, flows, engine.table([], RESUMED), engine.hand_in(none))
+    resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
+    return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
 
 
 def find_settled(
@@ -95,13 +100,14 @@ def find_settled(
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
     if last is None:
-        return nothing_settled(engine, inputs.flows)
+        return nothing_settled(engine, inputs.messages, inputs.flows)
     changes = {} if (why := _why_all(engine, once, inputs)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return nothing_settled(engine, inputs.flows)
+        return nothing_settled(engine, inputs.messages, inputs.flows)
     few = engine.bring(
         ends=inputs.every_end,
+        packets=sources.packets,
         acks=sources.acks,
         unread=inputs.unread,
         flows=inputs.flows,
@@ -109,19 +115,22 @@ def find_settled(
         watched=watch(engine, inputs, inputs.acks, inputs.flows),
     )
     now = {name: to_frame(rows) for name, rows in few.items()}
-    touched = find_touched(changes, to_frame(last.read(ENDS)), now["ends"], now["acks"], now["unread"])
+    before = to_frame(last.read(ENDS))
+    touched = find_touched(changes, before, *(now[name] for name in ("ends", "messages", "packets", "acks", "unread")))
     tallies = read_tallies(to_frame(last.read(TALLIES)))
     found = settle(tallies, touched, now["flows"], now["watched"], now["messages"], now["unread"])
     kept = found["kept"]
     progress(
-        f"replay: {tallies.height - kept.height:,} of {tallies.height:,} sequences are judged again, in "
+        f"replay: {found['messages'].height:,} of {now['messages'].height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
     hand_in = {name: engine.hand_in(to_arrow(rows)) for name, rows in found.items()}
     return Settled(
         engine,
+        engine.join(inputs.messages, hand_in["messages"], PLACE, "semi"),
         hand_in["flows"],
         hand_in["resumed"],
+        hand_in["behind"],
         hand_in["kept"],
         {name: engine.hand_in(to_arrow(rows)) for name, rows in _kept(last, kept, found["flows"]).items()},
         to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()),

@@ -3,12 +3,12 @@
 A sequence is short: a sender whose messages are all acknowledged begins a new one ([MS-MQQB] 3.1.1.5). So of each scope
 only the end is judged again, from a *cut* on. A row of TALLIES, a sequence on one stream, is again
 
-* *touched*, if a message or a range of unread bytes of its stream came, went or changed, or an acknowledgment of its
-  sequence, or the name of an end or of its scope;
-* *open*, if its sequence is that of the scope's state, or a greater one, and something of the scope is judged again; or
-  if its messages wait for acknowledgments, and the session was seen longer than before;
-* *drawn in* by another one that is judged again: in its scope because it comes later, has a greater sequence, or is on
-  the same stream; anywhere because it has the same sequence, message ID or transaction ID.
+* *touched*, if a message or an acknowledgment of its sequence, unread bytes of its stream, the name of an end or of its
+  scope came, went or changed;
+* *open*, if its sequence is that of the scope's state, or a greater one, and something of the scope is judged again;
+  or if its messages wait for acknowledgments, and the session was seen longer than before;
+* *drawn in* by another one that is judged again: in its scope because it comes later or has a greater sequence;
+  anywhere because it has the same sequence, message ID or transaction ID.
 
 What remains comes before all of that in each respect, so it says nothing of it but the state that the receiver was in.
 """
@@ -22,6 +22,7 @@ from schemas.tallies import TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE, number_of, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
+from udfs.derive.outcomes.slots import cut_packets
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
@@ -29,6 +30,8 @@ from udfs.derive.tables import with_columns_of
 
 _ON_STREAM = ("scope_key", "stream_id")
 _LINKS = ("message_no", "transaction_no")
+_NAMES = ("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "mid_stream", "first_ns")
+"""What ENDS tell that verdicts depend on."""
 _BEFORE_ALL = -(1 << 63)
 
 
@@ -50,6 +53,8 @@ def find_touched(
     changes: Mapping[str, Frames],
     ends_before: pl.DataFrame,
     ends: pl.DataFrame,
+    messages: pl.DataFrame,
+    packets: pl.DataFrame,
     acks: pl.DataFrame,
     unread: pl.DataFrame,
 ) -> Touched:
@@ -58,23 +63,34 @@ def find_touched(
     `ends_before` are the ENDS of the last replay.
     """
     rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
-    names = ("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "mid_stream", "first_ns")
-    both = ends_before.select(names), ends.select(names)
-    renamed = pl.concat(one.join(other, on=names, how="anti", nulls_equal=True) for one, other in (both, both[::-1]))
+    both = ends_before.select(_NAMES), ends.select(_NAMES)
+    renamed = pl.concat(one.join(other, on=_NAMES, how="anti", nulls_equal=True) for one, other in (both, both[::-1]))
     of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
-    is_unread = pl.col("stream_id").is_in(of_unread.implode())
     may_hide = pl.col("stream_id").is_in(unread["stream_id"].implode())
-    hidden = pl.concat([*(one.filter(is_unread) for one in both), renamed.filter(may_hide)])
-    messages = changes["messages"]
-    answering = acks.filter(pl.col("stream_id").is_in(renamed["stream_id"].implode()))
+    hidden = pl.concat([*(one.filter(_is_on(of_unread)) for one in both), renamed.filter(may_hide)])
+    gone = changes["messages"]["went"].join(changes["messages"]["came"], on=PLACE, how="anti")
+    arrived = [cut_packets(of, packets) for of in changes["streams"].values()]
+    places = pl.concat(
+        [
+            rows["packets"].select(PLACE),
+            *(one.join(other, on=PLACE, how="anti") for one, other in (arrived, arrived[::-1])),
+        ]
+    )
+    touched = [
+        *(rows[name]["tx_sequence_id"] for name in ("messages", "acks")),
+        messages.join(places, on=PLACE, how="semi")["tx_sequence_id"],
+        acks.filter(_is_on(renamed["stream_id"]))["tx_sequence_id"],
+    ]
     return Touched(
-        streams=pl.concat(
-            [of_unread, renamed["stream_id"], *(rows[name]["stream_id"] for name in ("messages", "packets", "streams"))]
-        ).unique(),
-        went=messages["went"].join(messages["came"], on=PLACE, how="anti")["stream_id"].unique(),
-        sequences=pl.concat([rows["acks"]["tx_sequence_id"], answering["tx_sequence_id"]]).drop_nulls().unique(),
+        streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
+        went=gone["stream_id"].unique(),
+        sequences=pl.concat(touched).drop_nulls().unique(),
         unread_from=hidden.select("session_id", ns=pl.col("first_ns").fill_null(_BEFORE_ALL)),
     )
+
+
+def _is_on(streams: pl.Series) -> pl.Expr:
+    return pl.col("stream_id").is_in(streams.implode())
 
 
 def read_tallies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -100,10 +116,10 @@ def settle(
     messages: pl.DataFrame,
     unread: pl.DataFrame,
 ) -> Frames:
-    """Returns `kept`, the tallies that stay, `flows`, those with messages to judge, and where scopes are `resumed`.
+    """Returns the tallies that are `kept`, `messages` and `flows` to judge, and where scopes are `resumed`.
 
-    `tallies` are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`,
-    `messages` transactional ones, `unread` those of `unread_ranges`.
+    `behind` are rows of BEHIND. `tallies` are those that the last replay left, `flows` have their scopes, `watched` are
+    rows of `watched_sessions`, `messages` transactional ones, `unread` those of `unread_ranges`.
     """
     placed = _placed(messages, flows)
     before = touched.unread_from.join(flows.select("scope_key", "session_id").unique(), on="session_id")
@@ -114,8 +130,16 @@ def settle(
             break
         again |= drawn_in
     kept = tallies.filter(~again)
-    to_judge = flows.join(kept, on=_ON_STREAM, how="anti")
-    return {"kept": kept, "flows": to_judge, "resumed": _resumed(kept, to_judge, unread)}
+    to_judge = placed.join(kept, on=SEQUENCE, how="anti")
+    some_flows = flows.join(to_judge, on=_ON_STREAM, how="semi")
+    behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"), at_ns=pl.max("last_captured_ns"))
+    return {
+        "kept": kept,
+        "messages": to_judge.select(PLACE),
+        "flows": some_flows,
+        "resumed": _resumed(kept, some_flows, unread),
+        "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
+    }
 
 
 def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
@@ -123,6 +147,7 @@ def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     ids = (("message_no", "message_id"), ("transaction_no", "tx_transaction_id"))
     numbered = messages.select(
         *FLOW_KEY,
+        "stream_offset",
         "tx_sequence_id",
         "captured_ns",
         signed(pl.col("tx_sequence_id")).alias("sequence"),
@@ -144,9 +169,9 @@ def _touched(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame, watched:
     goes_on = pl.col("watched_ns").ne_missing(pl.col("watched_ns_now")) | pl.col("answers_whole").ne_missing(
         pl.col("answers_whole_now")
     )
-    of_stream = pl.col("stream_id").is_in(touched.streams.implode())
+    of_stream = _is_on(touched.streams)
     of_sequence = pl.col("tx_sequence_id").is_in(touched.sequences.implode())
-    lost = found.filter(pl.col("stream_id").is_in(touched.went.implode()))["scope_key"]
+    lost = found.filter(_is_on(touched.went))["scope_key"]
     of_scope = pl.col("scope_key").is_in(lost.implode())
     waits = (pl.col("late") > 0) & pl.col("was_seen") & goes_on
     return found.select(again=of_stream | of_sequence | of_scope | is_other | waits).to_series()
@@ -157,7 +182,7 @@ def _drawn_in(
 ) -> pl.Series:
     """Returns which rows are open, or drawn in by those that are judged `again`."""
     of_again, kept = rows.filter(again), rows.filter(~again)
-    to_judge = placed.join(kept, on=_ON_STREAM, how="anti")
+    to_judge = placed.join(kept, on=SEQUENCE, how="anti")
     begins = (
         to_judge.select("scope_key", "sequence", ns="captured_ns"),
         of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
@@ -191,17 +216,10 @@ def _drawn_in(
         .fill_null(value=False)
     )
     sequences = pl.concat([of_again["tx_sequence_id"], to_judge["tx_sequence_id"]]).unique()
-    on_stream = (
-        found.select(_ON_STREAM)
-        .join(
-            of_again.select(_ON_STREAM).unique().with_columns(on=True), on=_ON_STREAM, how="left", maintain_order="left"
-        )["on"]
-        .fill_null(value=False)
-    )
     own = found.select(
         (is_later & is_cut).fill_null(value=False) | is_whole | pl.col("tx_sequence_id").is_in(sequences.implode())
     ).to_series()
-    return own | same | on_stream
+    return own | same
 
 
 def _now_several(flows: pl.DataFrame) -> pl.DataFrame:
@@ -222,7 +240,8 @@ def _resumed(kept: pl.DataFrame, to_judge: pl.DataFrame, unread: pl.DataFrame) -
         )
     )
     behind = (
-        last.join(unread.select("stream_id", "stream_offset"), on="stream_id")
+        last.join(to_judge, on=_ON_STREAM, how="anti")
+        .join(unread.select("stream_id", "stream_offset"), on="stream_id")
         .filter(pl.col("stream_offset") > pl.col("last_offset"))
         .group_by("scope_key")
         .agg(behind=pl.len().cast(pl.Int64))
@@ -230,6 +249,6 @@ def _resumed(kept: pl.DataFrame, to_judge: pl.DataFrame, unread: pl.DataFrame) -
     return last.join(behind, on="scope_key", how="left").select(
         *("scope_key", "state_sequence", "state_number", order, "moved_order", "last_sent", "last_ns"),
         missing="moved_missing",
-        # Those behind the last arrival on its stream come after it.
+        # Behind the last arrival on its stream they come after it, unless one that is judged again follows there.
         missing_since=pl.col("last_missing") - pl.col("moved_missing") + pl.col("behind").fill_null(0),
     )

@@ -45,11 +45,15 @@ def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFra
     They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
     All rows of a stream have to be there.
     """
+    return verdicts.select("scope_key", *PLACE).join(cut_packets(streams, packets), on=PLACE, how="semi")
+
+
+def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
+    """Returns the place of each packet with bytes that TCP never acknowledged, on connections that were closed."""
     sent = pl.col("recovered_bytes") + pl.col("missing_bytes")
     cut = streams.filter("closed", pl.col("acked_bytes") < sent).select("stream_id", "acked_bytes")
     ends = pl.col("stream_offset") + pl.col("size")
-    lost = packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
-    return verdicts.select("scope_key", *PLACE).join(lost, on=PLACE, how="semi")
+    return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
 
 
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:

@@ -17,6 +17,7 @@ STREAM = ("scope_no", "stream_no")
 BEFORE = ("arrivals_before", "missing_before", "refused_before")
 """Arrivals of a scope before those that are judged, unread ranges before, and how many were refused last of all."""
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
+_PLACE = ("stream_id", *STREAM, "stream_offset")
 _QUEUE = (*_ADDRESSED, "destination_queue")
 _MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
@@ -97,13 +98,19 @@ def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
 
 
 def marks(
-    messages: pl.DataFrame, unread: pl.DataFrame, streams: pl.DataFrame, legs: pl.DataFrame, disputed: pl.DataFrame
+    messages: pl.DataFrame,
+    unread: pl.DataFrame,
+    streams: pl.DataFrame,
+    legs: pl.DataFrame,
+    disputed: pl.DataFrame,
+    behind: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns rows of MARK: what stands on the streams of each scope, and counts where a message may be missing.
 
     That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
     scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` are rows of
-    `scopes_of_legs`. States before the first messages are `initial_marks`. Right for all rows of any `stream_id`.
+    `scopes_of_legs`. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
+    not judged, which stand before all others on their streams. Right for all rows of any `stream_id`.
     """
     places = messages.select(
         *(*FLOW_KEY, "stream_offset", "captured_ns"),
@@ -114,6 +121,10 @@ def marks(
     )
     flows = streams.filter("has_messages")
     arrived = with_flow(places, flows, *STREAM, "pair_no", "first_ns", "mid_stream", "doubtful").drop(FLOW_KEY[1:])
+    of_flows = flows.select("scope_key", "stream_id", *STREAM).unique()
+    settled = behind.join(of_flows, on=["scope_key", "stream_id"]).with_columns(
+        missing=pl.lit(0, pl.Int64), is_settled=pl.lit(value=True)
+    )
     doubted = places.join(disputed, on=["source_queue_manager", "stream_id", "stream_offset"], how="semi")
     return _marks_of(
         arrived.with_columns(
@@ -121,19 +132,20 @@ def marks(
         ),
         _rows_before(arrived.filter("doubtful")),
         _rows_before(with_flow(doubted, flows, *STREAM)),
-        _unread_rows(arrived, unread),
+        settled,
+        _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
         _stream_end_rows(unread, streams),
         _leg_rows(places, legs),
     )
 
 
 def along_streams(marks: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of PLACED: the messages, initial states and ends of streams among rows of MARK.
+    """Returns rows of PLACED: the messages to judge, initial states and ends of streams among rows of MARK.
 
     Right for all rows of any streams of any scopes (STREAM).
     """
     rows = marks.sort(*STREAM, "stream_offset", maintain_order=True)
-    is_message, missing = pl.col("previous").is_not_null(), pl.col("missing").cum_sum()
+    is_message, missing = pl.col("previous").is_not_null() | pl.col("is_settled"), pl.col("missing").cum_sum()
     before = pl.when(is_message).then(missing).shift(1).forward_fill().fill_null(0)
     is_first = is_message & (is_message.cum_sum() == 1)
     return (
@@ -166,8 +178,7 @@ def _unread_rows(arrived: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     whole = ranges.group_by("stream_id").agg(pl.col("count").max().alias("all"), offset.max().alias("very_last"))
     count, is_last = pl.col("count"), offset.shift(-1).over(STREAM).is_null()
     placed = (
-        arrived.select("stream_id", *STREAM, "stream_offset")
-        .join(whole, on="stream_id")
+        arrived.join(whole, on="stream_id")
         .sort("stream_offset")
         .join_asof(ranges, on="stream_offset", by="stream_id", check_sortedness=False)
         .with_columns(count.fill_null(0))
