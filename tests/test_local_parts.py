@@ -7,14 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 from test_local_commits import any_rows, created, held, sorted_rows
 
 from jobs.app.errors import ConflictError
 from jobs.warehouse import local_commits, local_parts
 from jobs.warehouse.gone import Gone, from_offsets, with_values
-from jobs.warehouse.local_tables import to_spark
-from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, STREAMS
 from schemas.table import Table
 
@@ -88,20 +85,22 @@ def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
     assert keys.to_pylist() == [{"stream_id": "b'", "stream_offset": 3}]
 
 
-def test_what_came_and_went_since_a_version(spark: SparkSession, tmp_path: Path) -> None:
-    """A row that went and came again as it was did neither; none where it is too much, or the log cannot tell."""
-    warehouse = Warehouse(spark, str(tmp_path))
-    place = created(spark, tmp_path, PACKETS)
+def test_what_came_and_went_since_a_version(tmp_path: Path) -> None:
+    """A row that was written again did neither; none where it is too much, or the files of then are gone."""
+    place = created(None, tmp_path, PACKETS)
     first, more = rows_at(PACKETS, ("a", 0), ("a", 7)), rows_at(PACKETS, ("a", 9), ("b", 1))
     assert local_commits.write(place, PACKETS, first, held)
     assert local_commits.write(place, PACKETS, more, held)
-    same = "t.stream_id = s.stream_id AND t.stream_offset = s.stream_offset"
-    warehouse.delete(PACKETS, to_spark(spark, first.select(PACKETS.key)), same)
-    assert local_commits.write(place, PACKETS, first.slice(1), held)
-    found = warehouse.changes_here(PACKETS, 1, 1 << 20)
+    old = local_commits.files(place, 1)
+    assert local_commits.replace_rows(
+        place, PACKETS, with_values(first.slice(0, 1).select(PACKETS.key)), more[:0], held
+    )
+    found = local_parts.differences(place, PACKETS, 1, PACKETS.names, 1 << 20)
     assert found is not None
-    came, went = found
-    assert sorted_rows(came) == sorted_rows(more)  # the other one is as it was
-    assert sorted_rows(went) == sorted_rows(first.slice(0, 1).select(PACKETS.key))
-    assert warehouse.changes_here(PACKETS, 1, 10) is None
-    assert warehouse.changes_here(PACKETS, 4, 1 << 20) is None
+    assert sorted_rows(found[0]) == sorted_rows(more)
+    assert sorted_rows(found[1]) == sorted_rows(first.slice(0, 1))
+    assert local_parts.differences(place, PACKETS, 1, PACKETS.names, 10) is None
+    assert local_parts.differences(place, PACKETS, 99, PACKETS.names) is None
+    for file in old or ():
+        Path(file).unlink()
+    assert local_parts.differences(place, PACKETS, 1, PACKETS.names) is None

@@ -69,9 +69,10 @@ def _decode_there(warehouse: Warehouse, config: Config, read: Mapping[str, int])
     """Decodes the packets that changed since the versions that were `read`; all, without one."""
     key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
     most = in_memory.limit(config, warehouse.log_place(PACKETS))
-    few = warehouse.changes_here(PACKETS, read[PACKETS.name], most) if read and most else None
+    few = warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most) if read and most else None
     if few:
-        _change_here(warehouse, *few, key, raw_kept)
+        came, went = few
+        _change_here(warehouse, came, went.select(PACKETS.key), key, raw_kept)
         return
     changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
     packets = changed.came if changed else warehouse.read(PACKETS)

@@ -21,14 +21,15 @@ from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, local_parts, log
 from jobs.warehouse.gone import Gone
 from jobs.warehouse.local_files import Derive
-from jobs.warehouse.local_parts import CHANGE_TYPE, COMMIT, DELETED
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
 
+_DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
+_COMMIT = "_commit_version"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
@@ -166,24 +167,15 @@ class Warehouse(Tables):
         place = self.log_place(table)
         return place is None or local_commits.has_any(place, table, gone)
 
-    def changes_here(self, table: Table, version: int, most: int) -> tuple[pa.Table, pa.Table] | None:
-        """Returns what came into and what went from a local table since a version, as `changes` does, in this process.
+    def differences(
+        self, table: Table, version: int, columns: Sequence[str], most: int | None = None
+    ) -> tuple[pa.Table, pa.Table] | None:
+        """Returns the rows of a local table that came and that went since a version, as far as these columns say.
 
-        None where Spark has to find out, and where these are more than `most` bytes.
+        None where a file or the log of that version is gone, where Spark has to find out, or with over `most` bytes.
         """
         place = self.log_place(table)
-        feed = None if place is None else local_parts.changes(place, table, version, most)
-        if feed is None:
-            return None
-        return local_parts.net(feed, table)
-
-    def differences(self, table: Table, version: int, columns: Sequence[str]) -> tuple[pa.Table, pa.Table] | None:
-        """Returns in which rows a local table differs from a version, as far as these columns say: that came and went.
-
-        None where nothing tells: a file or the log of that version is gone, or Spark would have to read it.
-        """
-        place = self.log_place(table)
-        return None if place is None else local_parts.differences(place, table, version, columns)
+        return None if place is None else local_parts.differences(place, table, version, columns, most)
 
     def append(self, table: Table, rows: DataFrame, step: str) -> None:
         """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
@@ -198,7 +190,7 @@ class Warehouse(Tables):
         or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        is_delete = F.col(CHANGE_TYPE).isin(*DELETED)
+        is_delete = F.col("_change_type").isin(*_DELETED)
         try:
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
@@ -209,9 +201,9 @@ class Warehouse(Tables):
         came = feed.where("not is_delete")
         if True not in kinds:
             return Changes(came.select(*table.names), None)
-        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(COMMIT).alias("deleted_in"))
+        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
         deleted = checkpoint.materialize(deleted)
-        stays = F.coalesce(F.col("deleted_in") <= F.col(COMMIT), F.lit(True))  # a commit deletes before it inserts
+        stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return Changes(came.select(*table.names), deleted.select(*table.key))
 
