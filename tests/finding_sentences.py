@@ -132,7 +132,7 @@ SENTENCES = {
         K.UNACKNOWLEDGED,
         (
             f"1 message of sequence {NAME} was accepted, but the captures hold no OrderAck for it, although they show "
-            "the session for 20.0 s after the first of them, number 2."
+            "the session for more than the 10500 ms that the timers allow. The first is number 2."
         ),
         ["never_acknowledged.0>@10"],
     ),

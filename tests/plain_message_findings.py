@@ -342,7 +342,7 @@ def unacknowledged(of: Sequence) -> Iterator[Finding]:
         words = (
             f"{counted(len(found), 'message', 'messages')} of {of.name} {'was' if len(found) == 1 else 'were'} "
             f"accepted, but the captures hold no OrderAck for {'it' if len(found) == 1 else 'them'}, although they "
-            f"show the session for {rounded((of.waited_ms(first) or 0) / 1e3, 1)} s after the first of them, number "
+            f"show the session for more than the {LATEST_ORDER_ACK_MS} ms that the timers allow. The first is number "
             f"{first.tx_sequence_number}."
         )
         yield told(K.UNACKNOWLEDGED, "warning", found, words, first)

@@ -44,6 +44,7 @@ _OF_VERDICTS = (
 )
 """What facts, incidents and witnesses need of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
+_NOW = ("ends", "messages", "packets", "acks", "paired", "unread")
 _ON_MESSAGES = [rule.kind.value for rule in RULES]
 
 
@@ -109,6 +110,7 @@ def find_settled(
         ends=inputs.every_end,
         packets=sources.packets,
         acks=sources.acks,
+        paired=inputs.acks,
         unread=inputs.unread,
         flows=inputs.flows,
         messages=inputs.messages,
@@ -116,7 +118,7 @@ def find_settled(
     )
     now = {name: to_frame(rows) for name, rows in few.items()}
     before = to_frame(last.read(ENDS))
-    touched = find_touched(changes, before, *(now[name] for name in ("ends", "messages", "packets", "acks", "unread")))
+    touched = find_touched(changes, before, *(now[name] for name in _NOW))
     tallies = read_tallies(to_frame(last.read(TALLIES)))
     found = settle(tallies, touched, now["flows"], now["watched"], now["messages"], now["unread"])
     kept = found["kept"]

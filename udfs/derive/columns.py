@@ -65,8 +65,8 @@ def timestamp(ns: pl.Expr) -> pl.Expr:
 
 def sent_order() -> pl.Expr:
     """Returns an Int64 that rises with SentTime and, within a second, with the number in the message ID."""
-    ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False).fill_null(0)
-    return (pl.col("sent_at").dt.epoch("s") - (1 << 31)) * (1 << 32) + ordinal
+    ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
+    return (pl.col("sent_at").dt.epoch("s") - (1 << 31)) * (1 << 32) + (ordinal + 1).fill_null(0)
 
 
 def count() -> pl.Expr:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from schemas.tallies import TALLIES
-from udfs.derive.columns import PLACE, SEQUENCE, number_of, signed
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.derive.columns import PLACE, SEQUENCE, number_of, row_key, signed, unsigned
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.outcomes.slots import cut_packets
@@ -27,7 +28,9 @@ from udfs.derive.outcomes.tallies import receiver_guid, scope_states
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
+from udfs.replay.words import NS
 
+_OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _ON_STREAM = ("scope_key", "stream_id")
 _LINKS = ("message_no", "transaction_no")
 _NAMES = ("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "mid_stream", "first_ns")
@@ -43,8 +46,10 @@ class Touched:
     """Names of streams."""
     went: pl.Series
     """Names of streams of which messages are not there any more."""
-    sequences: pl.Series
-    """TxSequenceIDs that acknowledgments name."""
+    sequences: pl.DataFrame
+    """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
+    numbers: pl.Series
+    """TxSequenceIDs of any sender, of acknowledgments that are not there any more."""
     unread_from: pl.DataFrame
     """`session_id`, and `ns`: the time from which on its unread ranges may be others."""
 
@@ -56,11 +61,12 @@ def find_touched(
     messages: pl.DataFrame,
     packets: pl.DataFrame,
     acks: pl.DataFrame,
+    paired: pl.DataFrame,
     unread: pl.DataFrame,
 ) -> Touched:
     """Returns what the changes of the sources touch: rows that `came` and `went`, by table.
 
-    `ends_before` are the ENDS of the last replay.
+    `ends_before` are the ENDS of the last replay, `paired` the rows of `pair_acks`.
     """
     rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
     both = ends_before.select(_NAMES), ends.select(_NAMES)
@@ -76,17 +82,27 @@ def find_touched(
             *(one.join(other, on=PLACE, how="anti") for one, other in (arrived, arrived[::-1])),
         ]
     )
-    touched = [
-        *(rows[name]["tx_sequence_id"] for name in ("messages", "acks")),
-        messages.join(places, on=PLACE, how="semi")["tx_sequence_id"],
-        acks.filter(_is_on(renamed["stream_id"]))["tx_sequence_id"],
-    ]
+    of_acks = pl.concat(
+        [changes["acks"]["came"].select(PLACE), acks.filter(_is_on(renamed["stream_id"])).select(PLACE)]
+    )
+    named = paired.with_columns(tx_sequence_id=unsigned(pl.col("sequence"))).join(
+        of_acks.select(key=row_key()), on="key", how="semi"
+    )
+    touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     return Touched(
         streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
         went=gone["stream_id"].unique(),
-        sequences=pl.concat(touched).drop_nulls().unique(),
+        sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
+        numbers=changes["acks"]["went"]["tx_sequence_id"].drop_nulls().unique(),
         unread_from=hidden.select("session_id", ns=pl.col("first_ns").fill_null(_BEFORE_ALL)),
     )
+
+
+def _are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
+    """Returns which rows have the values of one of some others in their columns."""
+    marked = some.unique().with_columns(is_in=True)
+    found = rows.select(some.columns).join(marked, on=some.columns, how="left", maintain_order="left")
+    return found["is_in"].fill_null(value=False)
 
 
 def _is_on(streams: pl.Series) -> pl.Expr:
@@ -153,24 +169,34 @@ def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
         signed(pl.col("tx_sequence_id")).alias("sequence"),
         *(pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids),
     )
-    return with_flow(numbered, flows, "scope_key").drop(FLOW_KEY[1:])
+    return with_flow(numbered, flows, "scope_key").drop("queue_manager_address", "destination_queue")
 
 
 def _touched(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
     """Returns which rows are touched, or wait for acknowledgments while their session goes on."""
     named = flows.select("scope_key", *SENDER_THERE, "stream_id").unique().with_columns(is_named=True)
     found = (
-        rows.select("scope_key", *SENDER_THERE, "stream_id", "tx_sequence_id", "late", "watched_ns", "answers_whole")
+        rows.select(
+            "scope_key",
+            *SENDER_THERE,
+            "stream_id",
+            "tx_sequence_id",
+            "late",
+            "last_captured_ns",
+            "watched_ns",
+            "answers_whole",
+        )
         .join(named, on=named.columns[:-1], how="left", maintain_order="left")
         .join(watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now")
         .with_columns(was_seen=pl.col("answers_whole").fill_null(False) | pl.col("answers_whole_now").fill_null(False))
     )
     is_other = pl.col("is_named").is_null()
-    goes_on = pl.col("watched_ns").ne_missing(pl.col("watched_ns_now")) | pl.col("answers_whole").ne_missing(
-        pl.col("answers_whole_now")
+    is_undecided = pl.col("watched_ns") - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_MS * NS // 1000
+    goes_on = pl.col("answers_whole").ne_missing(pl.col("answers_whole_now")) | (
+        is_undecided & pl.col("watched_ns").ne_missing(pl.col("watched_ns_now"))
     )
     of_stream = _is_on(touched.streams)
-    of_sequence = pl.col("tx_sequence_id").is_in(touched.sequences.implode())
+    of_sequence = _are_in(found, touched.sequences) | rows["tx_sequence_id"].is_in(touched.numbers.implode())
     lost = found.filter(_is_on(touched.went))["scope_key"]
     of_scope = pl.col("scope_key").is_in(lost.implode())
     waits = (pl.col("late") > 0) & pl.col("was_seen") & goes_on
@@ -189,7 +215,7 @@ def _drawn_in(
         unread_from.select("scope_key", "ns"),
     )
     cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
-    states = scope_states(rows).select("scope_key", "state_sequence", "several_receivers")
+    states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")
     cuts = cuts.join(states, on="scope_key", how="left").join(_now_several(flows), on="scope_key", how="left")
     in_doubt = kept.group_by("scope_key").agg(
         in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0)
@@ -200,7 +226,7 @@ def _drawn_in(
     is_later = (
         (pl.col("last_captured_ns") >= pl.col("ns"))
         | (pl.col("last_order") >= pl.col("order"))
-        | (pl.col("sequence") >= pl.min_horizontal("sequence_cut", "state_sequence"))
+        | (pl.col("sequence") >= pl.min_horizontal("sequence_cut", "last_sequence"))
     )
     is_cut = pl.col("sequence_cut").is_not_null() | pl.col("ns").is_not_null() | pl.col("order").is_not_null()
     is_whole = is_cut & (
@@ -210,16 +236,9 @@ def _drawn_in(
         | ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
     )
     linked = pl.concat(placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
-    same = (
-        found.select(SEQUENCE)
-        .join(linked.unique().with_columns(is_linked=True), on=SEQUENCE, how="left", maintain_order="left")["is_linked"]
-        .fill_null(value=False)
-    )
-    sequences = pl.concat([of_again["tx_sequence_id"], to_judge["tx_sequence_id"]]).unique()
-    own = found.select(
-        (is_later & is_cut).fill_null(value=False) | is_whole | pl.col("tx_sequence_id").is_in(sequences.implode())
-    ).to_series()
-    return own | same
+    sequences = pl.concat([of_again.select(_OF_SENDER), to_judge.select(_OF_SENDER)])
+    drawn_in = found.select((is_later & is_cut).fill_null(value=False) | is_whole).to_series()
+    return drawn_in | _are_in(rows, sequences) | _are_in(rows, linked)
 
 
 def _now_several(flows: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from schemas.replay import FINDINGS, Evidence, FindingKind, Severity, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.replay.words import counted, one_or_many, tx_sequence
+from udfs.replay.words import NS, counted, one_or_many, tx_sequence
 
 
 class Told(NamedTuple):
@@ -102,10 +102,11 @@ class Arrival(NamedTuple):
         return self.original is None or self.original_hash == self.content_hash
 
     @property
-    def waited_ms(self) -> float:
-        """Returns how long the captures show the session after it."""
-        known = self.watched_ns is not None and self.captured_ns is not None
-        return (self.watched_ns - self.captured_ns) / 1e6 if known else 0.0  # type: ignore[operator] # both are known
+    def is_overdue(self) -> bool:
+        """Returns whether the captures show the session for longer after it than an acknowledgment may take."""
+        if self.watched_ns is None or self.captured_ns is None:
+            return False
+        return self.watched_ns - self.captured_ns > LATEST_ORDER_ACK_MS * NS // 1000
 
     @property
     def is_answered_late(self) -> bool:
@@ -143,7 +144,6 @@ class Found(NamedTuple):
     delivered: int
     lost: int
     pending: int
-    waited_ms: float
     first_is_sent_later: bool
     intervals: list[float]
     attempts: list[Message]

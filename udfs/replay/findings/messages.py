@@ -277,7 +277,7 @@ def _as_final_acks_say(found: Found) -> str:
         arrival.accepted is True
         and arrival.answers_whole is True
         and not arrival.acknowledged
-        and arrival.waited_ms > LATEST_ORDER_ACK_MS
+        and arrival.is_overdue
         and not arrival.is_contradicted
     ),
     witness=(Role.FIRST,),
@@ -286,8 +286,8 @@ def unacknowledged(found: Found) -> str:
     """Tells that accepted messages have no OrderAck, although the captures would show it."""
     return (
         f"{found.counted('message')} of {found.sequence} {found.was} accepted, but the captures hold no OrderAck for "
-        f"{found.it}, although they show the session for {tenths(found.waited_ms / 1e3)} s after the first of them, "
-        f"number {found.first.number}."
+        f"{found.it}, although they show the session for more than the {LATEST_ORDER_ACK_MS} ms that the timers allow. "
+        f"The first is number {found.first.number}."
     )
 
 

@@ -46,7 +46,6 @@ class Chosen(NamedTuple):
     delivered: int
     lost: int
     pending: int
-    waited_ms: float
     first_is_sent_later: bool
     intervals: list[float]
     role: str
@@ -140,7 +139,6 @@ def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
         delivered=tally.delivered,
         lost=tally.lost,
         pending=tally.pending,
-        waited_ms=first.waited_ms,
         first_is_sent_later=first.is_sent_after_all_accepted,
         intervals=tally.intervals,
         role=role.value,
@@ -175,5 +173,5 @@ def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
     return finding_row(told, found.first, messages=chosen.messages)
 
 
-_FIGURES = ("messages", "delivered", "lost", "pending", "waited_ms", "first_is_sent_later", "intervals")
+_FIGURES = ("messages", "delivered", "lost", "pending", "first_is_sent_later", "intervals")
 """What CHOSEN says of a finding and a sentence may name."""
