@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
-from udfs.replay.findings.finding import Arrival, Message
+from udfs.replay.findings.finding import Arrival
 
 Row = dict[str, Any]
 _MICROSECOND = 1_000
@@ -33,26 +32,6 @@ def sent(row: Row) -> tuple[int, int] | None:
     """When, and in which order, the sender sent a message."""
     at = row["sent_at"]
     return None if at is None else (int(at.timestamp()), int(row["message_id"].rpartition("\\")[2]))
-
-
-def fate(outcome: str) -> str:
-    """What rules call an outcome."""
-    if outcome in LOST:
-        return "lost"
-    return "unknown" if outcome in LOSS_UNKNOWN else "pending" if outcome == Outcome.PENDING else "delivered"
-
-
-def message(row: Row) -> Message:
-    """What a sentence may name of a verdict."""
-    names = {
-        "found_at": "captured_at",
-        "number": "tx_sequence_number",
-        "previous": "previous_tx_sequence_number",
-        "state_id": "incoming_tx_sequence_id",
-        "state_number": "incoming_tx_sequence_number",
-    }
-    values: Row = {name: row.get(names.get(name, name)) for name in Message._fields}
-    return Message(**values | {"key": f"{row['stream_id']}@{row['stream_offset']}"})
 
 
 def arrivals_of_scope(

@@ -6,18 +6,18 @@ from replay_tables import NULL, T0, Tables
 
 SECOND = 1_000_000_000
 A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
-LEGS: dict[str, tuple[list[str], tuple[int, int, int]]] = {
-    "10.0.1.1": ([], (0, 0, 1)),
-    "10.0.1.2": ([B], (1, 0, 0)),
-    "10.0.1.3": ([ROUTER], (0, 1, 0)),
-    "10.0.1.4": ([B, ROUTER], (0, 0, 1)),
+LEGS: dict[str, tuple[list[str], int, int]] = {
+    "10.0.1.1": ([], 0, 1),
+    "10.0.1.2": ([B], 0, 0),
+    "10.0.1.3": ([ROUTER], 1, 0),
+    "10.0.1.4": ([B, ROUTER], 0, 1),
 }
-"""The queue managers that handshakes name at an address; how many messages for B to it are judged, pass, unknown."""
+"""The queue managers that handshakes name at an address; how many messages for B pass through it, or may do so."""
 
 
 def add_legs(tables: Tables) -> None:
     """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
-    for address, (elsewhere, _) in LEGS.items():
+    for address, (elsewhere, *_) in LEGS.items():
         tables.stream(f"{address}>", "10.0.1.9", address)
         for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
             tables.message((f"{address}>", at), T0 + at, (1, 1, 0), source_queue_manager=source)

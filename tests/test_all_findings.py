@@ -16,9 +16,6 @@ import plain_incidents
 import plain_sender_findings
 import pytest
 import scenes_of_connections
-import scenes_of_senders
-import scenes_of_sessions
-import scenes_of_verdicts
 from gold_rows import finding_of, replayed_rows
 from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
@@ -26,13 +23,13 @@ from plain_replay import Night, variant
 from plain_words import Finding, Rows
 from random_troubles import troubled
 from replay_tables import Tables, replay
-from scene import SCENES, S, Scene
+from scene import S, Scene
+from test_findings import played
 from tiers import merge_needs
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
-__all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
 OF_CAPTURES = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT}
 
@@ -88,16 +85,8 @@ def differences(tables: Rows) -> Iterator[str]:
 # --- literal scenes -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def scenes() -> Rows:
-    """The tables of all scenes, replayed together."""
-    tables = Tables()
-    for name, (play, _) in SCENES.items():
-        play(Scene(tables, name))
-    return replayed_rows(replay(tables.sources()))
-
-
-def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes: Rows) -> None:
+def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> None:
+    scenes = replayed_rows(replay(played()[0].sources()))
     assert list(differences(scenes)) == []
     assert {row["kind"] for row in scenes["findings"]} == set(K) - OF_CAPTURES - {K.CLOCKS_DIFFER}
 

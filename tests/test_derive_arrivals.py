@@ -1,4 +1,7 @@
-"""Arrivals that a rule on messages may concern: which ones, what they are compared with, and what is shown of them."""
+"""Arrivals that a rule on messages may concern: which ones, and what they are compared with.
+
+tests/test_all_findings.py holds what rules make of them to the second computation.
+"""
 
 import random
 from collections import defaultdict
@@ -13,7 +16,7 @@ import pytest
 from schemas.replay import VERDICTS
 from schemas.table import row
 from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.facts.arrivals import arrivals_to_look_at, sent_later, watched_sessions
+from udfs.derive.facts.arrivals import arrivals_to_look_at
 from udfs.derive.frames import to_frame
 from udfs.replay.findings.finding import Arrival
 
@@ -84,79 +87,12 @@ def slots_of(rows: list[Row]) -> pl.DataFrame:
     return pl.DataFrame(list(places), SLOTS, orient="row")
 
 
-def arrivals(
-    rows: list[Row],
-    slots: pl.DataFrame | None = None,
-    watched: pl.DataFrame = NOTHING,
-    fates: pl.DataFrame | None = None,
-) -> list[Arrival]:
+def arrivals(rows: list[Row], slots: pl.DataFrame | None = None, watched: pl.DataFrame = NOTHING) -> list[Arrival]:
     """The arrivals to look at, by scope and order; all of them without `slots`."""
-    found = arrivals_to_look_at(
-        verdicts(*rows),
-        watched,
-        slots_of(rows) if slots is None else slots,
-        pl.DataFrame(schema=FATES) if fates is None else fates,
-    )
+    of_all = slots_of(rows) if slots is None else slots
+    found = arrivals_to_look_at(verdicts(*rows), watched, of_all, pl.DataFrame(schema=FATES))
     assert found.columns == list(Arrival._fields)
     return [Arrival(*one) for one in found.sort("scope_no", "replay_order").iter_rows()]
-
-
-# --- what the captures show of answers ------------------------------------------------------------------------------
-
-
-def ends(*rows: tuple[str, int | None, str | None]) -> pl.DataFrame:
-    """Streams named as their sessions, with the time of the last segment and what they are a copy of."""
-    columns = ["stream_id", "session_id", "sender", "receiver", "last_ns", "copy_of"]
-    named = [(way, way.rstrip("'"), *way.rstrip("'").split("->"), last, copy) for way, last, copy in rows]
-    return pl.DataFrame(named, dict.fromkeys(columns, pl.String) | {"last_ns": pl.Int64}, orient="row")
-
-
-def watched_rows(of: pl.DataFrame, unread: list[str], answered: Any, senders: Any) -> list[tuple[Any, ...]]:
-    pairs = {"receiver": pl.String, "source_queue_manager": pl.String}
-    sessions = {"session_id": pl.String, "source_queue_manager": pl.String}
-    found = watched_sessions(
-        of,
-        pl.DataFrame({"stream_id": unread}, {"stream_id": pl.String}),
-        pl.DataFrame(answered, pairs, orient="row"),
-        pl.DataFrame(senders, sessions, orient="row"),
-    )
-    assert found.schema == WATCHED
-    return sorted(found.iter_rows())
-
-
-def test_a_hub_of_many_senders_has_one_watched_session_for_each() -> None:
-    names = [f"a{i}" for i in range(40)]
-    ways = [f"hub->{name}" for name in names] + [f"{name}->hub" for name in names]
-    found = watched_rows(
-        ends(*((way, 7, None) for way in ways)),
-        ["hub->a2"],
-        [("hub", name) for name in [*names[1:], "behind a router"]],
-        [(f"{name}->hub", name) for name in names] + [("a1->hub", "behind a router")],
-    )
-    assert found == sorted(
-        [(f"{name}->hub", name, 7, name != "a2") for name in names[1:]]
-        + [("a1->hub", "behind a router", 7, True)]  # and not each session with each sender; a0 was never acknowledged
-    )
-
-
-@pytest.mark.parametrize(
-    ("streams", "unread", "expected"),
-    [
-        ((("a->b", 5, None), ("b->a", 9, None)), [], [(9, True)]),
-        ((("a->b", 9, None), ("b->a", None, None)), [], [(9, True)]),
-        ((("a->b", None, None), ("b->a", None, None)), [], [(None, True)]),
-        ((("a->b", 5, None), ("b->a", 6, None), ("b->a'", 8, None)), ["b->a'", "b->a'"], [(8, False)]),
-        ((("a->b", 5, None), ("b->a", 6, None), ("b->a'", 8, "b->a")), ["b->a'"], [(6, True)]),  # a copy
-        ((("a->b", 5, None), ("b->a", 6, None)), ["a->b"], [(6, True)]),  # only the receiver's bytes count
-        ((("a->b", 5, None),), [], []),  # nothing of the receiver was seen
-        ((), [], []),
-    ],
-)
-def test_both_directions_tell_how_long_a_session_was_watched(
-    streams: Any, unread: list[str], expected: list[tuple[int | None, bool]]
-) -> None:
-    found = watched_rows(ends(*streams), unread, [("b", "a")] * 2, [("a->b", "a")] * 2)
-    assert [one[2:] for one in found] == expected
 
 
 # --- which arrivals -------------------------------------------------------------------------------------------------
@@ -266,40 +202,3 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     few = arrivals(rows, slots_of(unusual))
     assert 0 < len(few) < len(every)
     assert set(few) < set(every)  # unusual arrivals have the same neighbours as among all
-
-
-def test_a_place_without_a_state_is_below_all() -> None:
-    unknown = {"incoming_tx_sequence_id": None, "incoming_tx_sequence_number": None}
-    first, second = arrivals(
-        [verdict(1, 0, tx_sequence_id=0, **unknown, accepted=False), verdict(3, 0, tx_sequence_id=0, **unknown)]
-    )
-    assert (first.setter, first.is_below_accepted) == (None, None)
-    assert (second.setter, second.is_below_accepted) == (2, False)
-
-
-@pytest.mark.parametrize(
-    ("before", "sent", "is_later"),
-    [
-        ((0, r"a\5"), (0, r"a\6"), True),
-        ((0, r"a\5"), (0, r"a\5"), True),
-        ((0, r"a\5"), (0, r"a\4"), False),
-        ((0, r"a\9"), (0, r"a\10"), True),  # ordinals are numbers
-        ((0, r"a\5"), (1, r"a\4"), True),
-        ((1, r"a\5"), (0, r"a\6"), False),
-        ((0, "no ordinal"), (0, r"a\0"), True),
-        ((0, r"a\0"), (0, "no ordinal"), False),
-        ((None, r"a\5"), (0, r"a\6"), False),
-        ((0, r"a\5"), (None, r"a\6"), False),
-        ((0, rf"a\{2**32 - 1}"), (1, r"a\0"), True),
-    ],
-)
-def test_a_refused_message_was_sent_later(before: Any, sent: Any, is_later: bool) -> None:
-    def at(of: tuple[int | None, str]) -> Row:
-        return {"sent_at": None if of[0] is None else START + timedelta(seconds=of[0]), "message_id": of[1]}
-
-    rows = [verdict(1, 1, **at(before)), verdict(2, 2, accepted=False, reason="late", **at(sent))]
-    rows += [verdict(3, 3, **at((9, "a\\1"))), verdict(1, 1, scope_key="other", **at((9, "a\\1")))]
-    found = sent_later(verdicts(*rows))
-    assert found.rows() == [("scope", 2, True)] * is_later
-    other = sent_later(verdicts(*rows[:1], rows[1] | {"reason": "predecessor_missing"}))
-    assert other.is_empty()

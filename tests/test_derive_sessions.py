@@ -1,4 +1,7 @@
-"""Sums per session: what it carried, how much of it captures hold, and which reading its receiver follows."""
+"""Sums per session: its scope, and how much of it captures hold where times or messages are odd.
+
+tests/scenes_of_sessions.py and tests/test_outcomes.py have the other sums.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,25 +46,6 @@ def unread(*ranges: tuple[str, int, int]) -> pl.DataFrame:
 # --- coverage -------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_may_be_missing_between_those_around_unread_bytes() -> None:
-    messages = [message("x", 10), message("x", 40), message("x", 60), message("y", 5), message("whole", 7)]
-    ranges = unread(("x", 2, 8), ("x", 20, 10), ("x", 30, 5), ("x", 70, 1), ("y", 9, 1), ("none", 0, 3))
-    found = blind_spans(rows_of(MESSAGES, *messages), ranges)
-    assert sorted(found.select("stream_id", "span", "began_ns", "ended_ns", "length").rows()) == [
-        ("none", 0, None, None, 3),
-        ("x", 0, None, 10, 8),
-        ("x", 1, 10, 40, 15),
-        ("x", 3, 60, None, 1),
-        ("y", 1, 5, None, 1),
-    ]
-
-
-def test_a_span_begins_with_the_latest_message_before_it() -> None:
-    messages = [message("x", 10, 50), message("x", 20, 30), message("x", 40, 20)]
-    found = blind_spans(rows_of(MESSAGES, *messages), unread(("x", 30, 10)))
-    assert found.select("began_ns", "ended_ns").rows() == [(50, 20)]
-
-
 def coverage(messages: Rows, ends: Rows, *ranges: tuple[str, int, int]) -> dict[str, tuple[Any, ...]]:
     """Returns the shares of bytes and time, and the connections without beginning, of each session."""
     spans = blind_spans(rows_of(MESSAGES, *messages), unread(*ranges))
@@ -91,11 +75,6 @@ def test_coverage_where_times_or_messages_are_odd(
     assert coverage(messages, [*ends, other], *ranges) == {"a->b": pytest.approx(expected), "c->d": (1.0, 1.0, 0, 0)}
 
 
-def test_unread_bytes_of_a_stream_that_does_not_count_are_left_out() -> None:
-    assert coverage([], [end("x")], ("copy", 0, 10)) == {"a->b": (1.0, 1.0, 0, 0)}
-    assert coverage([], []) == {}
-
-
 # --- sums -----------------------------------------------------------------------------------------------------------
 
 TALLY = {verdict.value: 0 for verdict in Verdict} | dict.fromkeys(
@@ -123,21 +102,6 @@ def sessions_of(
     return {row["session_id"]: row for row in rows.to_pylist()}
 
 
-def test_messages_are_counted_by_stream_and_addressee() -> None:
-    kinds: Rows = [{"transactional": True, "body_encrypted": True}, {"transactional": False}, {"transactional": None}]
-    messages = [message("x", at, **kind) for at, kind in enumerate(kinds)]
-    messages += [message("x", 5, queue_manager_address="b"), message("y", 6)]
-    found = carried_by_stream(rows_of(MESSAGES, *messages))
-    names = ("stream_id", "queue_manager_address", "messages", "transactional", "encrypted")
-    assert sorted(found.select(names).rows(), key=repr) == [
-        ("x", "b", 1, 1, 0),
-        ("x", None, 3, 1, 1),
-        ("y", None, 1, 1, 0),
-    ]
-    times = found.filter((pl.col("stream_id") == "x") & pl.col("queue_manager_address").is_null())
-    assert times.select("first_captured_at", "last_captured_at").row(0) == (BEGAN, BEGAN + timedelta(seconds=2))
-
-
 def test_without_outcomes_their_counts_are_null() -> None:
     found = sessions_of([message("x", 0)], [end("x")], [tally(in_order=1)])["a->b"]
     assert {found[name] for name in ZERO} == {None}
@@ -158,21 +122,6 @@ def test_without_outcomes_their_counts_are_null() -> None:
 def test_the_scope_of_a_session(keys: list[str], scope: Scope, expected: str) -> None:
     found = sessions_of([message("x", 0)], [end("x")], [tally(scope_key=key) for key in keys], scope=scope)
     assert found["a->b"]["replay_scope"] == expected
-
-
-@pytest.mark.parametrize(
-    ("answers", "conformant", "literal", "expected"),
-    [
-        (0, 0, 0, "unknown"),
-        (2, 2, 2, "both"),
-        (2, 2, 1, "conformant"),
-        (2, 1, 2, "literal"),
-        (2, 1, 1, "neither"),
-    ],
-)
-def test_the_reading_that_explains_every_answer(answers: int, conformant: int, literal: int, expected: str) -> None:
-    counts: dict[str, Any] = {"acks_compared": answers, "acks_conformant": conformant, "acks_literal": literal}
-    assert sessions_of([message("x", 0)], [end("x")], [tally(**counts), tally()])["a->b"]["acks_agree_with"] == expected
 
 
 @pytest.mark.parametrize("outcomes", [None, []])

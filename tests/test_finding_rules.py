@@ -9,9 +9,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from schemas.replay import FINDINGS
 from schemas.replay import FindingKind as K
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import (
@@ -21,14 +19,12 @@ from udfs.replay.findings.on_messages import (
     Chosen,
     choose_messages,
     choose_of_sequence,
-    tell_finding,
     tell_messages,
 )
 from udfs.replay.rows import read_rows, write_rows
 
 SECOND = 1_000_000_000
 SEQUENCE = 7_319_000_863_706_447_873
-NAME = "sequence 2024-01-01T05:41:22Z#1"
 PLAIN: dict[str, Any] = dict.fromkeys(Arrival._fields) | {
     "scope_no": 1,
     "sequence": SEQUENCE - (1 << 63),
@@ -98,49 +94,6 @@ def message(number: int, **columns: Any) -> Message:
         "gap_size": 0,
     }
     return Message(**given | columns)
-
-
-def explanation(*arrivals: Arrival, **columns: Any) -> object:
-    """The sentence of the only finding on a sequence; `columns` are of its first message."""
-    shown = (
-        (row, message(row.replay_order, **columns if row.role == "first" else {}))
-        for row in choose_of_sequence(arrivals)
-    )
-    return dict(zip(FINDINGS.names, tell_finding(shown), strict=True))["explanation"]
-
-
-SENTENCES: list[tuple[tuple[Arrival, ...], dict[str, Any], str]] = [
-    (
-        (arrival(3, 3, REFUSED, fate="pending"), *(arrival(at, at, REFUSED, fate="unknown") for at in (4, 5))),
-        {},
-        (
-            f"3 messages of {NAME} arrived out of order and were refused; 1 is still to be accepted, 2 have an unknown "
-            "outcome. The first is number 3, which needs number 2; the receiver stood at: number 1."
-        ),
-    ),
-    (
-        (arrival(1, 1, final_ack_class=0x8FFF),),
-        {"final_ack_class": 0x8FFF},
-        (
-            f"The receiver refused 1 message of {NAME}, as a FinalAck says: for a reason that the documents do not "
-            "name (class 36863). The first is number 1. Look for the class in [MC-MQAC] 2.2.2.9."
-        ),
-    ),
-    (
-        (arrival(1, 1, interval_s=30.04), arrival(2, 1, interval_s=-0.04)),
-        {},
-        (
-            f"No OrderAck came in time for {NAME}, so the sender sent number 1 again on the same connection, after "
-            "30.0, 0.0 s: not the default intervals of [MS-MQQB] 3.1.3.1 (30, 300, 1800 and 21600 s); registry "
-            "settings set them."
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize(("arrivals", "columns", "sentence"), SENTENCES)
-def test_a_finding_is_plain_sentences(arrivals: tuple[Arrival, ...], columns: dict[str, Any], sentence: str) -> None:
-    assert explanation(*arrivals, **columns) == sentence
 
 
 def test_the_passes_hold_one_sequence_at_a_time() -> None:

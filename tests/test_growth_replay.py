@@ -64,11 +64,27 @@ def miss(tables: Tables, stream: str, i: int) -> None:
     tables.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": i * 10 - 5, "length": 1})
 
 
-@trick
-def numbers_skipped(tables: Tables, name: str, n: int) -> None:
+ON_ONE_CONNECTION: dict[str, Callable[[int], dict[str, Any]]] = {
+    "numbers_skipped": lambda i: {"tx": (S, 1000 * (i + 1), 1000 * i)},
+    "sequences": lambda i: {"tx": (S + i, 1, 0)},
+    "different_messages_of_one_number": lambda i: {"tx": (S, 1, 0), "message_id": f"a\\{i}", "label": str(i)},
+    "torn_transactions": lambda i: {
+        "tx": (S, i + 1, i), "tx_first": True, "tx_last": False, "tx_transaction_id": i
+    },
+    "one_transaction_id": lambda i: {
+        "tx": (S, 2 * i + 1, 2 * i), "tx_first": i % 3 == 0, "tx_last": i % 2 == 0, "tx_transaction_id": 7
+    },
+}  # fmt: skip
+"""What the i-th message of a connection is: ID, number and previous number, and other columns."""
+
+
+def on_one_connection(tables: Tables, name: str, n: int) -> None:
     stream = connect(tables, name)
     for i in range(n):
-        send(tables, stream, i, (S, 1000 * (i + 1), 1000 * i))
+        send(tables, stream, i, **ON_ONE_CONNECTION[name](i))
+
+
+TRICKS |= dict.fromkeys(ON_ONE_CONNECTION, on_one_connection)
 
 
 @trick
@@ -88,13 +104,6 @@ def numbers_skipped_to_the_middle_of_a_sequence(tables: Tables, name: str, n: in
 
 
 @trick
-def sequences(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S + i, 1, 0))
-
-
-@trick
 def long_transactions(tables: Tables, name: str, n: int) -> None:
     """The first and the last message of each, with all the numbers that one may have in between."""
     stream = connect(tables, name)
@@ -103,20 +112,6 @@ def long_transactions(tables: Tables, name: str, n: int) -> None:
         of = {"tx_transaction_id": i}
         send(tables, stream, i, (S, max(first, 1), max(first - 1, 0)), tx_first=True, tx_last=False, **of)
         send(tables, stream, i + 1, (S, last, last - 1), tx_first=False, tx_last=True, **of)
-
-
-@trick
-def torn_transactions(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, i + 1, i), tx_first=True, tx_last=False, tx_transaction_id=i)
-
-
-@trick
-def one_transaction_id(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, 2 * i + 1, 2 * i), tx_first=i % 3 == 0, tx_last=i % 2 == 0, tx_transaction_id=7)
 
 
 @trick
@@ -180,13 +175,6 @@ def resends_refused(tables: Tables, name: str, n: int) -> None:
     for i in range(1, n - 1):
         send(tables, stream, i, (S, 3, 2))
     send(tables, stream, n - 1, (S, 5, 1))
-
-
-@trick
-def different_messages_of_one_number(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, 1, 0), message_id=f"{name}.a\\{i}", label=str(i))
 
 
 @trick
