@@ -64,6 +64,9 @@ def another_receiver(s: Scene) -> None:
 script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(
     another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
 )
+script("a_sequence_that_is_not_its_connections_first_goes_to_two_receivers", several_receivers=WARNING)(
+    another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1)
+)
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 
 

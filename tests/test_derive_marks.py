@@ -8,7 +8,7 @@ from table_frames import rows_of
 
 from schemas.replay import ENDS
 from udfs.derive.replay import marks as module
-from udfs.derive.replay.acks import acknowledged, crowded
+from udfs.derive.replay.acks import crowded
 from udfs.derive.replay.marks import doubtful_scopes, number_streams, scopes_of_legs
 from udfs.derive.replay.scopes import FLOW_KEY
 
@@ -71,12 +71,6 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
     assert doubtful(unread_of(), *many) == ["4"]
 
 
-def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
-    queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
-    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of())
-    assert sorted(streams.select("scope_no", "stream_no", "stream_id").unique()["stream_id"]) == ["x", "y"]
-
-
 def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_to_its_session() -> None:
     flows = [
         flow("x", "queue"),
@@ -89,13 +83,6 @@ def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_t
     streams = number_streams(flows_of(flows), unread_of(), ends_of())
     found = scopes_of_legs(flows_of([flow("leg")]), streams).join(streams, on="scope_no")
     assert sorted(found["scope_key"]) == ["queue", "session"]
-
-
-def test_an_acknowledgment_is_one_for_its_pair_however_many_streams_it_has() -> None:
-    streams = number_streams(flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of())
-    given = {"receiver": "b", "source_queue_manager": "a", "sequence": 0, "number": 1, "ns": 5}
-    acks = pl.DataFrame([given | {"message_class": None, "message_no": None}])
-    assert acknowledged(acks, streams).height == 1
 
 
 def test_a_session_of_more_than_sixteen_senders_is_crowded() -> None:

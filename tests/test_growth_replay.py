@@ -17,16 +17,13 @@ from growth import assert_linear
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, replay_all, replay_once
 from scene import guid
+from tiers import merge_needs
 from warehouses import config
 from wiretap import ACK, PSH, Sent, handshake, pcap, records
 
 from jobs.simulator import build
 from jobs.steps import nightly
-from schemas.outcomes import Outcome
 from udfs.derive.replay import marks
-from udfs.replay.arrivals import ARRIVAL, Arrival
-from udfs.replay.rows import write_rows
-from udfs.replay.slots import explain_slots
 
 S = 1 << 62
 MS = 1_000_000
@@ -341,8 +338,7 @@ def test_steps_that_pair_rows_are_noted() -> None:
     assert {step.place.partition(":")[0] for step in steps} == {"test_growth_replay.py"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRICKS)
+@pytest.mark.parametrize("name", merge_needs(["different_messages_of_one_number"], TRICKS))
 def test_twice_as_many_of_one_thing_take_twice_the_time(name: str) -> None:
     assert_linear(replay_all, lambda n: night(n, name).sources(), 1_000)
 
@@ -428,25 +424,3 @@ def test_a_capture_whose_sender_skips_five_million_numbers_has_a_row_for_a_messa
     )
     assert runs == [{"outcome": "expired_unseen", "numbers": skipped}] * counted
     assert found["books"]["unbalanced"] == 0
-
-
-def reused(times: int) -> list[Arrival]:
-    """So many different messages under one number, of which the first was accepted."""
-    first = Arrival(
-        *("s", 1, 5, ~1, ~5, None, None, None, 1, 9, False, False, 1, 1, 4, "q", "q\\0", 0, False, "a->b", "Q", None),
-        *(1, True, "in_order", "none", None, False, False, False, 0, False, 1, 4, "k@0"),
-    )
-    others = (
-        first._replace(replay_order=i + 1, message_id=f"q\\{i}", content_hash=i, accepted=False, verdict="duplicate")
-        for i in range(1, times)
-    )
-    return [first, *others]
-
-
-def test_a_number_that_many_messages_use_costs_what_they_are() -> None:
-    def explain(arrivals: list[Arrival]) -> int:
-        rows = [row for batch in explain_slots(write_rows(arrivals, ARRIVAL)) for row in batch.to_pylist()]
-        return sum(row["outcome"] == Outcome.DISPLACED for row in rows)
-
-    _, large = assert_linear(explain, reused, 2_000)
-    assert large.result == 3_999

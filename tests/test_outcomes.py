@@ -18,7 +18,7 @@ from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
-from schemas.replay import VERDICTS, Verdict
+from schemas.replay import BOTH_SCOPES, VERDICTS, Reading, Scope, Verdict
 from udfs.derive.frames import to_frame
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
@@ -225,10 +225,12 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
 def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(replayed: Replayed) -> None:
     ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_pylist()}
     sent, judged = defaultdict[str, list[Row]](list), defaultdict[str, Counter[str]](Counter)
+    scopes = defaultdict[str, set[str]](set)
     for row in replayed.sources.messages.to_pylist():
         sent[ends[row["stream_id"]]["session_id"]].append(row)
     for row in replayed.verdicts.to_pylist():
         judged[row["session_id"]][row["verdict"]] += 1
+        scopes[row["session_id"]].add(row["scope_key"].partition(" ")[0])
     for row in replayed.fates.rows.to_pylist():
         judged[row["session_id"]][count_column(Outcome(row["outcome"]))] += row["numbers"]
     sessions = {row["session_id"]: row for row in replayed.sessions.to_pylist()}
@@ -244,6 +246,17 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
         assert {name: found[name] for name in expected} == expected
         not_judged = found["passing_through"] + found["receiver_unknown"]
         assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+        assert found["replay_scope"] == " and ".join(sorted(scopes[session], reverse=True)) or Scope.QUEUE
+    assert {row["replay_scope"] for row in sessions.values()} == {"session", "queue", BOTH_SCOPES}
+
+
+@pytest.mark.parametrize(("reading", "scope"), [(Reading.CONFORMANT, Scope.SESSION), (Reading.LITERAL, Scope.QUEUE)])
+def test_sessions_have_the_scope_asked_for_and_counts_of_outcomes_where_they_are_told(
+    tables: Tables, reading: Reading, scope: Scope
+) -> None:
+    sessions = replay(tables.sources(), reading=reading, scope=scope).sessions.to_pylist()
+    assert {row["replay_scope"] for row in sessions} == {scope.value}
+    assert {row["lost"] is None for row in sessions} == {reading is Reading.LITERAL}
 
 
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
