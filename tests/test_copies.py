@@ -18,7 +18,7 @@ from gold_rows import finding_of, plain
 from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
 from pyspark.sql import SparkSession
-from replay_tables import Tables, arrow, fates, replay_once
+from replay_tables import Tables, fates, replay_once
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
@@ -33,15 +33,9 @@ from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
-from jobs.replaying.explaining import tell_facts
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
-from schemas.ingest import CAPTURES
-from schemas.messages import MESSAGES
 from schemas.replay import FindingKind
-from udfs.derive.facts.captures import clock_steps
-from udfs.derive.frames import to_frame
-from udfs.replay.findings.captures import ClockStepped
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
@@ -93,22 +87,6 @@ def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(fol
     )
     assert verdicts <= messages
     assert len(verdicts) == replayed.verdicts.num_rows
-
-
-def test_the_messages_next_to_the_first_step_of_a_clock_are_shown() -> None:
-    """On any stream, in any order; a record of which the number is not known is not next to it."""
-    steps = [{"frame": frame, "step_ns": -SECOND} for frame in (5, 9)]
-    captures: list[Row] = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "cde"]
-    captures[0]["clock_steps"] = steps
-    places = [("c", 4, 0), ("c", 5, 400), ("c", 5, 0), ("c", 4, 9), ("c", 3, 1), ("c", None, 7), ("d", 5, 1)]
-    for order in (places, places[::-1]):
-        messages = (
-            {"capture_id": of, "last_frame": at, "stream_id": "s", "stream_offset": offset} for of, at, offset in order
-        )
-        facts = clock_steps(to_frame(arrow(CAPTURES, captures)), to_frame(arrow(MESSAGES, messages)))
-        (found,) = tell_facts({ClockStepped: facts}).to_dicts()
-        assert (found["messages"], found["witness"]) == (2, ["s@9", "s@0"])
-        assert "first by 1.0 s at record 5" in found["explanation"]
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from test_agreement import to_queues
 from jobs.replaying.sources import Sources
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
-from udfs.replay import groups
 
 MODES = tuple(product(Reading, (Scope.AUTO, Scope.SESSION, Scope.QUEUE)))
 PAUSES = (0, 1, MS, 249 * MS + 999_999, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
@@ -199,25 +198,6 @@ def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tabl
     assert {one.next_ack_agrees_with for one in said.values()} == {None, "both", "conformant", "literal", "neither"}
     assert {one.final_ack_class for one in said.values()} == {None, *map(int, CLASSES)}
     assert {one.assumed for one in said.values()} == {True, False}
-
-
-@pytest.mark.parametrize(
-    ("many", "reading"),
-    [(1, Reading.CONFORMANT), (2, Reading.LITERAL), (7, Reading.CONFORMANT), (10_000, Reading.LITERAL)],
-)
-def test_verdicts_do_not_depend_on_where_pieces_end(
-    many: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = night(random.Random(41), 60).sources()
-    whole = plain(replay(sources, reading=reading, scope=Scope.AUTO).verdicts)
-    assert {row["verdict"] for row in whole} >= {"in_order", "gap_expired", "duplicate", "out_of_order"}
-    monkeypatch.setattr(groups, "_MANY", many)
-    cut = plain(replay(sources, reading=reading, scope=Scope.AUTO).verdicts)
-    assert sorted(cut, key=_place) == sorted(whole, key=_place)
-
-
-def _place(row: Row) -> Key:
-    return row["stream_id"], row["stream_offset"]
 
 
 def final_acks_of_one_number(*named: tuple[int, MessageClass]) -> Tables:

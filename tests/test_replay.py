@@ -3,14 +3,18 @@
 tests/test_agreement.py compares it with a second replayer.
 """
 
+from collections import Counter
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from replay_tables import T0, Replayed, Row, Tables, arrow, fates, replay, rows_of
+from random_troubles import troubled
+from replay_tables import T0, Replayed, Row, Tables, arrow, fates, replay, replay_all, rows_of
 
 from schemas.replay import ENDS, STATES, Reading, Scope
+from udfs.replay import groups
 
 # --- the documents' trace and a reviewed sequence -------------------------------------------------------------------
 
@@ -82,6 +86,25 @@ def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
 def verdict_of(replayed: Replayed) -> Rows:
     """Returns VERDICTS by their key."""
     return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [3, 10])
+def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = troubled(Random(1), 60).sources()
+    whole = replay_all(sources)
+    monkeypatch.setattr(groups, "_MANY", size)
+    cut = replay_all(sources, size)
+    assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
+    for name, table in whole.items():
+        assert table.num_rows > 0
+        assert Counter(map(repr, cut[name].to_pylist())) == Counter(map(repr, table.to_pylist())), name
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert {table.num_rows for table in replay_all(Tables().sources()).values()} == {0}
 
 
 # --- unread bytes ---------------------------------------------------------------------------------------------------
