@@ -4,7 +4,6 @@
 and prints what differs.
 """
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +15,10 @@ from typing import Any
 from unittest import mock
 
 from night_outcomes import SITUATIONS, is_known
-from plain_replay import WHOLE, Night, Row, variant
+from plain_replay import WHOLE, Row, read, simulated
 
-from jobs.simulator import CAPTURE_PREFIX, demo, simulate
+from jobs.simulator import demo, simulate
 from jobs.simulator.branches import Branch, Fault
-from jobs.simulator.truth import TRUTH
 
 _WELL, _STUCK, _CLONED = demo.STORIES
 STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] = {
@@ -126,22 +124,16 @@ def _queue_of(incident: Row) -> str:
     return str(incident["scope_key"]).rpartition(" ")[2]
 
 
-def simulated(folder: str, seed: int, story: str | None = None, **options: Any) -> None:
-    """Simulates a seed's night; one with a story is a morning."""
-    with mock.patch.object(demo, "STORIES", demo.STORIES if story is None else STORIES[story]):
-        if story is None:
-            simulate(folder, seed, **{**variant(seed), **WHOLE, **options})
-        else:
-            simulate(folder, seed, 0, is_demo=True, **options)
-
-
 def told(seed: int, story: str | None = None, **options: Any) -> tuple[list[Row], list[Row], list[Row]]:
-    """Returns the truth of a seed's night, and the incidents and findings of its captures."""
-    with TemporaryDirectory() as name:
-        simulated(name, seed, story, **options)
-        truth = json.loads((Path(name) / TRUTH).read_text())
-        explained = Night(sorted(Path(name).glob(f"{CAPTURE_PREFIX}_*.pcap"))).replayed().explained
-        return truth, explained.incidents.to_pylist(), explained.findings.to_pylist()
+    """Returns the truth of a seed's night, and its incidents and findings; a night with a story is a morning."""
+    if story is None:
+        night, truth = simulated(seed, **WHOLE | options)
+    else:
+        with TemporaryDirectory() as name, mock.patch.object(demo, "STORIES", STORIES[story]):
+            simulate(name, seed, 0, is_demo=True, **options)
+            night, truth = read(Path(name))
+    explained = night.replayed().explained
+    return truth, explained.incidents.to_pylist(), explained.findings.to_pylist()
 
 
 def main() -> int:

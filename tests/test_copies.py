@@ -7,23 +7,20 @@ undone. What may only pass through a queue manager is not judged.
 import struct
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
-import plain_clock
 import plain_copies
 import plain_outcomes
 import pytest
 import replayer
 from gold_rows import finding_of, plain
 from plain_message_findings import message_findings
-from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
+from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import Tables, fates, replay_once
+from replay_tables import Replayed, Tables, fates, replay_once
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
     LEGS,
-    SECOND,
     A,
     B,
     add_all,
@@ -63,8 +60,8 @@ def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, se
     simulate(str(tmp_path), SEED, 200, bodies=(0, 500), file_bytes=1 << 40)
     (capture,) = tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")
     ahead(capture, seconds)
-    night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    assert difference(SEED, expected(tmp_path), night, night.fates_of_product()) is None
+    night, truth = read(tmp_path)
+    assert difference(SEED, truth, night, night.fates_of_product()) is None
     assert bool(plain_copies.copies(night.raw)) is twice
 
 
@@ -77,8 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(folder: Path) -> None:
-    night = Night(sorted(folder.glob("simulated_*.pcap")))
-    assert difference(SEED, expected(folder), night, night.fates_of_product()) is None
+    night, truth = read(folder)
+    assert difference(SEED, truth, night, night.fates_of_product()) is None
     replayed = night.replayed()
     kept = ("stream_id", "stream_offset", "captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
     messages, verdicts = (
@@ -108,32 +105,21 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
 
 
 @pytest.fixture(scope="module")
-def united() -> dict[str, Any]:
-    """One replay of all scenes that are made of rows."""
+def scenes() -> Tables:
+    """All scenes that are made of rows."""
     tables = Tables()
     add_all(tables)
-    steps: dict[str, list[Row]] = {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]}
-    tables.rows["captures"] = [{"capture_id": name, "clock_steps": steps.get(name)} for name in ("c", "stepped")]
-    replayed = replay_once(tables.sources())
-    outcomes, expected = outcomes_of(replayed)[0], plain_outcomes.outcomes(rows_of(replayed))[0]
-    told = {"findings": replayed.findings_on_messages, "outcomes": replayed.fates.rows, "verdicts": replayed.verdicts}
-    return {
-        "sessions": {row.session_id: row for row in attributes_of(replayed.sessions)},
-        "findings": attributes_of(replayed.findings),
-        "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
-        "second_outcomes": expected,
-        "fates": fates(replayed.verdicts),
-        "second": second_replay(tables, steps),
-        "rows": {name: plain(rows) for name, rows in told.items()},
-    }
+    return tables
 
 
-def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.Key, Fate]:
+@pytest.fixture(scope="module")
+def united(scenes: Tables) -> Replayed:
+    return replay_once(scenes.sources())
+
+
+def second_replay(tables: Tables) -> dict[replayer.Key, Fate]:
     """Returns the fates that the second replay finds, by the own key of each message."""
-    untimed = {"captured_ns": 0, "capture_id": None}
-    timed = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
-    del timed["captures"]
-    once, own = plain_copies.once(plain_clock.in_order(timed, defaultdict(list, steps)))
+    once, own = plain_copies.once({name: rows for name, rows in tables.rows.items() if name != "captures"})
     skew = plain_copies.skews(tables.rows)
     shown_by: dict[str, set[str]] = defaultdict(set)
     for row in once["messages"]:
@@ -145,31 +131,34 @@ def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.
     return {own.get(key, key): fate for key, fate in found.items()}
 
 
-def test_both_replays_agree_on_what_was_captured_twice(united: dict[str, Any]) -> None:
-    assert united["fates"] == united["second"]
-    assert united["outcomes"] == united["second_outcomes"]
-    in_doubt = [fate for (stream, _), fate in united["second"].items() if stream.startswith("any ")]
+def test_both_replays_agree_on_what_was_captured_twice(scenes: Tables, united: Replayed) -> None:
+    second = second_replay(scenes)
+    assert fates(united.verdicts) == second
+    outcomes, expected = outcomes_of(united)[0], plain_outcomes.outcomes(rows_of(united))[0]
+    assert {message: outcomes.get(message, "delivered") for message in expected} == expected
+    in_doubt = [fate for (stream, _), fate in second.items() if stream.startswith("any ")]
     assert {None, "clocks_differ", "predecessor_missing"} <= {fate.reason for fate in in_doubt}
 
 
-def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: dict[str, Any]) -> None:
-    rows = united["rows"]
-    second = set(message_findings(rows["verdicts"], rows["outcomes"], {}))
+def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: Replayed) -> None:
+    second = set(message_findings(plain(united.verdicts), plain(united.fates.rows), {}))
     acknowledged = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}  # these need all acknowledgments
-    assert second == {one for one in map(finding_of, rows["findings"]) if one.kind not in acknowledged}
+    found = map(finding_of, plain(united.findings_on_messages))
+    assert second == {one for one in found if one.kind not in acknowledged}
     assert FindingKind.CLOCKS_DIFFER in {one.kind for one in second}
 
 
-def test_sessions_leave_out_copies_and_say_what_passes_through(united: dict[str, Any]) -> None:
-    both = united["sessions"][f"{A}->{B}"]
+def test_sessions_leave_out_copies_and_say_what_passes_through(united: Replayed) -> None:
+    sessions = {row.session_id: row for row in attributes_of(united.sessions)}
+    both = sessions[f"{A}->{B}"]
     assert (both.connections, both.transactional, both.missing_bytes) == (1, 5, 0)
     for address, (_, passing, unknown) in LEGS.items():
-        session = united["sessions"][f"10.0.1.9->{address}"]
+        session = sessions[f"10.0.1.9->{address}"]
         assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
 
 
-def test_a_finding_names_what_was_captured_twice(united: dict[str, Any]) -> None:
-    twice = [row for row in united["findings"] if row.kind == FindingKind.CAPTURED_TWICE]
+def test_a_finding_names_what_was_captured_twice(united: Replayed) -> None:
+    twice = [row for row in attributes_of(united.findings) if row.kind == FindingKind.CAPTURED_TWICE]
     assert {row.session_id: (row.severity, row.messages, row.witness) for row in twice} == {
         f"{A}->{B}": ("info", 1, ["far>@0", "near>@0"]),
         f"{B}->{A}": ("info", 1, ["far<@0", "near<@0"]),

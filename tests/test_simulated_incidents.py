@@ -4,16 +4,17 @@ import json
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from night_incidents import STORIES, held_to_truth, simulated, told
+from night_incidents import STORIES, held_to_truth, told
 from night_outcomes import SITUATIONS
 from tiers import merge_needs
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.names import Names
-from jobs.simulator import TRUTH
+from jobs.simulator import TRUTH, demo, simulate
 from jobs.steps import page
 from jobs.steps.at_once import derive_tables
 
@@ -72,7 +73,8 @@ def test_a_machine_that_takes_over_is_not_suspected() -> None:
 
 @pytest.mark.parametrize("story", [story for story in STORIES if "clone" in story or "both" in story])
 def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, story: str) -> None:
-    simulated(str(tmp_path), 1, story)
+    with mock.patch.object(demo, "STORIES", STORIES[story]):
+        simulate(str(tmp_path), 1, 0, is_demo=True)
     asked = Config.load({"captures": [f"{tmp_path}/*.pcap"], "warehouse": "w"}, None)
     engine = derive_tables(stamps(capture_files(asked.captures)), asked, {}, 4)
     values = page.values(page.collected_rows(engine, asked), asked, "w", Names())
