@@ -10,10 +10,13 @@ from typing import Any
 import plain_arrivals
 import polars as pl
 import pytest
-from replay_tables import T0, arrival, arrow
+from random_troubles import troubled
+from replay_tables import T0, arrival, arrow, replay
+from test_findings import played
 
 from schemas.replay import VERDICTS
 from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.derive.columns import signed
 from udfs.derive.facts.arrivals import arrivals_to_look_at
 from udfs.derive.frames import to_frame
 from udfs.replay.findings.finding import Arrival
@@ -22,7 +25,6 @@ Row = dict[str, Any]
 SECOND, SECOND_US = 1_000_000_000, 1_000_000
 ID = (1 << 63) + 5  # a TxSequenceID that no signed number holds
 WATCHED = {"session_id": pl.String, "source_queue_manager": pl.String, "watched_ns": pl.Int64}
-SLOTS = {"scope_key": pl.String, "sequence": pl.Int64, "number": pl.Int64}
 FATES = {
     "scope_key": pl.String,
     "tx_sequence_id": pl.UInt64,
@@ -42,9 +44,10 @@ def verdict(order: int, number: int, **columns: Any) -> Row:
     return arrival(order, number, **plain | columns)
 
 
-def slots_of(rows: list[Row]) -> pl.DataFrame:
-    places = {(one["scope_key"], one["tx_sequence_id"] - (1 << 63), one["tx_sequence_number"]) for one in rows}
-    return pl.DataFrame(list(places), SLOTS, orient="row")
+def slots_of(verdicts: pl.DataFrame) -> pl.DataFrame:
+    return verdicts.select(
+        "scope_key", signed(pl.col("tx_sequence_id")).alias("sequence"), number="tx_sequence_number"
+    ).unique()
 
 
 def arrivals(verdicts: pl.DataFrame, slots: pl.DataFrame, *watched: tuple[Any, ...]) -> list[Arrival]:
@@ -85,59 +88,13 @@ def test_a_plain_arrival_is_looked_at_for_its_acknowledgment(
 ) -> None:
     sessions = [] if watched is None else [("a->b", "s", watched[0] and T0 + watched[0], watched[1])]
     rows = to_frame(arrow(VERDICTS, [verdict(1, 1), verdict(2, 2, **columns)]))
-    found = arrivals(rows, slots_of([]), *sessions)
+    found = arrivals(rows, slots_of(rows.clear()), *sessions)
     assert [one.replay_order for one in found] == [2] * is_looked_at
     assert all((one.setter, one.is_below_accepted) == (1, False) for one in found)  # the one before was plain
     assert [(one.watched_ns, one.answers_whole) for one in found] == [one[2:] for one in sessions] * is_looked_at
 
 
 # --- what they are compared with ------------------------------------------------------------------------------------
-
-
-def night(rng: random.Random, scopes: int, count: int) -> tuple[list[Row], list[Row]]:
-    """Verdicts that follow from each other as in a replay, in no order, and those of them that are not plain."""
-    rows, unusual = [], []
-    for scope in range(scopes):
-        state: tuple[int, int] | None = None
-        seen: list[Row] = []
-        for order in range(1, count + 1):
-            made = _next_arrival(rng, order, state, seen)
-            made["scope_key"], made["session_id"] = f"scope {scope}", f"a{scope}->b"
-            if made["verdict"] != "in_order":
-                unusual.append(made)
-            if made["accepted"] is not False:
-                state = made["tx_sequence_id"], made["tx_sequence_number"]
-            seen.append(made)
-        rows += seen
-    return rng.sample(rows, len(rows)), unusual
-
-
-def _next_arrival(rng: random.Random, order: int, state: tuple[int, int] | None, seen: list[Row]) -> Row:
-    sequence, number = state or (ID, 0)
-    before = {"incoming_tx_sequence_id": state and sequence, "incoming_tx_sequence_number": state and number}
-    kind = rng.choice(["plain"] * 12 + ["gap", "again", "again", "other", "new", "unknown", "refused"])
-    sent = {"sent_at": rng.choice([None, T0 // 1000 + (order // 10 + rng.randrange(3)) * SECOND_US])}
-    if state is None or kind == "unknown":
-        made = verdict(order, number + 1, tx_sequence_id=sequence, accepted=None, verdict="unknown")
-    elif kind == "gap":
-        made = verdict(order, number + 3, tx_sequence_id=sequence, verdict="gap_expired", gap_size=2)
-    elif kind == "new":
-        made = verdict(order, 1, tx_sequence_id=sequence + rng.choice([-1, 1, 1 << 40]), verdict="new_sequence")
-    elif kind == "refused":
-        made = verdict(order, number + 2, tx_sequence_id=sequence, accepted=False, verdict="out_of_order")
-    elif kind in {"again", "other"}:
-        kept = ("tx_sequence_id", "tx_sequence_number", "message_id", "content_hash")
-        earlier = rng.choice(seen)
-        made = verdict(order, 0, **{name: earlier[name] for name in kept}, accepted=False, verdict="out_of_order")
-        made["reason"] = rng.choice(["late", "stale_sequence", "predecessor_missing"])
-        made["content_hash"] += 1000 * (kind == "other")
-    else:
-        made = verdict(order, number + 1, tx_sequence_id=sequence)
-    at = made["captured_at"]
-    made |= {"stream_id": rng.choice("xxxy"), "acknowledged_at": rng.choice([None, at, at + 9 * SECOND_US])}
-    if not rng.randrange(8):
-        made["captured_ns"] = None
-    return made | before | sent
 
 
 def alike(rows: list[Arrival]) -> list[str]:
@@ -147,16 +104,16 @@ def alike(rows: list[Arrival]) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
-    rows, unusual = night(random.Random(seed), scopes=3, count=120)
-    verdicts = to_frame(arrow(VERDICTS, rows))
+    histories = troubled(random.Random(seed), 500), played()[0]
+    verdicts = pl.concat(to_frame(replay(tables.sources()).verdicts) for tables in histories)
     scopes = defaultdict(list)
     for one in verdicts.to_dicts():
         scopes[one["scope_key"]].append(one)
     second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope, {}, {})]
-    every = arrivals(verdicts, slots_of(rows))
+    every = arrivals(verdicts, slots_of(verdicts))
     assert alike(every) == alike(second)
     assert sum(one.is_sent_after_all_accepted for one in every) > 0
     assert sum(one.interval_s is not None for one in every) > 0
-    few = arrivals(verdicts, slots_of(unusual))
+    few = arrivals(verdicts, slots_of(verdicts.filter(pl.col("verdict") != "in_order")))
     assert 0 < len(few) < len(every)
     assert set(few) < set(every)  # unusual arrivals have the same neighbours as among all
