@@ -72,6 +72,9 @@ script("refused_for_several_causes", refused_for_cause=ERROR)(
     *(final_ack(4 + number, number, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED) for number in (1, 3, 4)),
     final_ack(6, 2, MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q),
 )
+script("refused_for_a_cause_that_the_documents_do_not_name", refused_for_cause=ERROR)(
+    connection(), messages(1), final_ack(1, 1, 0x8FFF)
+)
 script("read_from_its_queue")(
     connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
 )
@@ -109,6 +112,12 @@ script("message_ids_within_a_second")(sent((10, 0), (12, 1), (11, 1), (13, 2)))
 script("message_ids_wrap")(sent((0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3)))
 script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
 script("never_acknowledged", unacknowledged=WARNING)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
+script("never_acknowledged_as_the_way_there_shows", unacknowledged=WARNING)(
+    connection(lasting=20, back_last_captured_at=T0 // 1000 + 5_000_000), messages(1, 2), ack(0.6, 1)
+)
+script("never_acknowledged_as_the_way_back_shows", unacknowledged=WARNING)(
+    connection(lasting=5, back_last_captured_at=T0 // 1000 + 20_000_000), messages(1, 2), ack(0.6, 1)
+)
 script("the_capture_ends_before_an_answer_is_due")(connection(lasting=10), messages(1, 2), ack(0.6, 1))
 script("the_answers_take_another_path")(connection(lasting=20), messages(1, 2))
 

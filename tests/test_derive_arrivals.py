@@ -10,6 +10,7 @@ from typing import Any
 import plain_arrivals
 import polars as pl
 import pytest
+from gold_rows import plain
 from random_troubles import troubled
 from replay_tables import T0, arrival, arrow, replay
 from test_findings import played
@@ -105,11 +106,12 @@ def alike(rows: list[Arrival]) -> list[str]:
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     histories = troubled(random.Random(seed), 500), played()[0]
-    verdicts = pl.concat(to_frame(replay(tables.sources()).verdicts) for tables in histories)
+    judged = [replay(tables.sources()).verdicts for tables in histories]
     scopes = defaultdict(list)
-    for one in verdicts.to_dicts():
+    for one in (row for rows in judged for row in plain(rows)):
         scopes[one["scope_key"]].append(one)
-    second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope, {}, {})]
+    second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope)]
+    verdicts = pl.concat(map(to_frame, judged))
     every = arrivals(verdicts, slots_of(verdicts))
     assert alike(every) == alike(second)
     assert sum(one.is_sent_after_all_accepted for one in every) > 0
@@ -117,3 +119,11 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     few = arrivals(verdicts, slots_of(verdicts.filter(pl.col("verdict") != "in_order")))
     assert 0 < len(few) < len(every)
     assert set(few) < set(every)  # unusual arrivals have the same neighbours as among all
+
+
+def test_a_place_without_a_state_is_below_all() -> None:
+    unknown = {"tx_sequence_id": 0, "incoming_tx_sequence_id": None, "incoming_tx_sequence_number": None}
+    rows = to_frame(arrow(VERDICTS, [verdict(1, 0, **unknown, accepted=False), verdict(3, 0, **unknown)]))
+    first, second = arrivals(rows, slots_of(rows))
+    assert (first.setter, first.is_below_accepted) == (None, None)
+    assert (second.setter, second.is_below_accepted) == (2, False)

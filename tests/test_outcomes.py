@@ -225,6 +225,7 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
         counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
         expected: Row = {name: judged[session][name] for name in counted}
         expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"encrypted": sum(row["body_encrypted"] for row in rows)}
         expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         assert {name: found[name] for name in expected} == expected
