@@ -6,6 +6,7 @@ undone. What may only pass through a queue manager is not judged.
 
 import struct
 from collections import defaultdict
+from datetime import timedelta
 from pathlib import Path
 
 import plain_copies
@@ -84,6 +85,11 @@ def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(fol
     )
     assert verdicts <= messages
     assert len(verdicts) == replayed.verdicts.num_rows
+    answered = [row for row in replayed.verdicts.to_pylist() if row["ack_latency_ms"] is not None]
+    for row in answered:  # its time of acknowledgment is by the same clock
+        latency = row["acknowledged_at"] - row["captured_at"]
+        assert latency / timedelta(milliseconds=1) == pytest.approx(row["ack_latency_ms"], abs=0.002)
+    assert len(answered) > 100
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from table_frames import rows_of
 
 from schemas.replay import ENDS
 from udfs.derive.replay import marks as module
-from udfs.derive.replay.acks import crowded
+from udfs.derive.replay.acks import acknowledged, crowded
 from udfs.derive.replay.marks import doubtful_scopes, number_streams, scopes_of_legs
 from udfs.derive.replay.scopes import FLOW_KEY
 
@@ -83,6 +83,13 @@ def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_t
     streams = number_streams(flows_of(flows), unread_of(), ends_of())
     found = scopes_of_legs(flows_of([flow("leg")]), streams).join(streams, on="scope_no")
     assert sorted(found["scope_key"]) == ["queue", "session"]
+
+
+def test_an_acknowledgment_is_one_for_its_pair_however_many_streams_it_has() -> None:
+    streams = number_streams(flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of())
+    given = {"receiver": "b", "source_queue_manager": "a", "sequence": 0, "number": 1, "ns": 5}
+    acks = pl.DataFrame([given | {"message_class": None, "message_no": None}])
+    assert acknowledged(acks, streams).height == 1
 
 
 def test_a_session_of_more_than_sixteen_senders_is_crowded() -> None:

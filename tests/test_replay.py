@@ -107,6 +107,20 @@ def test_nothing_is_made_of_nothing() -> None:
     assert {table.num_rows for table in replay_all(Tables().sources()).values()} == {0}
 
 
+# --- OrderAcks ------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_receivers_of_a_scope_the_last_order_ack_fixes_the_initial_state() -> None:
+    tables = Tables()
+    for receiver, ns, number in (("b", T0 - 20, 9), ("c", T0 - 10, 3)):
+        tables.stream(f"{receiver}>", "a", receiver)
+        tables.stream(f"{receiver}<", receiver, "a")
+        tables.message((f"{receiver}>", 1), T0 + number, (S1, 4, 3), source_queue_manager="a")
+        tables.ack(f"{receiver}<", ns, (S1, number), source_queue_manager=receiver)
+    found = verdict_of(replay(tables.sources(), scope=Scope.QUEUE))
+    assert [found[f"{receiver}>", 1].verdict for receiver in "cb"] == ["in_order", "duplicate"]
+
+
 # --- unread bytes ---------------------------------------------------------------------------------------------------
 
 
