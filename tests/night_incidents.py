@@ -1,12 +1,11 @@
-"""Incidents of simulated nights by the product's rules, without Spark, held to the truth: addresses, and what goes on.
+"""Incidents of simulated nights by the product, without Spark, held to the truth: addresses, and what goes on.
 
 `python tests/night_incidents.py 0 200` does so for these seeds, each with one of the STORIES and one of the SITUATIONS,
 and prints what differs.
 """
 
-import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,20 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-import plain_outcomes
-import polars as pl
-from night_outcomes import SITUATIONS, is_known, verdict_rows
-from plain_replay import WHOLE, Night, Row, variant
+from night_outcomes import SITUATIONS, is_known
+from plain_replay import WHOLE, Row, read, simulated
 
-from jobs.simulator import CAPTURE_PREFIX, demo, simulate
+from jobs.simulator import demo, simulate
 from jobs.simulator.branches import Branch, Fault
-from jobs.simulator.truth import TRUTH
-from schemas.explained import FOUND, keyed
-from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
-from schemas.replay import SEQUENCES, VERDICTS
-from schemas.table import RowType
-from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
-from udfs.derive.tables import schema_of
 
 _WELL, _STUCK, _CLONED = demo.STORIES
 STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] = {
@@ -41,72 +31,10 @@ STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] 
     "both in one branch": (_WELL, (_CLONED[0], ((70, Fault.VANISHED),), 300)),
 }
 """Mornings of the demonstration: with a clone, with a branch that is stuck, with both, and with neither."""
-_PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _NS = 1_000
 _LATE = timedelta(seconds=1)
 """By how much a message can be captured before all that precedes it on its stream, which the truth waits for."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def outcome_rows(verdicts: list[Row]) -> Iterator[Row]:
-    """Yields the rows of OUTCOMES by the second computation."""
-    messages, runs = plain_outcomes.outcomes(verdicts)
-    arrivals = defaultdict(list)
-    for row in verdicts:
-        slot = row["scope_key"], int(row["tx_sequence_id"]), row["tx_sequence_number"]
-        arrivals[*slot, row["message_id"], row["content_hash"]].append(row)
-    scopes = {row["scope_key"]: row for row in reversed(verdicts)}
-    for key, outcome in messages.items():
-        of = arrivals[key]
-        accepted = [row["captured_at"] for row in of if row["accepted"]]
-        refused = [row for row in of if row["accepted"] is False]
-        if outcome != Outcome.DELIVERED:
-            yield of[0] | {
-                "numbers": 1,
-                "outcome": outcome,
-                "lost": None if outcome in LOSS_UNKNOWN else outcome in LOST,
-                "stuck": outcome == Outcome.PENDING and len(refused) > 1,
-                "first_seen_at": of[0]["captured_at"],
-                "last_seen_at": of[-1]["captured_at"],
-                "accepted_at": min(accepted, default=None),
-                "witness": [f"{of[0]['stream_id']}@{of[0]['stream_offset']}"],
-            }
-    for scope, sequence, outcome, first, last in runs:
-        same = ("scope_key", "session_id", "source_queue_manager", "destination_queue")
-        number = {"tx_sequence_id": sequence, "tx_sequence_number": first, "numbers": last - first + 1}
-        fate = {"outcome": outcome, "lost": outcome in LOST, "stuck": False, "witness": []}
-        yield {name: scopes[scope][name] for name in same} | number | fate
-
-
-def sequence_rows(verdicts: Iterable[Row]) -> Iterator[Row]:
-    """Yields what an incident needs of the rows of SEQUENCES."""
-    sequences = defaultdict(list)
-    for row in verdicts:
-        sequences[row["scope_key"], int(row["tx_sequence_id"]), row["source_queue_manager"]].append(row)
-    for (scope, sequence, source), rows in sequences.items():
-        times = [row["captured_at"] for row in rows]
-        yield {
-            "scope_key": scope,
-            "tx_sequence_id": sequence,
-            "source_queue_manager": source,
-            "first_captured_at": min(times),
-            "last_captured_at": max(times),
-            "last_accepted_number": max((row["tx_sequence_number"] for row in rows if row["accepted"]), default=None),
-        }
-
-
-def incidents(night: Night) -> list[Row]:
-    """Returns the incidents of whole captures; no finding adds to them."""
-    verdicts = [row | {"captured_at": _time(row["captured_ns"])} for row in verdict_rows(night)]
-    judged, sequences = _frame(VERDICTS.arrow, verdicts), _frame(SEQUENCES.arrow, sequence_rows(verdicts))
-    outcomes, findings = _frame(keyed(OUTCOMES), outcome_rows(verdicts)), _frame(FOUND, ())
-    sent, seen = messages_sent(judged, outcomes, findings), addresses_seen(judged)
-    return tell_incidents(findings, outcomes, sequences, sent, seen)["incidents"].to_dicts()
-
-
-def _frame(schema: RowType, rows: Iterable[Row]) -> pl.DataFrame:
-    columns = schema_of(schema)
-    return pl.DataFrame([{name: row.get(name) for name in columns} for row in rows], columns)
 
 
 def _time(ns: int) -> datetime:
@@ -196,16 +124,16 @@ def _queue_of(incident: Row) -> str:
     return str(incident["scope_key"]).rpartition(" ")[2]
 
 
-def told(seed: int, story: str | None = None, **options: Any) -> tuple[list[Row], list[Row]]:
-    """Returns the truth of a seed's night, and the incidents of its captures; a night with a story is a morning."""
-    stories = demo.STORIES if story is None else STORIES[story]
-    with TemporaryDirectory() as name, mock.patch.object(demo, "STORIES", stories):
-        if story is None:
-            simulate(name, seed, **{**variant(seed), **WHOLE, **options})
-        else:
+def told(seed: int, story: str | None = None, **options: Any) -> tuple[list[Row], list[Row], list[Row]]:
+    """Returns the truth of a seed's night, and its incidents and findings; a night with a story is a morning."""
+    if story is None:
+        night, truth = simulated(seed, **WHOLE | options)
+    else:
+        with TemporaryDirectory() as name, mock.patch.object(demo, "STORIES", STORIES[story]):
             simulate(name, seed, 0, is_demo=True, **options)
-        night = Night(sorted(Path(name).glob(f"{CAPTURE_PREFIX}_*.pcap")))
-        return json.loads((Path(name) / TRUTH).read_text()), incidents(night)
+            night, truth = read(Path(name))
+    explained = night.replayed().explained
+    return truth, explained.incidents.to_pylist(), explained.findings.to_pylist()
 
 
 def main() -> int:

@@ -3,20 +3,15 @@
 `python tests/night_outcomes.py 0 2000` does so for these seeds, each in one of the SITUATIONS, and prints what differs.
 """
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import plain_outcomes
 import replayer
-from plain_replay import CLOCK_STEP, WHOLE, Night, Row, variant
+from plain_replay import CLOCK_STEP, WHOLE, Night, Row, simulated
 
-from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.simulator.truth import TRUTH
 from schemas.outcomes import LOST
 
 SITUATIONS: tuple[dict[str, Any], ...] = (
@@ -96,11 +91,7 @@ def lost_though_delivered(scope: Mapping[str, Any], found: Mapping[tuple[str, st
 
 def difference(seed: int, options: Mapping[str, Any]) -> tuple[int, int, str | None]:
     """Returns of a seed's night how many scopes and outcomes the truth tells, and the first difference."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        simulate(name, seed, **{**variant(seed), **WHOLE, **options})
-        night = Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-        scopes = json.loads((folder / TRUTH).read_text())
+    night, scopes = simulated(seed, **WHOLE | dict(options))
     truth = [scope for scope in scopes if is_known(scope)]
     found = found_outcomes(night)
     told = 0

@@ -3,20 +3,16 @@
 `python tests/plain_findings.py 0 500` does so for these seeds and prints the nights that differ.
 """
 
-import json
 import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from night_outcomes import SITUATIONS
-from plain_replay import WHOLE, Night, variant
+from plain_replay import WHOLE, Night, simulated
 from replayer import NULL
 
-from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
 from schemas.replay import FindingKind as K
 from schemas.wire import NEGATIVE_CLASS
 
@@ -154,10 +150,7 @@ def found(night: Night) -> dict[str, set[K]]:
 
 def difference(seed: int, options: Mapping[str, Any]) -> tuple[int, str | None]:
     """Returns how many findings the truth of a seed's night has, and the first difference."""
-    with TemporaryDirectory() as name:
-        simulate(name, seed, **{**variant(seed), **WHOLE, **options, "situations": True})
-        night = Night(sorted(Path(name).glob(f"{CAPTURE_PREFIX}_*.pcap")))
-        truth = json.loads((Path(name) / TRUTH).read_text())
+    night, truth = simulated(seed, **WHOLE | dict(options) | {"situations": True})
     given = found(night)
     # Of a connection whose beginning one end missed, nobody knows that it is a copy: its sender then has two addresses.
     unknown = {K.TWO_ADDRESSES} if "both_ends" in options else set()

@@ -159,12 +159,9 @@ def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
     return found
 
 
-def expected(folder: Path) -> Truth:
-    """Returns the truth beside the captures."""
-    return {
-        (scope["source_queue_manager"], scope.get("destination_queue")): scope["rows"]
-        for scope in json.loads((folder / TRUTH).read_text())
-    }
+def expected(scopes: Iterable[Row]) -> Truth:
+    """Returns the verdicts of the truth."""
+    return {(scope["source_queue_manager"], scope.get("destination_queue")): scope["rows"] for scope in scopes}
 
 
 def variant(seed: int) -> dict[str, Any]:
@@ -189,19 +186,25 @@ CLOCK_STEP: dict[str, Any] = {"clock_step_s": -300, "file_bytes": 1 << 40}
 """A clock that steps back, within the only file."""
 
 
-def simulated(seed: int, **other: Any) -> tuple[Night, Truth]:
-    """Simulates a seed's night with `other` options; returns it as ingested and decoded, and its truth."""
+def read(folder: Path) -> tuple[Night, list[Row]]:
+    """Returns the captures of a simulated night, ingested and decoded, and the truth of each scope."""
+    return Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap"))), json.loads((folder / TRUTH).read_text())
+
+
+def simulated(seed: int, **other: Any) -> tuple[Night, list[Row]]:
+    """Simulates a seed's night with `other` options; see `read`."""
     with TemporaryDirectory() as folder:
         simulate(folder, seed, **variant(seed) | other)
-        return Night(sorted(Path(folder).glob(f"{CAPTURE_PREFIX}_*.pcap"))), expected(Path(folder))
+        return read(Path(folder))
 
 
-def difference(seed: int, truth: Truth, night: Night, given: Mapping[Key, Fate]) -> str | None:
+def difference(seed: int, scopes: Iterable[Row], night: Night, given: Mapping[Key, Fate]) -> str | None:
     """Describes the first difference between replay and truth of a seed's night; None without one.
 
     Leaves out a sender that numbers by session if so little of it was captured that `auto` replays it by queue, and
     messages on connections that began before the capture, to an address that no handshake in it names.
     """
+    truth = expected(scopes)
     found = truths(night.judged(given), {source for source, queue in truth if queue is not None})
     unknown = night.unknown_legs()
     if unknown and not variant(seed)["begins_s"]:

@@ -246,9 +246,9 @@ def replay_once(sources: Sources[pa.Table]) -> Replayed:
     return Replayed(sources, Reading.CONFORMANT, Scope.AUTO, unites=True)
 
 
-def replay_all(sources: Sources[pa.Table]) -> dict[str, pa.Table]:
-    """Returns all tables that a replay writes, by name."""
-    engine, options = InProcess(), Options()
+def replay_all(sources: Sources[pa.Table], batch_rows: int = 10_000) -> dict[str, pa.Table]:
+    """Returns all tables that a replay writes, by name; its passes get batches of so many rows."""
+    engine, options = InProcess(batch_rows), Options()
     write_all(engine, sources, unite(engine, sources), accept_by_fold(engine, options.reading), options)
     return engine.tables
 

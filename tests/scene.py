@@ -64,9 +64,9 @@ class Scene:
         self.packet("handshakes", (f"{connection}>", 0), 0, build.establish_connection(client))
         self.packet("handshakes", (f"{connection}<", 0), 0, build.establish_connection(client, server))
 
-    def key(self, number: int = 0) -> tuple[str, int]:
+    def key(self, number: int = 0, way: str = ">") -> tuple[str, int]:
         """The next place on a stream."""
-        stream = f"{self.name}.{number}>"
+        stream = f"{self.name}.{number}{way}"
         self.offset[stream] = self.offset.get(stream, -10) + 10
         return stream, self.offset[stream]
 
@@ -118,9 +118,11 @@ class Scene:
         )
         self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
 
-    def missing(self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0) -> None:
+    def missing(
+        self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0, way: str = ">"
+    ) -> None:
         """Bytes that no capture holds, or that are in quarantine."""
-        place = dict(zip(("stream_id", "stream_offset"), self.key(on), strict=True))
+        place = dict(zip(("stream_id", "stream_offset"), self.key(on, way), strict=True))
         self.tables.rows[table].append(place | {"length": length, "stage": stage})
 
 

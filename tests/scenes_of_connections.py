@@ -3,7 +3,7 @@
 from typing import Any
 
 from replay_tables import T0
-from scene import INFO, WARNING, S, Scene, event, guid, message, messages, scene, script, session_ack
+from scene import INFO, WARNING, S, Scene, connection, event, guid, message, messages, scene, script, session_ack
 
 from jobs.simulator import build
 
@@ -64,16 +64,13 @@ def another_receiver(s: Scene) -> None:
 script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(
     another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
 )
+script("a_sequence_that_is_not_its_connections_first_goes_to_two_receivers", several_receivers=WARNING)(
+    another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1)
+)
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 
 
-@scene()
-def two_connections_to_one_receiver(s: Scene) -> None:
-    s.guids = True
-    s.connection()
-    s.connection(1)
-    s.messages(1)
-    s.message(1, 2, 1, on=1)
+script("two_connections_to_one_receiver", guids=True)(connection(), connection(1), messages(1), message(1, 2, 1, on=1))
 
 
 @event

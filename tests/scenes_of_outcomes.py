@@ -140,6 +140,7 @@ def eventful(rng: random.Random, messages: int) -> Tables:
         other = rng.choice([1, 2]) if rng.random() < 0.1 else 0
         row["message_id"] = f"{source}\\{(identity + other) % (1 << 32)}"
         row["label"] = rng.choice(["a", "a", "a", "b"]) if rng.random() < 0.1 else "a"
+        row["body_encrypted"] = number % 3 == 0
         if rng.random() < 0.06 and row["captured_ns"] is not None:
             back = f"{streams[row['stream_id']]['connection_id']}<"
             tables.ack(

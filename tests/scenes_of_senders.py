@@ -49,31 +49,32 @@ script("returned_because_nobody_read_it_in_time", not_received_by_application=WA
 )
 
 
-@scene(not_received_by_application=WARNING)
-def a_transaction_that_nobody_read_in_time(s: Scene) -> None:
-    fields = {"number": 1, "sequence": S, "time_to_reach_queue": DAYS, "time_to_be_received": 30}
-    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT, 31.5, **fields)(s)
-
-
+script("a_transaction_that_nobody_read_in_time", not_received_by_application=WARNING)(
+    returned(
+        MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
+        at=31.5,
+        number=1,
+        sequence=S,
+        time_to_reach_queue=DAYS,
+        time_to_be_received=30,
+    )
+)
 script("received_by_its_application")(returned(MessageClass.MQMSG_CLASS_ACK_RECEIVE))
 script("refused_for_cause", refused_for_cause=ERROR)(
     connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
 )
 
 
-@scene(refused_for_cause=ERROR)
-def refused_for_several_causes(s: Scene) -> None:
-    s.connection()
-    s.messages(1, 2, 3)
-    s.message(3, 4, 3, destination=build.direct("OS:b\\private$\\other"))
-    for number in (1, 2, 3, 4):
-        denied = number != 2
-        message_class = (
-            MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED if denied else MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q
-        )
-        s.final_ack(4 + number, number, message_class)
-
-
+script("refused_for_several_causes", refused_for_cause=ERROR)(
+    connection(),
+    messages(1, 2, 3),
+    message(3, 4, 3, destination=build.direct("OS:b\\private$\\other")),
+    *(final_ack(4 + number, number, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED) for number in (1, 3, 4)),
+    final_ack(6, 2, MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q),
+)
+script("refused_for_a_cause_that_the_documents_do_not_name", refused_for_cause=ERROR)(
+    connection(), messages(1), final_ack(1, 1, 0x8FFF)
+)
 script("read_from_its_queue")(
     connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
 )
@@ -111,27 +112,20 @@ script("message_ids_within_a_second")(sent((10, 0), (12, 1), (11, 1), (13, 2)))
 script("message_ids_wrap")(sent((0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3)))
 script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
 script("never_acknowledged", unacknowledged=WARNING)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
+script("never_acknowledged_as_the_way_there_shows", unacknowledged=WARNING)(
+    connection(lasting=20, back_last_captured_at=T0 // 1000 + 5_000_000), messages(1, 2), ack(0.6, 1)
+)
+script("never_acknowledged_as_the_way_back_shows", unacknowledged=WARNING)(
+    connection(lasting=5, back_last_captured_at=T0 // 1000 + 20_000_000), messages(1, 2), ack(0.6, 1)
+)
 script("the_capture_ends_before_an_answer_is_due")(connection(lasting=10), messages(1, 2), ack(0.6, 1))
 script("the_answers_take_another_path")(connection(lasting=20), messages(1, 2))
 
 
-@scene()
-def the_answer_may_be_in_missing_bytes(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1, 2)
-    s.ack(0.6, 1)
-    s.tables.rows["stream_gaps"].append({"stream_id": f"{s.name}.0<", "stream_offset": 0, "length": 1})
-
-
-@scene()
-def the_answer_may_be_in_unreadable_bytes(s: Scene) -> None:
-    s.connection(lasting=20)
-    s.messages(1, 2)
-    s.ack(0.6, 1)
-    row = {"stage": "framing", "stream_id": f"{s.name}.0<", "stream_offset": 0, "length": 1}
-    s.tables.rows["quarantine"].append(row)
-
-
+script("the_answer_may_be_in_missing_bytes")(connection(lasting=20), messages(1, 2), ack(0.6, 1), missing(way="<"))
+script("the_answer_may_be_in_unreadable_bytes")(
+    connection(lasting=20), messages(1, 2), ack(0.6, 1), missing("quarantine", stage="framing", way="<")
+)
 script("the_way_back_was_not_captured")(connection(lasting=20, answers=False), messages(1))
 script("acknowledged_late", slow_acknowledgment=WARNING)(connection(lasting=20), messages(1), ack(10.6, 1))
 script("acknowledged_just_in_time")(connection(lasting=20), messages(1), ack(10.4, 1))
@@ -143,15 +137,11 @@ script("refused_after_the_last_answer", out_of_order=WARNING, repeated_order_ack
 )
 
 
-@scene(repeated_order_ack=INFO, duplicates=INFO)
-def answers_that_do_not_reach_the_sender(s: Scene) -> None:
-    s.connection()
-    for at in (0, 30, 60):
-        s.message(at, 1, 0)
-        s.ack(at + 0.6, 1)
-    s.ack(61, 1)
-
-
+script("answers_that_do_not_reach_the_sender", repeated_order_ack=INFO, duplicates=INFO)(
+    connection(),
+    *(event for at in (0, 30, 60) for event in (message(at, 1, 0), ack(at + 0.6, 1))),
+    ack(61, 1),
+)
 script("the_same_answer_before_it_goes_on")(
     connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
 )

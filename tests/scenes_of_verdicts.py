@@ -14,6 +14,9 @@ script("resent_on_a_new_connection", duplicates=INFO)(
 script("resent_over_four_intervals", duplicates=INFO, resend_schedule=INFO)(
     connection(), *(message(at, 1, 0) for at in (0, 30, 60.5, 90, 391))
 )
+script("resent_more_often_than_a_sentence_says", duplicates=INFO, resend_schedule=INFO)(
+    connection(), *(message(30 * at, 1, 0) for at in range(20))
+)
 script("resent_too_soon", duplicates=INFO, resend_schedule=INFO)(
     connection(), *(message(at, 1, 0) for at in (0, 30, 42))
 )
@@ -44,6 +47,13 @@ script("one_came_too_early", out_of_order=INFO)(connection(0), connection(1), me
 script("one_expired_and_was_bridged", gap_expired=WARNING)(connection(), message(0, 1, 0), message(1, 3, 1))
 script("one_expired_that_was_sent_before", out_of_order=ERROR, gap_expired=WARNING)(
     connection(), messages(1, 3), message(30, 5, 1)
+)
+script("many_expired_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(),
+    messages(1, 2, 3, 4, 5),
+    messages(9, 10, 29, 31, at=1),  # 9 is more than twenty numbers below the last that expired
+    message(2, 30, 5),
+    message(3, 28, 27),
 )
 script("resent_and_refused_for_ever", out_of_order=WARNING, stuck_sequence=WARNING, resend_schedule=INFO)(
     connection(), messages(1, 3), message(30, 3, 2), message(60, 3, 2)

@@ -15,24 +15,19 @@ import plain_connection_findings
 import plain_incidents
 import plain_sender_findings
 import pytest
-import scenes_of_connections
-import scenes_of_senders
-import scenes_of_sessions
-import scenes_of_verdicts
 from gold_rows import finding_of, replayed_rows
 from night_outcomes import SITUATIONS
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
 from plain_words import Finding, Rows
 from random_troubles import troubled
-from replay_tables import Tables, replay
-from scene import SCENES, S, Scene
+from replay_tables import replay
+from test_findings import played
 from tiers import merge_needs
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
-__all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
 OF_CAPTURES = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT}
 
@@ -88,45 +83,10 @@ def differences(tables: Rows) -> Iterator[str]:
 # --- literal scenes -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def scenes() -> Rows:
-    """The tables of all scenes, replayed together."""
-    tables = Tables()
-    for name, (play, _) in SCENES.items():
-        play(Scene(tables, name))
-    return replayed_rows(replay(tables.sources()))
-
-
-def test_scenes_give_the_findings_and_incidents_of_the_second_computation(scenes: Rows) -> None:
+def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> None:
+    scenes = replayed_rows(replay(played()[0].sources()))
     assert list(differences(scenes)) == []
     assert {row["kind"] for row in scenes["findings"]} == set(K) - OF_CAPTURES - {K.CLOCKS_DIFFER}
-
-
-# --- where the product was wrong ----------------------------------------------------------------------------------
-
-
-def test_a_sequence_that_is_not_its_connections_first_counts_as_split() -> None:
-    tables = Tables()
-    scene = Scene(tables, "split")
-    scenes_of_connections.another_receiver()(scene)
-    scene.message(0.5, 1, 0, S + 5)
-    scene.message(1, 2, 1, S + 5, on=1)
-    rows = replayed_rows(replay(tables.sources()))
-    (second,) = (one for one in expected(rows) if one.kind is K.SEVERAL_RECEIVERS)
-    assert second in map(finding_of, rows["findings"])
-
-
-def test_a_lower_number_of_another_sequence_is_no_state_that_fell() -> None:
-    tables = Tables()
-    scene = Scene(tables, "replaced")
-    scene.connection(lasting=60)
-    scene.message(0, 1, 0)
-    scene.message(1, 5, 0, S + 1)
-    scene.message(2, 2, 1)  # of the sequence before
-    scene.ack(3, 2)
-    rows = replayed_rows(replay(tables.sources()))
-    assert K.STATE_FELL not in {one.kind for one in expected(rows)}
-    assert K.STATE_FELL.value not in {row["kind"] for row in rows["findings"]}
 
 
 # --- random histories and simulated nights ---------------------------------------------------------------------------

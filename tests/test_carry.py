@@ -94,12 +94,13 @@ def as_sent(_: random.Random, sent: list[Sent]) -> list[Sent]:
 DAMAGE: list[Damage] = [as_sent, lost, swapped, doubled, beheaded]
 
 
-@pytest.mark.parametrize("preframing", [False, True])
+@pytest.mark.parametrize(("preframing", "late"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("seed", merge_needs(range(3), range(12)))
+@pytest.mark.parametrize("seed", merge_needs(range(4), range(12)))
 def test_nights_are_one_night(
-    seed: int, damage: Damage, preframing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, damage: Damage, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With every policy of overlaps; also of captures that are late."""
     rng = random.Random(seed)
     if preframing:
         monkeypatch.setattr(preframe, "RUN_BYTES", 60)
@@ -109,16 +110,9 @@ def test_nights_are_one_night(
         request, response = (stream(rng, rng.randrange(2, 30), largest=rng.choice([60, 2000]))[0] for _ in range(2))
         sent = conversation(rng, request, response, largest=rng.choice([100, 1460]))
         talks += frames(damage(rng, sent), client=("10.0.0.1", 50_000 + flow))
-    same(tmp_path, cut(rng, talks, rng.randrange(2, 6)))
-
-
-@pytest.mark.parametrize("overlap", [Overlap.WINDOWS, Overlap.LAST])
-@pytest.mark.parametrize("seed", range(4))
-def test_every_overlap_policy(seed: int, overlap: Overlap, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    request, _ = stream(rng, 20)
-    talk = frames(doubled(rng, conversation(rng, request, b"")))
-    same(tmp_path, cut(rng, talk, 4), replace(WHOLE, overlap=overlap))
+    captures = cut(rng, talks, rng.randrange(2, 6))
+    order = rng.sample(range(len(captures)), len(captures)) if late else None
+    same(tmp_path, captures, replace(WHOLE, overlap=list(Overlap)[seed % len(Overlap)]), order)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -147,16 +141,6 @@ def test_data_on_a_syn_whose_answer_is_of_the_next_night(
     (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
     records = wiretap.records(frames(fast_open(request, response, 700, acknowledged)))
     same(tmp_path, [pcap(records[:records_of_first]), pcap(records[records_of_first:])])
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("seed", range(4))
-def test_late_captures_are_put_in_order(seed: int, damage: Damage, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    request, response = (stream(rng, rng.randrange(5, 30))[0] for _ in range(2))
-    captures = cut(rng, frames(damage(rng, conversation(rng, request, response))), 5)
-    order = rng.sample(range(5), 5)
-    same(tmp_path, captures, order=order)
 
 
 def thirds(tmp_path: Path) -> list[str]:

@@ -4,30 +4,24 @@ A conversation in captures of both ends of an address translation is judged once
 undone. What may only pass through a queue manager is not judged.
 """
 
-import json
 import struct
-from collections import Counter, defaultdict
+from collections import defaultdict
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import plain_clock
 import plain_copies
 import plain_outcomes
 import pytest
 import replayer
 from gold_rows import finding_of, plain
-from night_outcomes import is_known
 from plain_message_findings import message_findings
-from plain_replay import BOTH_ENDS, CLOCK_STEP, Night, Row, difference, differences, expected
+from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, arrow, fates, replay_once
+from replay_tables import Replayed, Tables, fates, replay_once
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
 from scenes_of_captures import (
-    APART,
     LEGS,
-    SECOND,
-    SOURCE,
     A,
     B,
     add_all,
@@ -37,16 +31,9 @@ from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
-from jobs.replaying.explaining import tell_facts
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.simulator.fates import INCIDENT
 from jobs.steps import nightly
-from schemas.ingest import CAPTURES
-from schemas.messages import MESSAGES
 from schemas.replay import FindingKind
-from udfs.derive.facts.captures import clock_steps
-from udfs.derive.frames import to_frame
-from udfs.replay.findings.captures import ClockStepped
 
 SEED, BLOCK = 4, 4
 BLOCKS = merge_needs([0], range(3))
@@ -74,8 +61,8 @@ def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, se
     simulate(str(tmp_path), SEED, 200, bodies=(0, 500), file_bytes=1 << 40)
     (capture,) = tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")
     ahead(capture, seconds)
-    night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    assert difference(SEED, expected(tmp_path), night, night.fates_of_product()) is None
+    night, truth = read(tmp_path)
+    assert difference(SEED, truth, night, night.fates_of_product()) is None
     assert bool(plain_copies.copies(night.raw)) is twice
 
 
@@ -87,83 +74,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return captures
 
 
-@pytest.fixture(scope="module")
-def second(folder: Path) -> Night:
-    """The second ingest and replay of these captures."""
-    return Night(sorted(folder.glob("simulated_*.pcap")))
-
-
-@pytest.fixture(scope="module")
-def night(second: Night) -> dict[str, list[Row]]:
-    """The tables of the product's replay of them, by name."""
-    replayed = second.replayed()
-    renamed = replayed.once.renamed_copies(replayed.sources.streams)
-    assert renamed is not None
-    streams = {row["stream_id"]: row for rows in (replayed.sources.streams, renamed) for row in rows.to_pylist()}
-    tables = {
-        "captures": replayed.sources.captures,
-        "stream_ends": replayed.inputs.every_end,
-        "messages": replayed.sources.messages,
-        "verdicts": replayed.verdicts,
-        "sessions": replayed.sessions,
-        "findings": replayed.explained.findings,
-        "incidents": replayed.explained.incidents,
-    }
-    return {"streams": list(streams.values())} | {name: rows.to_pylist() for name, rows in tables.items()}
-
-
-def test_the_verdicts_are_the_truth_and_lead_back_to_their_messages(
-    night: dict[str, list[Row]], folder: Path, second: Night
-) -> None:
-    assert difference(SEED, expected(folder), second, second.fates_of_product()) is None
+def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(folder: Path) -> None:
+    night, truth = read(folder)
+    assert difference(SEED, truth, night, night.fates_of_product()) is None
+    replayed = night.replayed()
     kept = ("stream_id", "stream_offset", "captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
-    messages, verdicts = ({tuple(row[name] for name in kept) for row in night[of]} for of in ("messages", "verdicts"))
-    assert verdicts <= messages
-    assert len(verdicts) == len(night["verdicts"])
-
-
-def test_incidents_add_up_to_the_truth(night: dict[str, list[Row]], folder: Path) -> None:
-    """An incident may join several sequences, so they are compared by sender; what the truth does not know is left."""
-    truth = json.loads((folder / "truth.json").read_text())
-    unknown = {scope["source_queue_manager"] for scope in truth if not is_known(scope)}
-    expected: Counter[tuple[str, str]] = Counter()
-    found: Counter[tuple[str, str]] = Counter()
-    for scope in truth:
-        for row in scope.get("incidents", ()):
-            expected.update({(scope["source_queue_manager"], name): row[name] for name in INCIDENT})
-    for row in night["incidents"]:
-        found.update({(row["source_queue_manager"], name): row[name] for name in INCIDENT})
-    known = {key: count for key, count in expected.items() if key[0] not in unknown and count}
-    assert {key: count for key, count in found.items() if key[0] not in unknown and count} == known
-    assert {name for _, name in known} >= {"lost", "repaired", "expired"}
-
-
-def test_figures_of_sessions_leave_copies_out(night: dict[str, list[Row]]) -> None:
-    counted = {row["stream_id"]: row for row in night["stream_ends"] if not row["copy_of"]}
-    for session in night["sessions"]:
-        streams = [row for row in counted.values() if row["session_id"] == session["session_id"]]
-        assert session["connections"] <= len({row["connection_id"] for row in streams})
-    assert sum(row["transactional"] for row in night["sessions"]) < sum(
-        row["transactional"] for row in night["messages"]
+    messages, verdicts = (
+        {tuple(row[name] for name in kept) for row in table.to_pylist()}
+        for table in (replayed.sources.messages, replayed.verdicts)
     )
-    judged = sum(row["transactional"] - row["passing_through"] - row["receiver_unknown"] for row in night["sessions"])
-    assert judged == len(night["verdicts"])
-
-
-def test_the_messages_next_to_the_first_step_of_a_clock_are_shown() -> None:
-    """On any stream, in any order; a record of which the number is not known is not next to it."""
-    steps = [{"frame": frame, "step_ns": -SECOND} for frame in (5, 9)]
-    captures: list[Row] = [{"capture_id": name, "uri": f"{name}.pcap"} for name in "cde"]
-    captures[0]["clock_steps"] = steps
-    places = [("c", 4, 0), ("c", 5, 400), ("c", 5, 0), ("c", 4, 9), ("c", 3, 1), ("c", None, 7), ("d", 5, 1)]
-    for order in (places, places[::-1]):
-        messages = (
-            {"capture_id": of, "last_frame": at, "stream_id": "s", "stream_offset": offset} for of, at, offset in order
-        )
-        facts = clock_steps(to_frame(arrow(CAPTURES, captures)), to_frame(arrow(MESSAGES, messages)))
-        (found,) = tell_facts({ClockStepped: facts}).to_dicts()
-        assert (found["messages"], found["witness"]) == (2, ["s@9", "s@0"])
-        assert "first by 1.0 s at record 5" in found["explanation"]
+    assert verdicts <= messages
+    assert len(verdicts) == replayed.verdicts.num_rows
+    answered = [row for row in replayed.verdicts.to_pylist() if row["ack_latency_ms"] is not None]
+    for row in answered:  # its time of acknowledgment is by the same clock
+        latency = row["acknowledged_at"] - row["captured_at"]
+        assert latency / timedelta(milliseconds=1) == pytest.approx(row["ack_latency_ms"], abs=0.002)
+    assert len(answered) > 100
 
 
 @pytest.mark.slow
@@ -185,37 +111,21 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
 
 
 @pytest.fixture(scope="module")
-def united() -> dict[str, Any]:
-    """One replay of all scenes that are made of rows."""
+def scenes() -> Tables:
+    """All scenes that are made of rows."""
     tables = Tables()
     add_all(tables)
-    steps: dict[str, list[Row]] = {"stepped": [{"frame": 12, "step_ns": -300 * SECOND}]}
-    tables.rows["captures"] = [{"capture_id": name, "clock_steps": steps.get(name)} for name in ("c", "stepped")]
-    replayed = replay_once(tables.sources())
-    outcomes = outcomes_of(replayed)[0]
-    expected = plain_outcomes.outcomes(rows_of(replayed))[0]
-    told = {"findings": replayed.findings_on_messages, "outcomes": replayed.fates.rows, "verdicts": replayed.verdicts}
-    twice = [row for row in attributes_of(replayed.findings) if row.kind == FindingKind.CAPTURED_TWICE]
-    return {
-        "verdicts": sorted(attributes_of(replayed.verdicts), key=lambda row: row.replay_order),
-        "sessions": attributes_of(replayed.sessions),
-        "twice": {row.session_id: row for row in twice},
-        "stream_ends": attributes_of(replayed.inputs.every_end),
-        "outcomes": {message: outcomes.get(message, "delivered") for message in expected},
-        "second_outcomes": expected,
-        "fates": fates(replayed.verdicts),
-        "second": second_replay(tables, steps),
-        "findings": attributes_of(replayed.findings_on_messages),
-        "rows": {name: plain(rows) for name, rows in told.items()},
-    }
+    return tables
 
 
-def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.Key, Fate]:
+@pytest.fixture(scope="module")
+def united(scenes: Tables) -> Replayed:
+    return replay_once(scenes.sources())
+
+
+def second_replay(tables: Tables) -> dict[replayer.Key, Fate]:
     """Returns the fates that the second replay finds, by the own key of each message."""
-    untimed = {"captured_ns": 0, "capture_id": None}
-    timed = tables.rows | {"handshakes": [untimed | row for row in tables.rows["handshakes"]]}
-    del timed["captures"]
-    once, own = plain_copies.once(plain_clock.in_order(timed, defaultdict(list, steps)))
+    once, own = plain_copies.once({name: rows for name, rows in tables.rows.items() if name != "captures"})
     skew = plain_copies.skews(tables.rows)
     shown_by: dict[str, set[str]] = defaultdict(set)
     for row in once["messages"]:
@@ -227,94 +137,35 @@ def second_replay(tables: Tables, steps: dict[str, list[Row]]) -> dict[replayer.
     return {own.get(key, key): fate for key, fate in found.items()}
 
 
-def test_both_replays_agree_on_what_was_captured_twice(united: dict[str, Any]) -> None:
-    assert united["fates"] == united["second"]
-    assert united["outcomes"] == united["second_outcomes"]
-    in_doubt = [fate for (stream, _), fate in united["second"].items() if stream.startswith("any ")]
+def test_both_replays_agree_on_what_was_captured_twice(scenes: Tables, united: Replayed) -> None:
+    second = second_replay(scenes)
+    assert fates(united.verdicts) == second
+    outcomes, expected = outcomes_of(united)[0], plain_outcomes.outcomes(rows_of(united))[0]
+    assert {message: outcomes.get(message, "delivered") for message in expected} == expected
+    in_doubt = [fate for (stream, _), fate in second.items() if stream.startswith("any ")]
     assert {None, "clocks_differ", "predecessor_missing"} <= {fate.reason for fate in in_doubt}
 
 
-def test_a_finding_says_that_clocks_differ(united: dict[str, Any]) -> None:
-    apart = {f"{source}->{B}" for source in APART}
-    (row,) = [row for row in united["findings"] if row.kind == "clocks_differ" and row.session_id in apart]
-    assert (row.session_id, row.messages, row.severity) == (f"disputed->{B}", 1, "warning")
-    assert row.witness == ["disputed a>@200", "disputed a>@400"]
-    assert "The first is number 4, which needs number 3; the receiver stood at: number 2." in row.explanation
-
-
-def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: dict[str, Any]) -> None:
-    rows = united["rows"]
-    second = set(message_findings(rows["verdicts"], rows["outcomes"], {}))
+def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: Replayed) -> None:
+    second = set(message_findings(plain(united.verdicts), plain(united.fates.rows), {}))
     acknowledged = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}  # these need all acknowledgments
-    assert second == {one for one in map(finding_of, rows["findings"]) if one.kind not in acknowledged}
+    found = map(finding_of, plain(united.findings_on_messages))
+    assert second == {one for one in found if one.kind not in acknowledged}
     assert FindingKind.CLOCKS_DIFFER in {one.kind for one in second}
 
 
-def test_what_rests_on_clocks_that_differ_is_unknown(united: dict[str, Any]) -> None:
-    found = {
-        source: [
-            (row.tx_sequence_number, row.reason) for row in united["verdicts"] if row.source_queue_manager == source
-        ]
-        for source in APART
-    }
-    refused = [(1, None), (2, None), (4, "predecessor_missing"), (3, None), (5, "predecessor_missing")]
-    assert found == {
-        "disputed": [(1, None), (2, None), (4, "clocks_differ"), (3, None), (5, None)],
-        "far apart": refused,
-        "one capture": refused,
-    }
-    outcomes = {message[3]: outcome for message, outcome in united["outcomes"].items()}
-    assert [outcomes[f"disputed\\{number}"] for number in (3, 4, 5)] == ["unknown"] * 3
-    assert [outcomes[f"far apart\\{number}"] for number in (3, 4, 5)] == ["delivered", "pending", "pending"]
-
-
-def test_the_address_names_a_receiver_without_a_handshake(united: dict[str, Any]) -> None:
-    for address, (_, (judged, passing, unknown)) in LEGS.items():
-        sources = [row.source_queue_manager for row in united["verdicts"] if row.stream_id == f"{address}>"]
-        assert sources.count(f"{SOURCE} {address}") == judged
-        assert sources.count(f"{A} {address}") == 1  # a direct format name: always at its end
-        (session,) = [row for row in united["sessions"] if row.session_id == f"10.0.1.9->{address}"]
+def test_sessions_leave_out_copies_and_say_what_passes_through(united: Replayed) -> None:
+    sessions = {row.session_id: row for row in attributes_of(united.sessions)}
+    both = sessions[f"{A}->{B}"]
+    assert (both.connections, both.transactional, both.missing_bytes) == (1, 5, 0)
+    for address, (_, passing, unknown) in LEGS.items():
+        session = sessions[f"10.0.1.9->{address}"]
         assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
 
 
-def test_what_went_over_an_unknown_leg_is_not_taken_for_lost(united: dict[str, Any]) -> None:
-    found = [row for row in united["verdicts"] if row.source_queue_manager == "two legs"]
-    assert [(row.tx_sequence_number, row.verdict) for row in found] == [
-        (1, "new_sequence"),
-        (2, "in_order"),
-        (5, "unknown"),
-        (6, "in_order"),
-    ]
-
-
-def test_one_end_fills_what_the_other_lacks(united: dict[str, Any]) -> None:
-    found = [row for row in united["verdicts"] if row.source_queue_manager == SOURCE]
-    assert [(row.stream_id, row.stream_offset, row.verdict) for row in found] == [
-        ("far>", 0, "new_sequence"),
-        ("far>", 100, "in_order"),
-        ("far>", 200, "in_order"),
-        ("near>", 300, "in_order"),
-        ("far>", 400, "in_order"),
-    ]
-    assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, 2, 10, 4]
-    (session,) = [row for row in united["sessions"] if row.session_id == f"{A}->{B}"]
-    assert (session.connections, session.transactional, session.missing_bytes) == (1, 5, 0)
-
-
-def test_copies_are_named(united: dict[str, Any]) -> None:
-    copies = {row.stream_id: row.copy_of for row in united["stream_ends"] if row.copy_of}
-    assert copies == {"near>": "far>", "near<": "far<"}
-    assert united["twice"].keys() == {f"{A}->{B}", f"{B}->{A}"}
-    twice = united["twice"][f"{A}->{B}"]
-    assert (twice.severity, twice.messages, twice.witness) == ("info", 1, ["far>@0", "near>@0"])
-
-
-def test_a_step_back_does_not_change_the_order(united: dict[str, Any]) -> None:
-    found = [row for row in united["verdicts"] if row.source_queue_manager == "stepped"]
-    assert [(row.tx_sequence_number, row.verdict) for row in found] == [
-        (1, "new_sequence"),
-        (2, "in_order"),
-        (3, "in_order"),
-        (4, "in_order"),
-    ]
-    assert [(row.captured_ns - T0) // SECOND for row in found] == [0, 1, -298, -297]  # as recorded
+def test_a_finding_names_what_was_captured_twice(united: Replayed) -> None:
+    twice = [row for row in attributes_of(united.findings) if row.kind == FindingKind.CAPTURED_TWICE]
+    assert {row.session_id: (row.severity, row.messages, row.witness) for row in twice} == {
+        f"{A}->{B}": ("info", 1, ["far>@0", "near>@0"]),
+        f"{B}->{A}": ("info", 1, ["far<@0", "near<@0"]),
+    }

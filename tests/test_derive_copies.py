@@ -15,20 +15,13 @@ from replay_tables import NULL, T0, TABLES, Tables, arrow
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, Copies, unite
 from schemas.ingest import CAPTURES, STREAMS
-from udfs.derive.conversations import clocks, copies, places
+from udfs.derive.conversations import copies, places
 from udfs.derive.conversations.united import suspect
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.scopes import FLOW_KEY
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
-NARROW = {
-    "stream_id": pl.String,
-    "stream_offset": pl.Int64,
-    "captured_ns": pl.Int64,
-    "capture_id": pl.String,
-    "last_frame": pl.Int64,
-}
 
 
 class Scene(Tables):
@@ -140,32 +133,6 @@ def vague(name: str, host: str, numbers: range, scene: Scene, **columns: Any) ->
     scene.connection(name, host, begun=(None, None), **columns)
     for at, number in enumerate(numbers):
         scene.sent(f"{name}>", 100 * at, T0 + number * SECOND, number, name)
-
-
-@pytest.mark.parametrize(("common", "copied"), [(6, True), (5, False)])
-def test_more_than_half_of_the_packets_make_a_copy(common: int, copied: bool) -> None:
-    scene = Scene()
-    vague("near", "192.168.0.1", range(1, 11), scene, recovered_bytes=900)
-    vague("far", "10.0.0.1", range(11 - common, 21 - common), scene)
-    expected = [("near<", "far<", None), ("near>", "far>", 400)]
-    assert copies_of(scene.unite()) == (expected if copied else None)
-
-
-def test_resends_between_the_same_addresses_are_no_copies() -> None:
-    scene = Scene()
-    vague("first", "10.0.0.1", range(1, 11), scene)
-    vague("second", "10.0.0.1", range(1, 11), scene)
-    vague("elsewhere", "10.0.0.2", range(50, 60), scene)
-    assert copies_of(scene.unite()) is None
-
-
-def test_one_packet_suffices_where_the_sequence_numbers_are_known() -> None:
-    scene = Scene()
-    for name, host, numbers in (("near", "192.168.0.1", (1, 2, 3)), ("far", "10.0.0.1", (3, 4, 5, 6))):
-        scene.connection(name, host, recovered_bytes=100 * len(numbers))
-        for number in numbers:
-            scene.sent(f"{name}>", 100 * number, T0, number, name)
-    assert copies_of(scene.unite()) == [("near<", "far<", 0), ("near>", "far>", 0)]
 
 
 def test_a_copy_of_a_copy_is_one_of_the_stream_that_counts() -> None:
@@ -288,26 +255,6 @@ def test_the_middle_of_two_differences_is_cut_toward_zero() -> None:
     differences = places.between_captures(pl.DataFrame(found, schema, orient="row"))
     assert rows(places.skews_of(differences)) == [("a", "b", 4)]
     assert rows(places.skews_of(differences[:2])) == [("a", "b", 3)]
-
-
-STEPPED = [(12, -300 * SECOND), (20, -SECOND)]
-
-
-def test_times_are_by_a_clock_without_steps_and_back() -> None:
-    steps = clocks.find_steps(to_frame(captures(c=STEPPED, d=[(1, -7)])))
-    given = [("c", 11), ("c", 12), ("c", 19), ("c", 20), ("d", 1), ("e", 99), (None, 5), ("c", None)]
-    found = [{"capture_id": name, "last_frame": frame, "captured_ns": T0} for name, frame in reversed(given)]
-    timed = pl.DataFrame([{"stream_id": "s", "stream_offset": 0} | row for row in found], NARROW)
-    undone = clocks.with_steps_undone(timed, steps)
-    late = [0, 300 * SECOND, 300 * SECOND, 301 * SECOND, 7, 0, 0, 0]
-    assert undone["captured_ns"].to_list() == [T0 + ns for ns in reversed(late)]
-    stamp = pl.col("captured_ns") // 1000
-    verdicts = undone.with_columns(acknowledged_at=stamp.cast(pl.Datetime("us", "UTC")))
-    back = clocks.with_recorded_times(verdicts, steps)
-    assert back.select(*NARROW).equals(timed)
-    recorded = [T0 // 1000] * 8
-    recorded[3] -= 1  # 7 ns before a whole microsecond is in the one before it
-    assert back["acknowledged_at"].dt.timestamp("us").to_list() == recorded
 
 
 PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}

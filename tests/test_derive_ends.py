@@ -2,16 +2,14 @@
 
 from typing import Any
 
-import polars as pl
 import pytest
 from table_frames import rows_of
 
 from schemas.ingest import STREAMS
 from schemas.messages import HANDSHAKES
 from schemas.replay import ENDS
-from udfs.derive.facts.receivers import with_other_direction
 from udfs.derive.frames import to_arrow
-from udfs.derive.replay.ends import NULL_GUID, find_ends, passes_through, receiver_is_unknown
+from udfs.derive.replay.ends import NULL_GUID, find_ends
 
 A, B, C, D = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abcd")
 PORTS = "10.0.0.1:50000>10.0.0.2:1801"
@@ -94,32 +92,3 @@ def test_an_address_named_here_does_not_have_the_guid_of_the_earlier_night() -> 
     before = [{"stream_id": "old#0", "sender_guid": D, "address": "1", "last_ns": 1}]
     assert ends_of(streams, [], before)["x>"]["receiver_by_address"] == D
     assert ends_of(streams, handshake("y", A, B), before)["x>"]["receiver_by_address"] == A
-
-
-@pytest.mark.parametrize(
-    ("addressee", "receiver_guid", "by_address", "passes", "unknown"),
-    [
-        (B, B, None, False, False),
-        (B, C, None, True, False),
-        (B, C, B, True, False),
-        (B, None, C, True, False),
-        (B, None, B, False, False),
-        (B, None, None, False, True),
-        (NULL_GUID, C, None, False, False),
-        (None, None, None, False, False),
-    ],
-)
-def test_a_message_for_another_queue_manager_passes_through(
-    addressee: str | None, receiver_guid: str | None, by_address: str | None, passes: bool, unknown: bool
-) -> None:
-    guids = {"queue_manager_address": addressee, "receiver_guid": receiver_guid, "receiver_by_address": by_address}
-    message = pl.DataFrame([guids], schema=dict.fromkeys(guids, pl.String))
-    assert message.select(passes_through(), receiver_is_unknown().alias("unknown")).row(0) == (passes, unknown)
-
-
-def test_the_other_direction_is_of_the_same_connection() -> None:
-    streams = {"x>": "x", "x<": "x", "alone>": "alone"}
-    ends = rows_of(ENDS, *({"stream_id": name, "connection_id": of, "address": name} for name, of in streams.items()))
-    both = with_other_direction(ends, far=pl.col("address"))
-    assert sorted(both.select("stream_id", "back", "far").rows()) == [("x<", "x>", "x>"), ("x>", "x<", "x<")]
-    assert with_other_direction(ends.clear(), far=pl.col("address")).is_empty()

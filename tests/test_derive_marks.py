@@ -76,12 +76,6 @@ def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: py
     assert doubtful(unread_of(), *many) == ["4"]
 
 
-def test_a_run_has_one_row_on_its_stream_however_many_queues_share_it() -> None:
-    queues = [flow("x", replay_scope="session", destination_queue=f"q{i}") for i in range(3)]
-    streams = number_streams(flows_of([*queues, flow("y", "t")]), unread_of(), ends_of(), NOTHING_RESUMED)
-    assert sorted(streams.select("scope_no", "stream_no", "stream_id").unique()["stream_id"]) == ["x", "y"]
-
-
 def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_to_its_session() -> None:
     flows = [
         flow("x", "queue"),

@@ -3,12 +3,12 @@
 tests/test_outcomes.py has the sums of sequences.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
-import pytest
+from table_frames import rows_of
 
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
@@ -21,7 +21,7 @@ from udfs.derive.decode import quarantine_undecodable
 from udfs.derive.summaries.sequences import summarize_states
 from udfs.derive.tables import schema_of
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1772474400 << 32 | 1
@@ -35,14 +35,9 @@ SCOPE_STATE: Schema = {
 }
 
 
-def frame(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
-    """Returns rows of a table; columns that they lack are null."""
-    return pl.DataFrame(list(rows), schema_of(table.arrow))
-
-
 def singly(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns sums over rows of a table, each over one."""
-    return frame(table, rows).with_columns(pl.lit(1).alias("count"))
+    return rows_of(table, *rows).with_columns(pl.lit(1).alias("count"))
 
 
 def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
@@ -55,12 +50,10 @@ def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
         ],
         SCOPE_STATE,
     )
-    earlier = frame(
+    earlier = rows_of(
         STATES,
-        [
-            {"scope_key": "judged", "tx_sequence_id": FIRST, "tx_sequence_number": 1, "assumed": False, "messages": 3},
-            {"scope_key": "idle", "tx_sequence_id": 0, "tx_sequence_number": 0, "assumed": None, "messages": 3},
-        ],
+        {"scope_key": "judged", "tx_sequence_id": FIRST, "tx_sequence_number": 1, "assumed": False, "messages": 3},
+        {"scope_key": "idle", "tx_sequence_id": 0, "tx_sequence_number": 0, "assumed": None, "messages": 3},
     )
     rows = summarize_states(now, earlier)
     assert rows.schema == schema_of(STATES.arrow)
@@ -70,12 +63,16 @@ def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
         ("idle", 0, "1970-01-01T00:00:00Z#0", 0, False, 0),
         ("judged", FIRST, "2026-03-02T18:00:00Z#1", 5, True, 8),
     ]
-    assert summarize_states(now, frame(STATES)).height == 2
+    assert summarize_states(now, earlier.clear()).height == 2
+    assert summarize_states(now.clear(), earlier.clear()).schema == rows.schema
 
 
-def balanced(rows: pl.DataFrame, key: str) -> dict[str | None, tuple[int, int, bool]]:
-    """Returns both sides and whether they are equal, by key; no other key is told."""
-    assert rows.schema == schema_of(BOOKS.arrow)
+def balanced(balance: Callable[..., pl.DataFrame], *tables: Any, key: str) -> dict[str | None, tuple[int, int, bool]]:
+    """Returns both sides of a book and whether they are equal, by key; no other key is told, and nothing of nothing."""
+    rows = balance(*tables)
+    nothing = balance(*([one.clear() for one in of] if isinstance(of, list) else of.clear() for of in tables))
+    assert nothing.is_empty()
+    assert rows.schema == nothing.schema == schema_of(BOOKS.arrow)
     assert all(rows[name].is_null().all() for name in BOOKS.key[1:] if name != key)
     return {row[key]: (row["left_side"], row["right_side"], row["balanced"]) for row in rows.to_dicts()}
 
@@ -87,17 +84,24 @@ def test_records_of_a_capture_are_segments_other_traffic_or_quarantined() -> Non
         {"capture_id": "unreadable"},
     ]
     unusable = [{"stage": stage, "capture_id": "a"} for stage in ("frame", "frame", "capture", "decode")]
-    found = books.balance_records(frame(CAPTURES, captures), singly(QUARANTINE, unusable))
-    assert found["book"].unique().to_list() == ["records"]
-    assert balanced(found, "capture_id") == {"a": (10, 10, True), "b": (4, 5, False), "unreadable": (0, 0, True)}
+    found = balanced(
+        books.balance_records, rows_of(CAPTURES, *captures), singly(QUARANTINE, unusable), key="capture_id"
+    )
+    assert found == {"a": (10, 10, True), "b": (4, 5, False), "unreadable": (0, 0, True)}
 
 
 def test_bytes_of_a_stream_are_framed_or_quarantined() -> None:
     streams = [{"stream_id": "a", "recovered_bytes": 1 << 40}, {"stream_id": "b", "recovered_bytes": 5}]
     packets = [{"stream_id": "a", "size": (1 << 40) - 3}, {"stream_id": "a", "size": 1}, {"stream_id": "c", "size": 9}]
     unusable = [{"stage": "framing", "stream_id": "a", "length": 2}, {"stage": "tcp", "stream_id": "a", "length": 7}]
-    found = books.balance_bytes(frame(STREAMS, streams), singly(PACKETS, packets), singly(QUARANTINE, unusable))
-    assert balanced(found, "stream_id") == {"a": (1 << 40, 1 << 40, True), "b": (5, 0, False), "c": (0, 9, False)}
+    found = balanced(
+        books.balance_bytes,
+        rows_of(STREAMS, *streams),
+        singly(PACKETS, packets),
+        singly(QUARANTINE, unusable),
+        key="stream_id",
+    )
+    assert found == {"a": (1 << 40, 1 << 40, True), "b": (5, 0, False), "c": (0, 9, False)}
 
 
 def test_packets_of_a_stream_are_decoded_or_quarantined() -> None:
@@ -106,22 +110,20 @@ def test_packets_of_a_stream_are_decoded_or_quarantined() -> None:
         singly(table, [{"stream_id": "a"}] * many) for table, many in zip(DECODED_TABLES, (2, 1, 0), strict=False)
     ]
     unusable = singly(QUARANTINE, [{"stage": "decode", "stream_id": "a"}, {"stage": "framing", "stream_id": "a"}])
-    found = books.balance_packets(packets, decoded, unusable)
-    assert balanced(found, "stream_id") == {"a": (4, 4, True), "b": (1, 0, False)}
+    found = balanced(books.balance_packets, packets, decoded, unusable, key="stream_id")
+    assert found == {"a": (4, 4, True), "b": (1, 0, False)}
 
 
 def test_verdicts_are_arrivals_of_unusual_and_of_delivered_messages() -> None:
     verdicts = singly(VERDICTS, [{"scope_key": scope} for scope in "aaaaab"])
-    outcomes = frame(OUTCOMES, [{"scope_key": "a", "arrivals": 2}, {"scope_key": "a", "arrivals": 0}])
-    sequences = frame(
+    outcomes = rows_of(OUTCOMES, {"scope_key": "a", "arrivals": 2}, {"scope_key": "a", "arrivals": 0})
+    sequences = rows_of(
         SEQUENCES,
-        [
-            {"scope_key": "a", "messages": 5, "delivered_arrivals": 3},
-            {"scope_key": "b", "messages": 1},  # the literal reading tells no outcomes
-        ],
+        {"scope_key": "a", "messages": 5, "delivered_arrivals": 3},
+        {"scope_key": "b", "messages": 1},  # the literal reading tells no outcomes
     )
-    found = books.balance_arrivals(verdicts, outcomes, sequences)
-    assert balanced(found, "scope_key") == {"a": (5, 5, True), "b": (1, 1, True)}
+    found = balanced(books.balance_arrivals, verdicts, outcomes, sequences, key="scope_key")
+    assert found == {"a": (5, 5, True), "b": (1, 1, True)}
 
 
 def test_numbers_were_seen_or_have_an_outcome_without_a_message() -> None:
@@ -139,37 +141,18 @@ def test_numbers_were_seen_or_have_an_outcome_without_a_message() -> None:
         unseen | {"tx_sequence_number": 5, "message_id": "seen"},
         unseen | {"tx_sequence_number": 5, "tx_sequence_id": FIRST + 1},
     ]
-    found = books.balance_numbers(frame(OUTCOMES, outcomes), frame(SEQUENCES, sequences))
-    assert balanced(found, "scope_key") == {"a": (10, 10, True), "b": (10, 7, False)}
-
-
-@pytest.mark.parametrize(
-    "balance",
-    [
-        lambda: books.balance_records(frame(CAPTURES), singly(QUARANTINE)),
-        lambda: books.balance_bytes(frame(STREAMS), singly(PACKETS), singly(QUARANTINE)),
-        lambda: books.balance_packets(singly(PACKETS), list(map(singly, DECODED_TABLES)), singly(QUARANTINE)),
-        lambda: books.balance_arrivals(singly(VERDICTS), frame(OUTCOMES), frame(SEQUENCES)),
-        lambda: books.balance_numbers(frame(OUTCOMES), frame(SEQUENCES)),
-    ],
-)
-def test_books_of_nothing_have_no_rows(balance: Callable[[], pl.DataFrame]) -> None:
-    assert balanced(balance(), "book") == {}
-
-
-def test_sums_of_nothing_have_no_rows() -> None:
-    nothing = summarize_states(pl.DataFrame(schema=SCOPE_STATE), frame(STATES))
-    assert (nothing.height, nothing.schema) == (0, schema_of(STATES.arrow))
+    found = balanced(
+        books.balance_numbers, rows_of(OUTCOMES, *outcomes), rows_of(SEQUENCES, *sequences), key="scope_key"
+    )
+    assert found == {"a": (10, 10, True), "b": (10, 7, False)}
 
 
 def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
-    explained = frame(
+    explained = rows_of(
         PACKETS,
-        [
-            {"stream_id": "a", "stream_offset": 7, "size": 5, "capture_id": "c", "last_frame": 9, "raw": b"12345"},
-            {"stream_id": "b", "raw": b"12"},
-            {"stream_id": "c"},
-        ],
+        {"stream_id": "a", "stream_offset": 7, "size": 5, "capture_id": "c", "last_frame": 9, "raw": b"12345"},
+        {"stream_id": "b", "raw": b"12"},
+        {"stream_id": "c"},
     ).with_columns(reason=pl.lit("bad"), detail=pl.lit("It is bad."))
     rows = quarantine_undecodable(explained, 3)
     assert rows.schema == schema_of(QUARANTINE.arrow)

@@ -1,25 +1,21 @@
 """How messages become transactions: by number within a scope, by message ID across scopes."""
 
 from random import Random
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import plain_transactions
 import polars as pl
 import pyarrow as pa
 import pytest
-from replay_tables import T0, Tables, arrival, arrow, fates_of, replay
+from replay_tables import T0, Tables, fates_of, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.fates import find_transactions
-from schemas.replay import VERDICTS
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.transactions.messages import ID, read_messages
 from udfs.derive.transactions.whole import find_uses, whole_transactions
 
 S1 = 1 << 63
-Row = Any
-"""A row with its columns as attributes."""
 
 
 class Replayed(NamedTuple):
@@ -145,43 +141,3 @@ def test_most_whole_transactions_are_not_assembled(replayed: Replayed) -> None:
     same = (*ID, "instance")
     assert whole.join(replayed.transactions, on=same, how="anti").is_empty()
     assert 2 in uses.filter("all_whole")["instance"]
-
-
-# --- verdicts as literals -------------------------------------------------------------------------------------------
-
-WHOLE = {"tx_transaction_id": 7, "tx_first": True, "tx_last": True}
-LAST = {"tx_transaction_id": 7, "tx_first": False, "tx_last": True}
-ELSEWHERE = {"scope_key": "queue s r", "stream_id": "b>", "content_hash": 2}
-
-
-def transactions(*rows: dict[str, Any]) -> list[Row]:
-    """The transactions of verdicts, on which the two computations agree."""
-    replayed = derived(arrow(VERDICTS, rows))
-    assert differing(replayed) == []
-    return [SimpleNamespace(**row) for row in replayed.transactions.sort(ID).to_dicts()]
-
-
-def test_the_number_before_is_a_neighbour_in_its_own_scope_only() -> None:
-    other = WHOLE | {"tx_transaction_id": 8}
-    for where, shown in ((ELSEWHERE, ["b>@10"]), ({}, ["a>@10", "a>@0"])):
-        row, _ = transactions(arrival(0, 1, **other), arrival(1, 2, **LAST, **where))
-        assert (row.torn, row.torn_by_sender, row.witness) == (True, True if where == {} else None, shown)
-
-
-def test_whole_transactions_with_one_message_id_in_two_scopes_follow_one_another() -> None:
-    ids = range(2, 22)
-    here = (arrival(i, i, **WHOLE | {"tx_transaction_id": i}) for i in ids)
-    there = (arrival(i, i, **WHOLE | {"tx_transaction_id": i}, **ELSEWHERE) for i in ids)
-    rows = transactions(*here, *there)
-    scopes = ((1, "queue s q"), (2, "queue s r"))
-    assert sorted((row.tx_transaction_id, row.instance, row.scope_key) for row in rows) == [
-        (i, *scope) for i in ids for scope in scopes
-    ]
-
-
-def test_messages_of_one_number_and_content_are_told_apart_by_their_ids() -> None:
-    other = {"message_id": "s\\9", "accepted": False, "verdict": "duplicate", "incoming_tx_sequence_number": 2}
-    rows = transactions(
-        arrival(1, 1), arrival(2, 2, **WHOLE), arrival(3, 2, **WHOLE | {"tx_transaction_id": 8}, **other)
-    )
-    assert [(row.tx_transaction_id, row.accepted, row.lost) for row in rows] == [(7, 1, 0), (8, 0, 1)]

@@ -19,7 +19,6 @@ from test_agreement import to_queues
 from jobs.replaying.sources import Sources
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
-from udfs.replay import groups
 
 MODES = tuple(product(Reading, (Scope.AUTO, Scope.SESSION, Scope.QUEUE)))
 PAUSES = (0, 1, MS, 249 * MS + 999_999, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
@@ -201,25 +200,6 @@ def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tabl
     assert {one.assumed for one in said.values()} == {True, False}
 
 
-@pytest.mark.parametrize(
-    ("many", "reading"),
-    [(1, Reading.CONFORMANT), (2, Reading.LITERAL), (7, Reading.CONFORMANT), (10_000, Reading.LITERAL)],
-)
-def test_verdicts_do_not_depend_on_where_pieces_end(
-    many: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sources = night(random.Random(41), 60).sources()
-    whole = plain(replay(sources, reading=reading, scope=Scope.AUTO).verdicts)
-    assert {row["verdict"] for row in whole} >= {"in_order", "gap_expired", "duplicate", "out_of_order"}
-    monkeypatch.setattr(groups, "_MANY", many)
-    cut = plain(replay(sources, reading=reading, scope=Scope.AUTO).verdicts)
-    assert sorted(cut, key=_place) == sorted(whole, key=_place)
-
-
-def _place(row: Row) -> Key:
-    return row["stream_id"], row["stream_offset"]
-
-
 def final_acks_of_one_number(*named: tuple[int, MessageClass]) -> Tables:
     """Returns message 1, accepted as number 1, and a FinalAck for this number a second for each of these IDs."""
     tables = Tables()
@@ -238,16 +218,14 @@ OTHERS = [(9, MessageClass.MQMSG_CLASS_ACK_RECEIVE)]
 REFUSED = [(1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED), *OTHERS]
 
 
-@pytest.mark.parametrize("named", [OTHERS, REFUSED], ids=["acknowledges_nothing", "hides_none"])
-def test_a_final_ack_for_another_message(named: list[tuple[int, MessageClass]]) -> None:
+@pytest.mark.parametrize(("named", "message_class"), [(OTHERS, None), (REFUSED, 0x8004)])
+def test_a_final_ack_speaks_of_the_message_that_it_names_alone(
+    named: list[tuple[int, MessageClass]], message_class: int | None
+) -> None:
     tables = final_acks_of_one_number(*named)
     assert not list(disagreements(tables, tables.sources(), Reading.CONFORMANT, Scope.AUTO))
-
-
-def test_a_final_ack_speaks_of_the_message_that_it_names_alone() -> None:
-    for named, said in ((OTHERS, (None, None)), (REFUSED, (None, 0x8004))):
-        (one,) = expected(final_acks_of_one_number(*named), Reading.CONFORMANT, Scope.AUTO).values()
-        assert (one.acknowledged_ns, one.final_ack_class) == said
+    (one,) = expected(tables, Reading.CONFORMANT, Scope.AUTO).values()
+    assert (one.acknowledged_ns, one.final_ack_class) == (None, message_class)
 
 
 def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:

@@ -1,4 +1,7 @@
-"""Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does."""
+"""Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does.
+
+tests/test_all_findings.py holds the words and the witness of each finding here to the second computation.
+"""
 
 from collections.abc import Callable
 from functools import cache, cached_property, partial
@@ -19,6 +22,15 @@ from schemas.replay import Reading, Severity
 
 __all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
 """Importing them fills SCENES."""
+
+
+def played() -> tuple[Tables, dict[str, Scene]]:
+    """Plays all scenes in the same tables."""
+    tables = Tables()
+    scenes = {name: Scene(tables, name) for name in SCENES}
+    for name, (play, _) in SCENES.items():
+        play(scenes[name])
+    return tables, scenes
 
 
 class Night:
@@ -45,10 +57,7 @@ class Night:
 @pytest.fixture(scope="module")
 def nights() -> Callable[[Reading], Night]:
     """Replays all scenes under a reading, once."""
-    tables = Tables()
-    scenes = {name: Scene(tables, name) for name in SCENES}
-    for name, (play, _) in SCENES.items():
-        play(scenes[name])
+    tables, scenes = played()
     return cache(partial(Night, tables.sources(), scenes))
 
 

@@ -17,16 +17,13 @@ from growth import assert_linear
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, replay_all, replay_once
 from scene import guid
+from tiers import merge_needs
 from warehouses import config
 from wiretap import ACK, PSH, Sent, handshake, pcap, records
 
 from jobs.simulator import build
 from jobs.steps import nightly
-from schemas.outcomes import Outcome
 from udfs.derive.replay import marks
-from udfs.replay.arrivals import ARRIVAL, Arrival
-from udfs.replay.rows import write_rows
-from udfs.replay.slots import explain_slots
 
 S = 1 << 62
 MS = 1_000_000
@@ -64,11 +61,27 @@ def miss(tables: Tables, stream: str, i: int) -> None:
     tables.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": i * 10 - 5, "length": 1})
 
 
-@trick
-def numbers_skipped(tables: Tables, name: str, n: int) -> None:
+ON_ONE_CONNECTION: dict[str, Callable[[int], dict[str, Any]]] = {
+    "numbers_skipped": lambda i: {"tx": (S, 1000 * (i + 1), 1000 * i)},
+    "sequences": lambda i: {"tx": (S + i, 1, 0)},
+    "different_messages_of_one_number": lambda i: {"tx": (S, 1, 0), "message_id": f"a\\{i}", "label": str(i)},
+    "torn_transactions": lambda i: {
+        "tx": (S, i + 1, i), "tx_first": True, "tx_last": False, "tx_transaction_id": i
+    },
+    "one_transaction_id": lambda i: {
+        "tx": (S, 2 * i + 1, 2 * i), "tx_first": i % 3 == 0, "tx_last": i % 2 == 0, "tx_transaction_id": 7
+    },
+}  # fmt: skip
+"""What the i-th message of a connection is: ID, number and previous number, and other columns."""
+
+
+def on_one_connection(tables: Tables, name: str, n: int) -> None:
     stream = connect(tables, name)
     for i in range(n):
-        send(tables, stream, i, (S, 1000 * (i + 1), 1000 * i))
+        send(tables, stream, i, **ON_ONE_CONNECTION[name](i))
+
+
+TRICKS |= dict.fromkeys(ON_ONE_CONNECTION, on_one_connection)
 
 
 @trick
@@ -88,13 +101,6 @@ def numbers_skipped_to_the_middle_of_a_sequence(tables: Tables, name: str, n: in
 
 
 @trick
-def sequences(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S + i, 1, 0))
-
-
-@trick
 def long_transactions(tables: Tables, name: str, n: int) -> None:
     """The first and the last message of each, with all the numbers that one may have in between."""
     stream = connect(tables, name)
@@ -103,20 +109,6 @@ def long_transactions(tables: Tables, name: str, n: int) -> None:
         of = {"tx_transaction_id": i}
         send(tables, stream, i, (S, max(first, 1), max(first - 1, 0)), tx_first=True, tx_last=False, **of)
         send(tables, stream, i + 1, (S, last, last - 1), tx_first=False, tx_last=True, **of)
-
-
-@trick
-def torn_transactions(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, i + 1, i), tx_first=True, tx_last=False, tx_transaction_id=i)
-
-
-@trick
-def one_transaction_id(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, 2 * i + 1, 2 * i), tx_first=i % 3 == 0, tx_last=i % 2 == 0, tx_transaction_id=7)
 
 
 @trick
@@ -180,13 +172,6 @@ def resends_refused(tables: Tables, name: str, n: int) -> None:
     for i in range(1, n - 1):
         send(tables, stream, i, (S, 3, 2))
     send(tables, stream, n - 1, (S, 5, 1))
-
-
-@trick
-def different_messages_of_one_number(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(n):
-        send(tables, stream, i, (S, 1, 0), message_id=f"{name}.a\\{i}", label=str(i))
 
 
 @trick
@@ -353,8 +338,7 @@ def test_steps_that_pair_rows_are_noted() -> None:
     assert {step.place.partition(":")[0] for step in steps} == {"test_growth_replay.py"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRICKS)
+@pytest.mark.parametrize("name", merge_needs(["different_messages_of_one_number"], TRICKS))
 def test_twice_as_many_of_one_thing_take_twice_the_time(name: str) -> None:
     assert_linear(replay_all, lambda n: night(n, name).sources(), 1_000)
 
@@ -440,25 +424,3 @@ def test_a_capture_whose_sender_skips_five_million_numbers_has_a_row_for_a_messa
     )
     assert runs == [{"outcome": "expired_unseen", "numbers": skipped}] * counted
     assert found["books"]["unbalanced"] == 0
-
-
-def reused(times: int) -> list[Arrival]:
-    """So many different messages under one number, of which the first was accepted."""
-    first = Arrival(
-        *("s", 1, 5, ~1, ~5, None, None, None, 1, 9, False, False, 1, 1, 4, "q", "q\\0", 0, False, "a->b", "Q", None),
-        *(1, True, "in_order", "none", None, False, False, False, 0, False, 1, 4, "k@0"),
-    )
-    others = (
-        first._replace(replay_order=i + 1, message_id=f"q\\{i}", content_hash=i, accepted=False, verdict="duplicate")
-        for i in range(1, times)
-    )
-    return [first, *others]
-
-
-def test_a_number_that_many_messages_use_costs_what_they_are() -> None:
-    def explain(arrivals: list[Arrival]) -> int:
-        rows = [row for batch in explain_slots(write_rows(arrivals, ARRIVAL)) for row in batch.to_pylist()]
-        return sum(row["outcome"] == Outcome.DISPLACED for row in rows)
-
-    _, large = assert_linear(explain, reused, 2_000)
-    assert large.result == 3_999

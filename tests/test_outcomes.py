@@ -18,7 +18,8 @@ from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
-from schemas.replay import VERDICTS, Verdict
+from schemas.replay import BOTH_SCOPES, VERDICTS, Reading, Scope, Verdict
+from udfs.derive.books import balance_arrivals, balance_numbers
 from udfs.derive.frames import to_frame
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
@@ -79,29 +80,12 @@ def disagreements(rows: list[Row], found: Found, cut: Collection[Key]) -> Iterat
     yield from ((*run, "only the second computation") for run in expected_runs - runs)
 
 
-def law_broken(rows: list[Row], replayed: Replayed) -> Iterator[tuple[Any, ...]]:
-    """Scopes whose arrivals or numbers do not add up."""
-    expected = Counter(row["scope_key"] for row in rows)
-    counted: Counter[str] = Counter()
-    slots = {(row["scope_key"], int(row["tx_sequence_id"])): row for row in replayed.fates.slots.to_pylist()}
-    unseen: Counter[tuple[str, int]] = Counter()
-    for row in replayed.fates.rows.to_pylist():
-        key, number = (row["scope_key"], int(row["tx_sequence_id"])), row["tx_sequence_number"]
-        if row["outcome"] != Outcome.DELIVERED:
-            counted[row["scope_key"]] += row["arrivals"]
-        due = slots.get(key)
-        if (
-            row["message_id"] is None
-            and due
-            and due["first_number_due"] <= number < due["first_number_due"] + due["numbers_due"]
-        ):
-            unseen[key] += row["numbers"]
-    for row in replayed.fates.counts.to_pylist():
-        counted[row["scope_key"]] += row["delivered_arrivals"]
-    yield from ((key, counted[key], expected[key]) for key in expected if counted[key] != expected[key])
-    for key, row in slots.items():
-        if row["numbers_due"] != row["numbers_seen"] + unseen[key]:
-            yield (*key, row["numbers_due"], row["numbers_seen"], unseen[key])
+def unbalanced(replayed: Replayed) -> list[Row]:
+    """The books of the replay that do not balance: arrivals and numbers that do not add up."""
+    outcomes, sequences = to_frame(replayed.fates.undelivered), to_frame(replayed.sequences)
+    arrivals = to_frame(replayed.verdicts).with_columns(pl.lit(1).alias("count"))
+    of_scopes = balance_arrivals(arrivals, outcomes, sequences), balance_numbers(outcomes, sequences)
+    return pl.concat(of_scopes).filter(~pl.col("balanced")).to_dicts()
 
 
 # --- scenes ---------------------------------------------------------------------------------------------------------
@@ -182,7 +166,7 @@ def test_two_computations_agree(tables: Tables) -> None:
     replayed = replay(with_cut.sources())
     rows, found = rows_of(replayed), outcomes_of(replayed)
     assert list(disagreements(rows, found, cut))[:3] == []
-    assert list(law_broken(rows, replayed))[:3] == []
+    assert unbalanced(replayed) == []
     given = Counter(found[0].values()) + Counter(run[2] for run in found[1])
     assert set(given) == set(Outcome)
 
@@ -225,10 +209,12 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
 def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(replayed: Replayed) -> None:
     ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_pylist()}
     sent, judged = defaultdict[str, list[Row]](list), defaultdict[str, Counter[str]](Counter)
+    scopes = defaultdict[str, set[str]](set)
     for row in replayed.sources.messages.to_pylist():
         sent[ends[row["stream_id"]]["session_id"]].append(row)
     for row in replayed.verdicts.to_pylist():
         judged[row["session_id"]][row["verdict"]] += 1
+        scopes[row["session_id"]].add(row["scope_key"].partition(" ")[0])
     for row in replayed.fates.rows.to_pylist():
         judged[row["session_id"]][count_column(Outcome(row["outcome"]))] += row["numbers"]
     sessions = {row["session_id"]: row for row in replayed.sessions.to_pylist()}
@@ -239,11 +225,23 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
         counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
         expected: Row = {name: judged[session][name] for name in counted}
         expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"encrypted": sum(row["body_encrypted"] for row in rows)}
         expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         assert {name: found[name] for name in expected} == expected
         not_judged = found["passing_through"] + found["receiver_unknown"]
         assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+        assert found["replay_scope"] == " and ".join(sorted(scopes[session], reverse=True)) or Scope.QUEUE
+    assert {row["replay_scope"] for row in sessions.values()} == {"session", "queue", BOTH_SCOPES}
+
+
+@pytest.mark.parametrize(("reading", "scope"), [(Reading.CONFORMANT, Scope.SESSION), (Reading.LITERAL, Scope.QUEUE)])
+def test_sessions_have_the_scope_asked_for_and_counts_of_outcomes_where_they_are_told(
+    tables: Tables, reading: Reading, scope: Scope
+) -> None:
+    sessions = replay(tables.sources(), reading=reading, scope=scope).sessions.to_pylist()
+    assert {row["replay_scope"] for row in sessions} == {scope.value}
+    assert {row["lost"] is None for row in sessions} == {reading is Reading.LITERAL}
 
 
 def test_the_second_computation_is_the_truth_of_simulated_nights() -> None:
@@ -325,7 +323,7 @@ def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:
     cut_off(tables, cut)
     replayed = replay(tables.sources())
     rows = rows_of(replayed)
-    yield "outcomes", [*disagreements(rows, outcomes_of(replayed), cut), *law_broken(rows, replayed)]
+    yield "outcomes", [*disagreements(rows, outcomes_of(replayed), cut), *unbalanced(replayed)]
 
 
 if __name__ == "__main__":

@@ -3,14 +3,18 @@
 tests/test_agreement.py compares it with a second replayer.
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from replay_tables import T0, Replayed, Row, Tables, arrow, fates, replay, rows_of
+from random_troubles import troubled
+from replay_tables import T0, Replayed, Row, Tables, arrow, fates, replay, replay_all, rows_of
 
 from schemas.replay import ENDS, STATES, Reading, Scope
+from udfs.replay import groups
 
 # --- the documents' trace and a reviewed sequence -------------------------------------------------------------------
 
@@ -45,33 +49,62 @@ RESENT = (  # every reason, the ID set to where signed and unsigned differ
     (TOP + 2, 1, 0, "new_sequence", None, 0, 0),
     (TOP + 1, 6, 3, "duplicate", None, 0, 1),
 )
-Fates = dict[tuple[str, int], tuple[Any, ...]]
 Rows = dict[tuple[str, int], Row]
 
 
-def sent_in_order(*messages: tuple[int, int, int], reading: Reading = Reading.CONFORMANT) -> list[tuple[Any, ...]]:
-    """Returns the fates of messages of one sender."""
+def sent_in_order(*messages: tuple[int, int, int], reading: Reading = Reading.CONFORMANT) -> Replayed:
+    """Replays messages of one sender."""
     tables = Tables()
     tables.stream("s>", "s", "r")
     for i, message in enumerate(messages):
         tables.message(("s>", i), T0 + i, message)
-    found = fates(replay(tables.sources(), reading=reading).verdicts)
-    return [found["s>", i] for i in range(len(messages))]
+    return replay(tables.sources(), reading=reading)
+
+
+def fates_in_order(replayed: Replayed) -> list[tuple[Any, ...]]:
+    """Returns the fates of its messages."""
+    return [fate for _, fate in sorted(fates(replayed.verdicts).items())]
 
 
 @pytest.mark.parametrize(("reading", "column"), [(Reading.CONFORMANT, 1), (Reading.LITERAL, 2)])
 def test_the_trace_under_each_reading(reading: Reading, column: int) -> None:
     found = sent_in_order(*(row[0] for row in TRACE), reading=reading)
-    assert [fate[3] for fate in found] == [row[column] for row in TRACE]
+    assert [fate[3] for fate in fates_in_order(found)] == [row[column] for row in TRACE]
 
 
 def test_every_reason_in_a_sequence_with_reviewed_fates() -> None:
-    assert [fate[4:] for fate in sent_in_order(*(row[:3] for row in RESENT))] == [row[3:] for row in RESENT]
+    found = sent_in_order(*(row[:3] for row in RESENT))
+    assert [fate[4:] for fate in fates_in_order(found)] == [row[3:] for row in RESENT]
+
+
+def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
+    replayed = sent_in_order(*((S1, number, number - 1) for number in range(1, 1_001)))
+    assert replayed.verdicts.num_rows == 1_000
+    assert replayed.chains.num_rows <= 5
 
 
 def verdict_of(replayed: Replayed) -> Rows:
     """Returns VERDICTS by their key."""
     return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [3, 10])
+def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = troubled(Random(1), 60).sources()
+    whole = replay_all(sources)
+    monkeypatch.setattr(groups, "_MANY", size)
+    cut = replay_all(sources, size)
+    assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
+    for name, table in whole.items():
+        assert table.num_rows > 0
+        assert Counter(map(repr, cut[name].to_pylist())) == Counter(map(repr, table.to_pylist())), name
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert {table.num_rows for table in replay_all(Tables().sources()).values()} == {0}
 
 
 # --- OrderAcks ------------------------------------------------------------------------------------------------------
@@ -119,102 +152,61 @@ A, B_, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
 
 
-def stood(scope_key: str, number: int, **columns: Any) -> dict[str, Any]:
-    """Returns a row of STATES."""
-    row = {"scope_key": scope_key, "source_queue_manager": SOURCE, "session_id": f"{A}->{B_}", "messages": number}
-    row |= {"tx_sequence_id": S1, "tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
-    row |= {"tx_sequence_number": number, "reject_count": 0, "assumed": False, "last_captured_ns": T0 - 10}
-    return row | columns
+ASSUMED = {"assumed": [True, True, True], "acknowledged": [True, True, False]}
+"""By sender, whose state the previous warehouse assumed: whether that of each message, and so the last one, is."""
 
 
-def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE, **columns: Any) -> None:
+def stood(source: str) -> dict[str, Any]:
+    """Returns a row of STATES: number 5, which is assumed."""
+    row = {"scope_key": f"queue {source} queue", "source_queue_manager": source, "session_id": f"{A}->{B_}"}
+    row |= {"tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
+    figures = {"tx_sequence_id": S1, "tx_sequence_number": 5, "messages": 5, "reject_count": 0}
+    return row | figures | {"assumed": True, "last_captured_ns": T0 - 10}
+
+
+def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE) -> None:
     """Adds a connection in mid-stream with messages of these numbers, and nothing that names its peers.
 
     That of another source has its name, as its addresses have.
     """
     way, back, client = (WAY, BACK, "10.0.0.1") if source == SOURCE else (f"{source}>", f"{source}<", f"ip-{source}")
-    tables.stream(f"{way}#0", client, "10.0.0.2", **{"connection_id": source, "mid_stream": True} | columns)
+    tables.stream(f"{way}#0", client, "10.0.0.2", connection_id=source, mid_stream=True)
     tables.stream(f"{back}#0", "10.0.0.2", client, connection_id=source, from_initiator=False, mid_stream=True)
     for i, number in enumerate(numbers):
         tables.message((f"{way}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=source)
 
 
-def known(**columns: Any) -> pa.Table:
-    """Returns the row of ENDS of the last stream between these ports, and of one before it."""
-    row: dict[str, Any] = {
-        "stream_id": f"{WAY}#3",
-        "connection_id": "3",
-        "session_id": f"{A}->{B_}",
-        "sender": A,
-        "receiver": B_,
-    }
-    row |= {"sender_guid": A, "receiver_guid": B_, "address": "10.0.0.1", "mid_stream": False, "last_ns": T0 - 10}
-    row |= {"recovered_bytes": 1, "missing_bytes": 0} | columns
-    before = row | {"stream_id": f"{row['stream_id'][:-1]}2", "sender_guid": "other", "last_ns": T0 - 20}
-    return arrow(ENDS, [row, before])
-
-
-class Resumed(NamedTuple):
-    """Holds what one replay says of scopes that a previous warehouse left."""
-
-    fates: Fates
-    verdicts: Rows
-    states: dict[str, Row]
-    outcomes: list[Row]
-
-
-OLDER = {T0 - 1: "in_order", T0: "unknown", None: "unknown"}
-"""Verdict of a message at T0 by the time of the state's latest message."""
+def known() -> pa.Table:
+    """Returns the row of ENDS of an earlier stream between these ports."""
+    guids = {"sender_guid": A, "receiver_guid": B_}
+    return arrow(ENDS, [guids | {"stream_id": f"{WAY}#3", "address": "10.0.0.1", "last_ns": T0 - 10}])
 
 
 @pytest.fixture(scope="module")
-def resumed() -> Resumed:
-    tables, states = Tables(), []
+def resumed() -> Replayed:
+    """What one replay says of scopes that a previous warehouse left."""
+    tables = Tables()
     later_night(tables, [5, 6])  # of a router
     for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
         row["queue_manager_address"] = destination
-    for source, numbers in {"skips": [7, 8], "assumed": [6, 7, 8], "acknowledged": [6, 7, 8]}.items():
-        later_night(tables, numbers, source)
-        of_source = {"source_queue_manager": source, "assumed": source != "skips"}
-        states.append(stood(f"queue {source} queue", 5, **of_source))
+    for source in ("assumed", "acknowledged"):
+        later_night(tables, [6, 7, 8], source)
     for row, later_ns in zip(tables.rows["messages"][-3:], (0, 2_000, 4_000), strict=True):
         row["captured_ns"] = T0 + later_ns
     tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
-    for i, ns in enumerate(OLDER):
-        later_night(tables, [6], f"older-{i}")
-        of_source = {"source_queue_manager": f"older-{i}", "last_captured_ns": ns}
-        states.append(stood(f"queue older-{i} queue", 5, **of_source))
-    left = arrow(STATES, states)
-    replayed = replay(tables.sources(states_before=left, ends_before=known()))
-    found = {row.source_queue_manager: row for row in rows_of(replayed.states)}
-    outcomes = rows_of(replayed.fates.rows)
-    return Resumed(fates(replayed.verdicts), verdict_of(replayed), found, outcomes)
+    return replay(tables.sources(states_before=arrow(STATES, map(stood, ASSUMED)), ends_before=known()))
 
 
-def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Resumed) -> None:
-    assert [key for key in resumed.verdicts if key[0] == f"{WAY}#0"] == [(f"{WAY}#0", 1)]
+def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Replayed) -> None:
+    assert [key for key in verdict_of(resumed) if key[0] == f"{WAY}#0"] == [(f"{WAY}#0", 1)]
 
 
-def test_a_message_that_skips_numbers_after_the_change_of_warehouses_is_unknown(resumed: Resumed) -> None:
-    assert [resumed.fates["skips>#0", i][1:6] for i in range(2)] == [
-        (S1, 5, None, "unknown", "capture_gap"),
-        (S1, 7, True, "in_order", None),
-    ]
+@pytest.mark.parametrize("source", ASSUMED)
+def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(resumed: Replayed, source: str) -> None:
+    found = verdict_of(resumed)
+    assert [found[f"{source}>#0", i].assumed for i in range(3)] == ASSUMED[source]
+    assert [row.assumed for row in rows_of(resumed.states) if row.source_queue_manager == source] == ASSUMED[source][2:]
 
 
-def test_only_a_state_older_than_the_first_message_counts(resumed: Resumed) -> None:
-    assert [resumed.fates[f"older-{i}>#0", 0][4] for i in range(len(OLDER))] == list(OLDER.values())
-
-
-@pytest.mark.parametrize(
-    ("source", "marked", "left"), [("assumed", [True, True, True], True), ("acknowledged", [True, True, False], False)]
-)
-def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(
-    resumed: Resumed, source: str, marked: list[bool], left: bool
-) -> None:
-    assert [resumed.verdicts[f"{source}>#0", i].assumed for i in range(3)] == marked
-    assert resumed.states[source].assumed is left
-
-
-def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Resumed) -> None:
-    assert {row.outcome for row in resumed.outcomes if row.source_queue_manager == "assumed"} == {"unknown"}
+def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Replayed) -> None:
+    assert {row.outcome for row in rows_of(resumed.fates.rows) if row.source_queue_manager == "assumed"} == {"unknown"}

@@ -1,13 +1,10 @@
 """Situations of connections in simulated nights: the truth, a second computation, and the product."""
 
-import json
 from collections import defaultdict
-from pathlib import Path
 
 import plain_findings
-from plain_replay import CLOCK_STEP, Night
+from plain_replay import CLOCK_STEP, WHOLE, simulated
 
-from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
 _KINDS = {
@@ -22,15 +19,14 @@ def test_a_second_computation_agrees_with_the_truth() -> None:
     assert told > 12
 
 
-def test_the_product_agrees_with_the_truth(tmp_path: Path) -> None:
-    simulate(str(tmp_path), 0, 500, **CLOCK_STEP, situations=True)
-    scopes = json.loads((tmp_path / "truth.json").read_text())
+def test_the_product_agrees_with_the_truth() -> None:
+    night, scopes = simulated(0, **WHOLE | CLOCK_STEP, messages=500, situations=True)
     truth: dict[str, set[K]] = {
         scope["source_queue_manager"]: set(map(K, scope["findings"])) for scope in scopes if scope.get("findings")
     }
     sources = {scope["source_queue_manager"] for scope in scopes}
     unknown = {scope["source_queue_manager"] for scope in scopes if "findings" not in scope}
-    replayed = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))).replayed()
+    replayed = night.replayed()
     at = {row["address"]: row["sender_guid"] for row in replayed.inputs.every_end.to_pylist()}
     found: dict[str, set[K]] = defaultdict(set)
     for row in replayed.explained.findings.to_pylist():

@@ -2,32 +2,30 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from night_incidents import STORIES, held_to_truth, told
 from night_outcomes import SITUATIONS
-from plain_replay import Row
-from pyspark.sql import SparkSession
 from tiers import merge_needs
-from warehouses import config, rows
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
 from jobs.app.names import Names
-from jobs.simulator import CAPTURE_PREFIX, TRUTH, demo, simulate
-from jobs.steps import nightly, page
+from jobs.simulator import TRUTH, demo, simulate
+from jobs.steps import page
 from jobs.steps.at_once import derive_tables
 
 SEEDS = range(3)
+of_morning = cache(told)
 
 
 @pytest.mark.parametrize("story", STORIES)
 def test_machines_and_what_goes_on_are_those_of_the_truth(story: str) -> None:
     for seed in SEEDS:
-        compared, differences = held_to_truth(*told(seed, story))
+        compared, differences = held_to_truth(*of_morning(seed, story))
         assert differences == []
         assert bool(compared["suspected"]) == ("clone" in story or "both" in story)
         assert compared["ongoing"] >= (story in ("stuck", "both"))
@@ -45,14 +43,14 @@ def test_an_incident_is_over_when_one_machine_is_silent_and_the_other_began_anew
     states = set()
     for seed in SEEDS:
         for story in ("cloned", "cloned, the copy soon silent"):
-            _, found = told(seed, story)
+            _, found, _ = of_morning(seed, story)
             states |= {(row["ongoing"], len(row["senders"])) for row in found if row["cause"] == "number_reused"}
     assert states == {(True, 2), (False, 2)}
 
 
 def test_captures_that_begin_with_the_copy_take_the_original_for_it_and_say_to_make_sure() -> None:
     """They begin 55 minutes after all else, when both machines send: nothing in them tells which one is older."""
-    scopes, found = told(2, "cloned", begins_s=3300)
+    scopes, found, _ = told(2, "cloned", begins_s=3300)
     ((copy, original),) = (scope["senders"] for scope in scopes if "senders" in scope)
     assert (copy["is_copy"], original["is_copy"]) == (True, False)
     assert copy["first_ns"] < original["first_ns"] < copy["last_ns"]
@@ -66,7 +64,7 @@ def test_captures_that_begin_with_the_copy_take_the_original_for_it_and_say_to_m
 
 def test_a_machine_that_takes_over_is_not_suspected() -> None:
     """Of two addresses that never sent at once, a reader cannot tell whether they are two machines."""
-    scopes, found = told(191, **SITUATIONS[1])
+    scopes, found, _ = told(191, **SITUATIONS[1])
     copies = [one["address"] for scope in scopes for one in scope.get("senders", ()) if one["is_copy"]]
     senders = [row["senders"] for row in found if {one["address"] for one in row["senders"]} & set(copies)]
     assert ["fd00:20::18", "fd00:20::138"] in [[one["address"] for one in of] for of in senders]
@@ -91,29 +89,3 @@ def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, st
     copies = [one["address"] for one in machines if one["is_copy"]]
     assert {one: found[one] for one in copies} == {one: accepted[one] for one in copies}
     assert all(found[one] <= accepted[one] for one in found)  # from the original, before there was a copy
-
-
-def told_by(warehouse: Path) -> tuple[list[Row], list[Row]]:
-    """The incidents and the findings of a warehouse."""
-    return rows(warehouse, "incidents"), rows(warehouse, "findings")
-
-
-def test_the_product_agrees_on_the_demonstration(demo: Path) -> None:
-    compared, differences = held_to_truth(json.loads((demo / TRUTH).read_text()), *told_by(demo))
-    assert differences == []
-    assert compared["suspected"] > 0 < compared["ongoing"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [4, 14])
-def test_the_product_agrees_on_a_clone_that_is_stuck_and_one_with_ipv6(
-    spark: SparkSession, tmp_path: Path, seed: int
-) -> None:
-    both, ipv6 = STORIES["both in one branch"], STORIES["cloned early, by IPv6"]
-    (branch, *others) = ipv6[0]
-    with mock.patch.object(demo, "STORIES", (*both, (replace(branch, label="East order "), *others))):
-        simulate(str(tmp_path), seed, 0, is_demo=True)
-    nightly.run(spark, config(tmp_path, *sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))))
-    compared, differences = held_to_truth(json.loads((tmp_path / TRUTH).read_text()), *told_by(tmp_path))
-    assert differences == []
-    assert compared["suspected"] > 1

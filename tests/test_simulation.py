@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import dpkt
 import pytest
 from pipeline import WHOLE, ingest
-from plain_replay import Night, difference, differences, expected
+from plain_replay import Night, difference, differences, read
 from tiers import merge_needs
 
 from jobs import cli, simulator
@@ -132,12 +132,10 @@ def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
 
 def test_the_demonstration_tells_its_story(tmp_path: Path) -> None:
     simulate(str(tmp_path), 1, 0, is_demo=True)
-    night = Night(captures(tmp_path))
+    night, scopes = read(tmp_path)
     assert not night.found.quarantine
-    assert not difference(1, expected(tmp_path), night, night.fates())
-    outcomes = Counter(
-        row["outcome"] for scope in json.loads((tmp_path / "truth.json").read_text()) for row in scope["outcomes"]
-    )
+    assert not difference(1, scopes, night, night.fates())
+    outcomes = Counter(row["outcome"] for scope in scopes for row in scope["outcomes"])
     assert outcomes.keys() == {"displaced", "pending", "awaited", "expired_unseen"}
     assert outcomes["expired_unseen"] == outcomes["awaited"] == 1
     refused: dict[tuple[str, str], set[str]] = defaultdict(set)
