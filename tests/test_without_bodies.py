@@ -25,7 +25,7 @@ from wiretap import Record, Sent, conversation, ethernet, fragments4, pcap, tcp
 from jobs.engine.in_process import InProcess
 from jobs.simulator import build
 from jobs.steps import ingest
-from schemas.ingest import PACKETS, QUARANTINE
+from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.tables import INGESTED
 from udfs.msmq import framing, stream_window
 from udfs.msmq.framing import FramedPackets, Framer
@@ -251,6 +251,8 @@ def test_no_table_holds_a_piece_of_a_body(seed: int, change: Any, tmp_path: Path
         assert sorted(map(repr, nights.read(table).to_pylist())) == sorted(map(repr, once.read(table).to_pylist()))
     kept = InProcess()
     ingest_more(kept, map(str, files), IngestOptions(keep_bodies=True))
+    for table in (STREAMS, STREAM_GAPS):
+        assert sorted(map(repr, kept.read(table).to_pylist())) == sorted(map(repr, once.read(table).to_pylist()))
     assert rows_with_bodies(kept.read(PACKETS)) or rows_with_bodies(kept.read(QUARANTINE))
 
 
