@@ -77,31 +77,24 @@ def lost(rng: random.Random, sent: list[Sent]) -> list[Sent]:
     return [one for one in sent if rng.random() > 0.05]
 
 
-def swapped(rng: random.Random, sent: list[Sent]) -> list[Sent]:
-    order = sorted(range(len(sent)), key=lambda at: at + rng.random() * 3)
-    return [sent[at] for at in order]
-
-
 def doubled(rng: random.Random, sent: list[Sent]) -> list[Sent]:
     return [one for one in sent for _ in range(1 + (rng.random() < 0.1))]
 
 
-def beheaded(rng: random.Random, sent: list[Sent]) -> list[Sent]:
-    return sent[rng.randrange(3, len(sent) // 2) :]
-
-
-def as_sent(_: random.Random, sent: list[Sent]) -> list[Sent]:
-    return sent
-
-
-DAMAGE: list[Damage] = [as_sent, lost, swapped, doubled, beheaded]
+DAMAGE: dict[str, Damage] = {
+    "none": lambda _, sent: sent,
+    "lost": lost,
+    "swapped": lambda rng, sent: [sent[i] for i in sorted(range(len(sent)), key=lambda i: i + rng.random() * 3)],
+    "doubled": doubled,
+    "beheaded": lambda rng, sent: sent[rng.randrange(3, len(sent) // 2) :],
+}
 
 
 @pytest.mark.parametrize("preframing", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("seed", merge_needs(range(3), range(12)))
 def test_nights_are_one_night(
-    seed: int, damage: Damage, preframing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, damage: str, preframing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
     if preframing:
@@ -111,7 +104,7 @@ def test_nights_are_one_night(
     for flow in range(rng.randrange(1, 3)):
         request, response = (stream(rng, rng.randrange(2, 30), largest=rng.choice([60, 2000]))[0] for _ in range(2))
         sent = conversation(rng, request, response, largest=rng.choice([100, 1460]))
-        talks += frames(damage(rng, sent), client=("10.0.0.1", 50_000 + flow))
+        talks += frames(DAMAGE[damage](rng, sent), client=("10.0.0.1", 50_000 + flow))
     same(tmp_path, cut(rng, talks, rng.randrange(2, 6)))
 
 
@@ -188,10 +181,10 @@ def test_data_on_a_syn_whose_answer_is_of_the_next_night(
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("seed", range(4))
-def test_late_captures_are_put_in_order(seed: int, damage: Damage, tmp_path: Path) -> None:
+def test_late_captures_are_put_in_order(seed: int, damage: str, tmp_path: Path) -> None:
     rng = random.Random(seed)
     request, response = (stream(rng, rng.randrange(5, 30))[0] for _ in range(2))
-    captures = cut(rng, frames(damage(rng, conversation(rng, request, response))), 5)
+    captures = cut(rng, frames(DAMAGE[damage](rng, conversation(rng, request, response))), 5)
     order = rng.sample(range(5), 5)
     same(tmp_path, captures, order=order)
 

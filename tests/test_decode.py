@@ -46,11 +46,6 @@ def decoded(packet: bytes) -> dict[str, Any]:
     return row
 
 
-def fault(raw: bytes, size: int | None = None) -> Fault | None:
-    row = decode_packet(raw, None, len(raw) if size is None else size)
-    return row.fault if isinstance(row, DecodeError) else None
-
-
 def patched(packet: bytes, offset: int, code: str, value: int) -> bytes:
     data = bytearray(packet)
     struct.pack_into(f"<{code}", data, offset, value)
@@ -255,7 +250,9 @@ def test_fault_68_an_undecodable_packet_says_why_and_where_and_leaves_its_neighb
 
 
 def test_bytes_that_are_not_stored_are_an_error() -> None:
-    assert fault(SOUND[:-1], size=len(SOUND)) is Fault.BYTES_MISSING
+    cut = decode_packet(SOUND[:-1], None, len(SOUND))
+    assert isinstance(cut, DecodeError)
+    assert cut.fault is Fault.BYTES_MISSING
     raw, trailer, size = stored(EXAMPLES["C"])
     assert trailer is None  # acknowledgments are stored whole
     assert isinstance(decode_packet(raw[:156], b"", size), DecodeError)

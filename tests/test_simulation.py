@@ -13,9 +13,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from oracle import Heard, Key, heard
 from pipeline import WHOLE, ingest
 from plain_replay import Night, difference, differences, expected
 from tiers import merge_needs
+from wiretap import ACK, SYN
 
 from jobs import cli, simulator
 from jobs.simulator import START_NS, managers, simulate
@@ -28,8 +30,6 @@ from schemas.replay import Reason, Verdict
 from udfs.capture.files import open_source
 from udfs.capture.reader import open_capture, read_blocks
 from udfs.capture.records import Cursor, Records
-from udfs.network.dissect import ACK, SYN, find_segments
-from udfs.tcp.connections import Segment
 
 SEED, MESSAGES = 7, 1200
 
@@ -85,25 +85,8 @@ def frames(capture: Path) -> Iterator[tuple[int, bytes]]:
             yield int(time_ns), block.buffer[start : start + size].tobytes()
 
 
-def segments_of(capture: Path) -> Iterator[tuple[tuple[bytes, bytes], Segment]]:
-    """Yields the segments of a capture with their source and target."""
-    for block in records(capture):
-        taken, rejected, _ = find_segments(block, [1801])
-        assert not rejected.reason
-        columns = (taken.seq, taken.ack, taken.flags, taken.length, taken.payload)
-        for both, seq, ack, flags, length, payload in zip(taken.endpoints, *columns, strict=True):
-            source, target = both[:18].tobytes(), both[18:].tobytes()
-            data = block.buffer[payload : payload + length].tobytes()
-            yield (source, target), Segment(source > target, int(seq), int(ack), int(flags), int(length), data)
-
-
-def conversations(folder: Path) -> dict[frozenset[bytes], list[Segment]]:
-    """The segments between two endpoints."""
-    found: dict[frozenset[bytes], list[Segment]] = defaultdict(list)
-    for capture in captures(folder):
-        for ends, segment in segments_of(capture):
-            found[frozenset(ends)].append(segment)
-    return found
+def segments_of(capture: Path) -> list[Heard]:
+    return [segment for _, frame in frames(capture) if (segment := heard(frame))]
 
 
 def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
@@ -208,21 +191,22 @@ def test_every_verdict_comes_about(traffic: Traffic) -> None:
 
 def test_connections_have_what_a_reader_must_bear(traffic: Traffic) -> None:
     """Connections cut by files, ports used again, and segments repeated, late and cut otherwise."""
-    firsts = [Counter(frozenset(ends) for ends, _ in segments_of(capture)) for capture in captures(traffic.folder)]
-    assert len(firsts) > 2
-    assert all(before.keys() & after.keys() for before, after in pairwise(firsts))
+    each = [segments_of(capture) for capture in captures(traffic.folder)]
+    ends = [{segment.key for segment in segments} for segments in each]
+    assert len(each) > 2
+    assert all(before & after for before, after in pairwise(ends))
     seen = Counter[str]()
-    for parts in conversations(traffic.folder).values():
-        seen["used again"] += sum(segment.flags & (SYN | ACK) == SYN for segment in parts) > 1
-        lengths: dict[tuple[bool, int], set[int]] = defaultdict(set)
-        highest = {False: 0, True: 0}
-        for segment in filter(lambda segment: segment.length, parts):
-            others = lengths[segment.from_b, segment.seq]
-            seen["repeated"] += segment.length in others
-            seen["cut otherwise"] += bool(others - {segment.length})
-            seen["late"] += segment.seq < highest[segment.from_b] and segment.length not in others
-            others.add(segment.length)
-            highest[segment.from_b] = max(highest[segment.from_b], segment.seq)
+    opened = Counter(segment.key for segments in each for segment in segments if segment.flags & (SYN | ACK) == SYN)
+    seen["used again"] = sum(count > 1 for count in opened.values())
+    lengths: dict[tuple[Key, int], set[int]] = defaultdict(set)
+    highest: Counter[Key] = Counter()
+    for segment in (segment for segments in each for segment in segments if segment.length):
+        others = lengths[segment.key, segment.seq]
+        seen["repeated"] += segment.length in others
+        seen["cut otherwise"] += bool(others - {segment.length})
+        seen["late"] += segment.seq < highest[segment.key] and segment.length not in others
+        others.add(segment.length)
+        highest[segment.key] = max(highest[segment.key], segment.seq)
     assert min(seen[what] for what in ("used again", "repeated", "cut otherwise", "late")) > 0
 
 
