@@ -2,18 +2,20 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
-from wiretap import CLIENT, SERVER, Sent, msmq
+from wiretap import CLIENT, ETHERNET, SERVER, Sent, msmq
 
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.pings import PINGS
+from udfs.capture.records import Records
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
 
@@ -158,3 +160,12 @@ def frames(
     sent: Iterable[Sent], *, client: tuple[str, int] = (CLIENT, 50_000), server: tuple[str, int] = (SERVER, 1801)
 ) -> list[bytes]:
     return [s.frame(client=client, server=server) for s in sent]
+
+
+def block_of(frames: Sequence[bytes], links: int | Sequence[int] = ETHERNET, *, before: bytes = b"") -> Records:
+    """The frames in one buffer, all at time 0, each behind bytes that belong to none."""
+    sizes = np.array([len(frame) for frame in frames], np.int64)
+    starts = np.cumsum(sizes + len(before)) - sizes
+    buffer = np.frombuffer(b"".join(before + frame for frame in frames), np.uint8)
+    of_frames = np.full(len(frames), links, np.int64) if isinstance(links, int) else np.array(links, np.int64)
+    return Records(buffer, starts, sizes, sizes, np.zeros(len(frames), np.int64), of_frames, 1)

@@ -1,7 +1,6 @@
 """Survey, scan and assemble over whole captures, without Spark: nothing is lost, nothing counted twice."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest, look, stream
-from tiers import merge_needs
 from wiretap import (
     ACK,
     BILLION,
@@ -140,43 +138,6 @@ def test_fault_27_28_seen_twice(tags: list[int], tmp_path: Path) -> None:
         assert not any(s["conflict"] for s in found.streams)
 
 
-def test_fault_31_noise_is_counted(tmp_path: Path) -> None:
-    noise = [ethernet(bytes(28), kind=0x0806), ethernet(ipv4(bytes(8), protocol=17)), b"", b"\xff" * 7]
-    noise += [ethernet(ipv4(tcp(b"x", ports=(443, 5))))]
-    mixed = [f for frame in frames(TALK) for f in (*noise, frame)]
-    found = look(tmp_path, pcap(wiretap.records(mixed)))
-    assert (found.framed(), found.quarantine) == (REQUESTS, [])
-    assert found.counts == {"segments": len(TALK), "others": 5 * len(TALK)}
-
-
-def test_fault_18_link_type_not_read(tmp_path: Path) -> None:
-    found = look(tmp_path, pcap(wiretap.records(frames(TALK)), link=147))
-    assert found.counts == {"segments": 0, "others": 0}
-    assert {row["reason"] for row in found.quarantine} == {"unsupported_link_type"}
-    assert [row["frame_number"] for row in found.quarantine] == list(range(1, len(TALK) + 1))
-    assert {row["capture"] for row in found.quarantine} == {0}
-
-
-def test_faults_of_files_side_by_side(tmp_path: Path) -> None:
-    """Rows 1, 3, 4, 6: what cannot be read does not keep what can from being read."""
-    good = pcap(wiretap.records(frames(TALK)))
-    found = look(tmp_path, b"", b"<html>", good[:20], good[:-1], good)
-    assert [(row["status"], row["reason"]) for row in found.captures] == [
-        ("unreadable", "empty_file"),
-        ("unreadable", "bad_magic"),
-        ("unreadable", "truncated_file_header"),
-        ("partial", "truncated_record_body"),
-        ("ok", None),
-    ]
-    assert (found.framed(), found.framed("10.0.0.2")) == (REQUESTS, RESPONSES)
-    assert [(stage, reason) for stage, reason, _ in found.reasons()] == [
-        ("capture", "empty_file"),
-        ("capture", "bad_magic"),
-        ("capture", "truncated_file_header"),
-        ("capture", "truncated_record_body"),
-    ]
-
-
 def test_copies_of_framed_bytes_are_read_again_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that comes again in a later split, cut otherwise: the same bytes change nothing, others are told."""
     monkeypatch.setattr(preframe, "RUN_BYTES", 60)
@@ -294,30 +255,6 @@ def test_fault_16_simple_packets_have_no_time(tmp_path: Path) -> None:
     assert found.framed() == REQUESTS
     assert {row["captured_ns"] for row in found.packets} == {None}
     assert {(s["first_ns"], s["last_ns"]) for s in found.streams} == {(None, None)}
-
-
-def hurt(rng: random.Random, data: bytes) -> bytes:
-    """The capture with bytes changed, missing and too many."""
-    return wiretap.damaged(rng, data, times=rng.choice([1, 3, 20, len(data) // 500]), kinds=5, longest=200)
-
-
-@pytest.mark.parametrize("seed", merge_needs(range(10), range(40)))
-def test_fault_69_conservation(seed: int, tmp_path: Path) -> None:
-    """Damaged anywhere: no exception, the books balance, and splits change nothing."""
-    rng = random.Random(seed)
-    captures = []
-    for number in range(rng.choice([1, 1, 2])):
-        parts = []
-        for flow in range(rng.randrange(1, 4)):
-            data, _ = stream(rng, rng.randrange(2, 25), largest=rng.choice([60, 3000]))
-            back, _ = stream(rng, rng.randrange(1, 9), largest=200)
-            sent = conversation(rng, hurt(rng, data), back, largest=rng.choice([40, 1460]), opened=rng.random() < 0.7)
-            kept: Sequence[Sent] = [s for s in sent if rng.random() > rng.choice([0, 0.05])]
-            parts += frames(kept, client=("10.0.0.1", 50_000 + flow + number % 2 * rng.randrange(2)))
-        records = wiretap.records(parts)
-        style = rng.choice([pcap, pcapng])
-        captures.append(hurt(rng, style(records)) if rng.random() < 0.8 else style(records))
-    look(tmp_path, *captures, options=rng.choice([WHOLE, replace(WHOLE, keep_bodies=True, quarantine_raw_bytes=10)]))
 
 
 def test_stray_syn_and_stream_of_acknowledgments_only(tmp_path: Path) -> None:

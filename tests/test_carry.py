@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest_more, stream
+from random_packets import any_packet, damaged, user_message
+from test_framing import hostile_stream
 from tiers import merge_needs
 from wiretap import Sent, conversation, fast_open, pcap
 
 from jobs.app.errors import JobError
 from jobs.engine.in_process import InProcess
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from udfs.msmq import framing, stream_window
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
@@ -74,31 +77,24 @@ def lost(rng: random.Random, sent: list[Sent]) -> list[Sent]:
     return [one for one in sent if rng.random() > 0.05]
 
 
-def swapped(rng: random.Random, sent: list[Sent]) -> list[Sent]:
-    order = sorted(range(len(sent)), key=lambda at: at + rng.random() * 3)
-    return [sent[at] for at in order]
-
-
 def doubled(rng: random.Random, sent: list[Sent]) -> list[Sent]:
     return [one for one in sent for _ in range(1 + (rng.random() < 0.1))]
 
 
-def beheaded(rng: random.Random, sent: list[Sent]) -> list[Sent]:
-    return sent[rng.randrange(3, len(sent) // 2) :]
-
-
-def as_sent(_: random.Random, sent: list[Sent]) -> list[Sent]:
-    return sent
-
-
-DAMAGE: list[Damage] = [as_sent, lost, swapped, doubled, beheaded]
+DAMAGE: dict[str, Damage] = {
+    "none": lambda _, sent: sent,
+    "lost": lost,
+    "swapped": lambda rng, sent: [sent[i] for i in sorted(range(len(sent)), key=lambda i: i + rng.random() * 3)],
+    "doubled": doubled,
+    "beheaded": lambda rng, sent: sent[rng.randrange(3, len(sent) // 2) :],
+}
 
 
 @pytest.mark.parametrize(("preframing", "late"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("seed", merge_needs(range(4), range(12)))
 def test_nights_are_one_night(
-    seed: int, damage: Damage, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, damage: str, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With every policy of overlaps; also of captures that are late."""
     rng = random.Random(seed)
@@ -109,19 +105,53 @@ def test_nights_are_one_night(
     for flow in range(rng.randrange(1, 3)):
         request, response = (stream(rng, rng.randrange(2, 30), largest=rng.choice([60, 2000]))[0] for _ in range(2))
         sent = conversation(rng, request, response, largest=rng.choice([100, 1460]))
-        talks += frames(damage(rng, sent), client=("10.0.0.1", 50_000 + flow))
+        talks += frames(DAMAGE[damage](rng, sent), client=("10.0.0.1", 50_000 + flow))
     captures = cut(rng, talks, rng.randrange(2, 6))
     order = rng.sample(range(len(captures)), len(captures)) if late else None
     same(tmp_path, captures, replace(WHOLE, overlap=list(Overlap)[seed % len(Overlap)]), order)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_garbage_is_carried_over(seed: int, tmp_path: Path) -> None:
-    """Out of step when the night ends, and in step again in the next."""
+def hostile(rng: random.Random) -> bytes:
+    """Returns packets of all kinds, damaged ones, packets in bodies, TLS records, and garbage."""
+    parts = []
+    for _ in range(rng.randrange(1, 7)):
+        kind = rng.random()
+        if kind < 0.5:
+            parts.append(any_packet(rng))
+        elif kind < 0.65:
+            parts.append(damaged(rng, any_packet(rng)))
+        elif kind < 0.75:
+            parts.append(user_message(rng, ["tx"])[: rng.randrange(20, 300)])
+        elif kind < 0.85:
+            parts.append(hostile_stream(rng))
+        else:
+            parts.append(
+                bytes([rng.choice([20, 23]), 3, rng.randrange(6), 0, rng.randrange(256)]) * rng.randrange(1, 9)
+            )
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("keep_bodies", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_no_packet_is_carried_over(
+    seed: int, keep_bodies: bool, windowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nights end out of step, in decoys and in packets of at most 400 bytes, of which some are not decided yet."""
+    if windowed:
+        monkeypatch.setattr(stream_window, "LARGEST_PACKET", 400)
+        monkeypatch.setattr(stream_window, "LOOKAHEAD", 2 * (400 + 16) + 16)
+        monkeypatch.setattr(framing, "_WINDOW", 500)
     rng = random.Random(seed)
-    packets = stream(rng, 6)[1]
-    data = b"".join([*packets[:3], rng.randbytes(4000), *packets[3:]])
-    same(tmp_path, cut(rng, frames(conversation(rng, data, b"", largest=300)), 5))
+    ways = []
+    for flow in range(30):
+        data = b"".join(hostile(rng) for _ in range(1 + 2 * windowed))
+        sent = conversation(rng, data, largest=rng.choice([50, 200]), opened=rng.random() < 0.7, closed=False)
+        ways.append(frames(lost(rng, sent) if flow % 2 else sent, client=("10.0.0.1", 50_000 + flow)))
+    mixed = []
+    while ways := [way for way in ways if way]:
+        mixed.append(rng.choice(ways).pop(0))
+    same(tmp_path, cut(rng, mixed, 8), replace(WHOLE, keep_bodies=keep_bodies))
 
 
 def test_a_hole_that_the_next_night_fills(tmp_path: Path) -> None:

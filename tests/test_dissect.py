@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import wiretap
+from pipeline import block_of
 from wiretap import (
     CLIENT,
     SERVER,
@@ -45,20 +46,14 @@ class Seen(NamedTuple):
     length: int
 
 
-def records(frames: Sequence[bytes], links: Sequence[int], *, before: bytes = b"\x45" * 16) -> Records:
-    """Returns the frames in one buffer, with bytes between them that belong to no frame."""
-    buffer = b"".join(before + frame for frame in frames)
-    sizes = np.array([len(frame) for frame in frames], np.int64)
-    starts = np.cumsum(sizes + len(before)) - sizes
-    zeros = np.zeros(len(frames), np.int64)
-    return Records(np.frombuffer(buffer, np.uint8), starts, sizes, sizes, zeros, np.array(links, np.int64), 1)
+BETWEEN = b"\x45" * 16
 
 
 def look(
     frames: Sequence[bytes], link: int = wiretap.ETHERNET, *, ports: Sequence[int] = (1801,)
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
     """Returns the segments, and the frames that cannot be read."""
-    held = records(frames, [link] * len(frames))
+    held = block_of(frames, link, before=BETWEEN)
     found, rejected, _ = find_segments(held, ports)
     seen = []
     for i in range(len(found.frame)):
@@ -142,18 +137,6 @@ def test_fault_20_extension_headers(extensions: list[tuple[int, bytes]]) -> None
     assert one(ethernet(ipv6(SEGMENT, extensions=extensions))) == V6
 
 
-@pytest.mark.parametrize("extensions", EXTENSIONS)
-def test_fault_20_extension_headers_cut(extensions: list[tuple[int, bytes]]) -> None:
-    """A cut at any byte, in the last frame of a block or before others, gives no exception and no bytes of another."""
-    whole = ethernet(ipv6(SEGMENT, extensions=extensions))
-    for size in range(len(whole)):
-        alone = look([whole[:size]])
-        assert look([whole[:size], whole, b"\x06" * 40])[0][: len(alone[0])] == alone[0]
-        for seen in alone[0]:
-            assert seen._replace(payload=b"payload") == V6
-            assert size >= len(whole) - 7 - 12
-
-
 def test_fault_22_options() -> None:
     for size in range(0, 44, 4):
         assert one(ethernet(ipv4(tcp(b"payload", seq=9, options=bytes(min(size, 40))), options=bytes(size % 44)))) == (
@@ -167,7 +150,7 @@ ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do no
 
 def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
     """Returns the fragments and their payloads; the frames hold nothing else."""
-    held = records(frames, [link] * len(frames))
+    held = block_of(frames, link, before=BETWEEN)
     found, rejected, parts = find_segments(held, (1801,))
     assert (len(found.frame), rejected.reason) == (0, [])
     ends = (parts.payload + parts.captured).tolist()
@@ -210,27 +193,9 @@ def test_fault_21_a_fragment_that_is_the_whole(before: list[tuple[int, bytes]]) 
     nothing(ethernet(ipv6(SEGMENT, extensions=[*before, ATOMIC], protocol=17)))
 
 
-@pytest.mark.parametrize("header", [FRAGMENT, ATOMIC])
-def test_fault_21_fragments_cut(header: tuple[int, bytes]) -> None:
-    """Fragments are cut at every byte, before bytes that look like a fragment header."""
-    whole = ethernet(ipv6(SEGMENT, extensions=[header]))
-    for size in range(14 + 40, 14 + 48):
-        bad(whole[:size], FrameReason.BAD_IP_HEADER)
-        assert look([whole[:size], b"\x06" * 40])[1] == [(1, FrameReason.BAD_IP_HEADER)]
-    if header is FRAGMENT:
-        bad(ethernet(ipv6(SEGMENT, extensions=[header], length=7)), FrameReason.BAD_IP_HEADER)
-        for size in range(14 + 48, len(whole)):
-            parts, payloads = parts_of([whole[:size], b"\x06" * 40])
-            assert (parts.length.tolist(), payloads) == ([27], [SEGMENT[: size - 62]])
-    short = ethernet(fragments4(SEGMENT, [8])[0])
-    for size in range(14 + 20, len(short)):
-        parts, payloads = parts_of([short[:size]])
-        assert (parts.length.tolist(), payloads) == ([8], [SEGMENT[: size - 34]])
-
-
 def header_sums(frames: Sequence[bytes]) -> list[tuple[int, bool]]:
     """Returns the header sum of each segment, and whether its checksum is right."""
-    held = records(frames, [wiretap.ETHERNET] * len(frames))
+    held = block_of(frames, before=BETWEEN)
     found, _, _ = find_segments(held, (1801,))
     data = held.buffer.tobytes()
     payloads = [data[at : at + n] for at, n in zip(found.payload.tolist(), found.captured.tolist(), strict=True)]
@@ -269,7 +234,7 @@ HOSTS = [("10.0.0.1", "10.0.0.2"), ("255.255.255.255", "0.0.0.1"), ("fd00::1", "
 def test_fault_32_checksums_of_cut_headers_are_unknown() -> None:
     whole = ethernet(ipv4(tcp(b"payload", options=bytes(12)), sums=True))
     for size in range(14 + 20 + 20, len(whole)):
-        found, _, _ = find_segments(records([whole[:size], whole], [1, 1]), (1801,))
+        found, _, _ = find_segments(block_of([whole[:size], whole], before=BETWEEN), (1801,))
         assert (found.header_sum[0] == NO_SUM) == (size < 14 + 20 + 32)
         assert found.header_sum[1] != NO_SUM
 
@@ -278,7 +243,7 @@ def test_connection_keys() -> None:
     there = ethernet(ipv4(tcp(ports=(50_000, 1801))))
     back = ethernet(ipv4(tcp(ports=(1801, 50_000)), hosts=(SERVER, CLIENT)))
     itself = ethernet(ipv4(tcp(ports=(1801, 1801)), hosts=(SERVER, SERVER)))
-    found, _, _ = find_segments(records([there, back, itself], [1, 1, 1]), (1801,))
+    found, _, _ = find_segments(block_of([there, back, itself]), (1801,))
     keys, from_b = connection_keys(found.endpoints)
     assert from_b.tolist() == [False, True, False]
     assert [key.tobytes() for key in keys[:2]] == [found.endpoints[0].tobytes()] * 2
@@ -341,6 +306,8 @@ def test_headers_that_lie() -> None:
     bad(ethernet(ipv4(SEGMENT)[:39]), FrameReason.BAD_TCP_HEADER)
     bad(ethernet(ipv4(tcp(b"payload", header=16))), FrameReason.BAD_TCP_HEADER)
     bad(ethernet(ipv4(tcp(b"", header=40))), FrameReason.BAD_TCP_HEADER)
+    bad(ethernet(ipv6(SEGMENT, extensions=[FRAGMENT]))[: 14 + 47], FrameReason.BAD_IP_HEADER)
+    bad(ethernet(ipv6(SEGMENT, extensions=[FRAGMENT], length=7)), FrameReason.BAD_IP_HEADER)
     assert look([ethernet(ipv6(bytes(20), extensions=[(60, bytes([255]) + bytes(6))]))])[0] == []
 
 
@@ -362,7 +329,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
             damaged[rng.randrange(len(damaged))] = rng.choice([0, 255, 6, 44, 51, 60, rng.randrange(256)])
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
-    held = records(frames, links)
+    held = block_of(frames, links, before=BETWEEN)
     found, _, parts = find_segments(held, (1801,))
     for part, limit in ((found, found.length), (parts, parts.length)):
         assert ((part.captured >= 0) & (part.captured <= limit)).all()
@@ -370,7 +337,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
     assert (found.captured <= np.maximum(ends - found.payload, 0)).all()
     together = facts(held)
     for number, (frame, link) in enumerate(zip(frames, links, strict=True), 1):
-        alone = facts(records([frame], [link], before=b""))
+        alone = facts(block_of([frame], link))
         assert alone == ({1: together[number]} if number in together else {})
 
 
@@ -389,7 +356,7 @@ def facts(held: Records) -> dict[int, tuple[object, ...]]:
 
 
 def test_empty_block() -> None:
-    found, rejected, parts = find_segments(records([], []), (1801,))
+    found, rejected, parts = find_segments(block_of([]), (1801,))
     assert (len(found.frame), found.endpoints.shape, rejected.reason) == (0, (0, 36), [])
     assert (len(parts.frame), parts.key.shape) == (0, (0, 37))
 
@@ -418,6 +385,6 @@ POST = b"POST /msmq/private$/orders HTTP/1.1"
     ],
 )
 def test_other_traffic_of_msmq_is_counted(frame: bytes, what: str | None) -> None:
-    held = records([frame, ethernet(ipv4(tcp())), frame], [wiretap.ETHERNET] * 3)
+    held = block_of([frame, ethernet(ipv4(tcp())), frame])
     _, rejected, _ = find_segments(held, (1801,))
     assert {name: count for name, count in rejected.not_judged.items() if count} == ({what: 2} if what else {})

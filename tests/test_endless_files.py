@@ -42,7 +42,6 @@ def _large(folder: Path) -> Path:
 
 
 NO_FILES = [_pipe, _link_to_pipe, _device]
-UNFIT = [*NO_FILES, _large]
 Make = Callable[[Path], Path]
 
 
@@ -64,28 +63,28 @@ def why(make: Make) -> str:
     return "it has more than 64 MiB" if make is _large else "it is a folder, a pipe or a device, and no regular file"
 
 
-@pytest.mark.parametrize("make", UNFIT)
-def test_a_configuration_is_a_small_file(make: Make, tmp_path: Path) -> None:
+READ: dict[str, Callable[[str], object]] = {
+    "The configuration": lambda path: Config.load({}, path),
+    "The names file": Names.read,
+    "The file of muted findings": read_muted,
+}
+
+
+@pytest.mark.parametrize(
+    ("what", "make"), [("The configuration", _large), *((what, make) for what in READ for make in NO_FILES)]
+)
+def test_what_options_name_are_small_files(what: str, make: Make, tmp_path: Path) -> None:
     path = make(tmp_path)
     with pytest.raises(UsageError) as raised:
-        Config.load({}, str(path))
-    assert str(raised.value) == f"The configuration {path} cannot be read: {why(make)}."
+        READ[what](str(path))
+    assert str(raised.value) == f"{what} {path} cannot be read: {why(make)}."
 
 
-@pytest.mark.parametrize("make", UNFIT)
+@pytest.mark.parametrize("make", [*NO_FILES, _large])
 def test_a_packet_is_in_a_small_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = make(tmp_path)
     assert cli.main(["decode-packet", str(path)]) == 2
     assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why(make)}.\n"
-
-
-@pytest.mark.parametrize("make", NO_FILES)
-def test_names_and_muted_findings_are_in_files(make: Make, tmp_path: Path) -> None:
-    path = str(make(tmp_path))
-    with pytest.raises(UsageError, match=f"The names file {path} cannot be read: {why(make)}"):
-        Names.read(path)
-    with pytest.raises(UsageError, match=f"The file of muted findings {path} cannot be read: {why(make)}"):
-        read_muted(path)
 
 
 @pytest.mark.parametrize("make", [_pipe, _link_to_pipe])

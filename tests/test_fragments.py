@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-import wiretap
+from pipeline import block_of
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
 from jobs.engine.in_process import InProcess
 from schemas.staging import EXTRACTED, Counted
-from udfs.capture.records import NO_TIME, Records
+from udfs.capture.records import NO_TIME
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
@@ -43,19 +43,13 @@ class Found(NamedTuple):
         return sorted(row["frame_number"] for row in self.faults)
 
 
-def records(frames: Sequence[bytes], *, step_ns: int | None = 1) -> Records:
-    """The frames as a block, so many ns apart."""
-    sizes = np.array([len(frame) for frame in frames], np.int64)
-    times = np.full(len(frames), NO_TIME) if step_ns is None else np.arange(len(frames)) * step_ns
-    links = np.full(len(frames), wiretap.ETHERNET)
-    return Records(np.frombuffer(b"".join(frames), np.uint8), np.cumsum(sizes) - sizes, sizes, sizes, times, links, 1)
-
-
 def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
     """The fragments in the IP packets of captures, each packet in a frame of its own."""
     batches = []
     for rank, packets in enumerate(captures):
-        held = records([ethernet(packet) for packet in packets], step_ns=step_ns)
+        held = block_of([ethernet(packet) for packet in packets])
+        times = np.full(len(packets), NO_TIME) if step_ns is None else np.arange(len(packets)) * step_ns
+        held = held._replace(time_ns=times)
         taken, rejected, found = find_segments(held, OPTIONS.ports)
         assert (len(taken.frame), rejected.reason) == (0, [])
         batches.append(fragment_rows(held.buffer, found, rank))
@@ -97,7 +91,7 @@ def look(*captures: Sequence[bytes], step_ns: int | None = 1) -> Found:
 
 def whole(packet: bytes) -> Row:
     """The row of a segment in a datagram that was not fragmented."""
-    held = records([ethernet(packet)])
+    held = block_of([ethernet(packet)])
     found, _, _ = find_segments(held, OPTIONS.ports)
     (row,) = pick(pa.Table.from_batches([segment_rows(held.buffer, found, 0)]), "segment").to_pylist()
     return dict(row)
@@ -272,7 +266,7 @@ def plain(pieces: Sequence[Piece]) -> tuple[list[tuple[int, bytes, int]], dict[i
 
 def fate(data: bytes, length: int) -> Row | bool | None:
     """What a whole datagram is: the row of a segment, None for one to other ports, False for one that is damaged."""
-    held = records([ethernet(ipv4(data, total=20 + length))])
+    held = block_of([ethernet(ipv4(data, total=20 + length))])
     found, rejected, _ = find_segments(held, OPTIONS.ports)
     if len(found.frame):
         return whole(ipv4(data, total=20 + length))

@@ -50,28 +50,16 @@ def every_column(packets: list[Stored]) -> list[Any]:
     ]
 
 
-def test_whole_packets_say_what_the_tables_say() -> None:
+def test_packets_whole_and_without_their_bodies_say_what_the_tables_say() -> None:
     rng = random.Random(1)
     packets = [any_packet(rng) for _ in range(500)]
-    packets += [damaged(rng, packet) for packet in packets]
-    rows = every_column([(packet, None, len(packet)) for packet in packets])
-    assert sum(isinstance(row, tuple) for row in rows) > 20
-    for packet, row in zip(packets, rows, strict=True):
-        agrees(packet, len(packet), row)
-
-
-def test_what_is_stored_of_a_packet_without_its_body_is_enough() -> None:
-    rng = random.Random(5)
-    packets = [any_packet(rng) for _ in range(500)]
+    whole = [(packet, None, len(packet)) for packet in (*packets, *(damaged(rng, packet) for packet in packets))]
     without_bodies = [stored(packet) for packet in packets]
     assert sum(len(raw) < size for raw, _, size in without_bodies) > 200
-    for (raw, _, _), row in zip(without_bodies, every_column(without_bodies), strict=True):
-        packet = decoded("msmq_packet", raw)
-        assert packet is not None
-        assert (packet["decodes"], packet["packet_type"]) == (True, row["packet_type"])
-        for name in HEADERS:
-            header = decoded(name, raw)
-            assert header is None or all(row[column] == value for column, value in header.items() if column in row)
+    rows = every_column([*whole, *without_bodies])
+    assert sum(isinstance(row, tuple) for row in rows) > 20
+    for (raw, _, size), row in zip([*whole, *without_bodies], rows, strict=True):
+        agrees(raw, size, row)
 
 
 def test_no_bytes_are_an_error() -> None:

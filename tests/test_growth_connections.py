@@ -1,6 +1,6 @@
 """What a sender can multiply in TCP and IP costs no more than its bytes: time, memory and rows are linear in them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -40,94 +40,74 @@ def client(number: int) -> tuple[str, int]:
     return f"10.{number // 60_000}.0.1", 1024 + number % 60_000
 
 
-def in_data(payloads: Iterator[bytes]) -> list[bytes]:
-    """A connection whose client sends these payloads in order."""
-    sent, seq = handshake(1000, 5000), 1001
-    for payload in payloads:
-        sent.append(Sent(False, seq, 5001, ACK, payload))
-        seq += len(payload)
-    return frames(sent)
+OPEN = handshake(1000, 5000)
 
 
-def single(n: int, *, of: Callable[[int], list[Sent]]) -> list[bytes]:
-    """Many endpoints that each send the same segments."""
-    return list(chain.from_iterable(frames(of(number), client=client(number)) for number in range(n)))
+def data(seq: int, payload: bytes) -> Sent:
+    return Sent(False, seq, 5001, ACK, payload)
 
 
-def whole_connections(n: int) -> list[bytes]:
-    sent = [*handshake(1000, 5000), Sent(False, 1001, 5001, ACK, msmq(48)), *goodbye(1049, 5001)]
-    return single(n, of=lambda _: sent)
+def connection(at: int) -> list[Sent]:
+    """A connection with one packet."""
+    return [*handshake(at, 5000 + at), Sent(False, at + 1, 5001 + at, ACK, msmq(48)), *goodbye(at + 49, 5001 + at)]
 
 
-def connections_on_one_port(n: int) -> list[bytes]:
-    talks = (
-        [*handshake(at, 5000 + at), Sent(False, at + 1, 5001 + at, ACK, msmq(48)), *goodbye(at + 49, 5001 + at)]
-        for at in range(1000, 1000 + 100 * n, 100)
-    )
-    return frames(chain.from_iterable(talks))
+def packets(n: int) -> list[Sent]:
+    return [data(1001 + 48 * at, msmq(48)) for at in range(n)]
 
 
-def scan_over_ports(n: int) -> list[bytes]:
-    return single(n, of=lambda _: handshake(1000, 5000)[:1])
+def bytes_alone(n: int) -> list[Sent]:
+    return [data(1001 + at, bytes([byte])) for at, byte in enumerate((msmq(16) * (n // 16 + 1))[:n])]
 
 
-def flood(n: int) -> list[bytes]:
-    return frames(Sent(False, 77 * at, 0, SYN) for at in range(n))
+def gaps(n: int) -> list[Sent]:
+    return [data(1001 + 2 * at, b"L") for at in range(n)]
 
 
-def flood_with_answers(n: int) -> list[bytes]:
-    return frames(chain.from_iterable(handshake(77 * at, 99 * at)[:2] for at in range(n)))
+TALKS: dict[str, tuple[int, Callable[[int], Iterable[Sent]]]] = {
+    "connections on one port": (
+        200,
+        lambda n: chain.from_iterable(connection(at) for at in range(1000, 1000 + 100 * n, 100)),
+    ),
+    "SYNs": (1000, lambda n: (Sent(False, 77 * at, 0, SYN) for at in range(n))),
+    "SYNs and answers": (1000, lambda n: chain.from_iterable(handshake(77 * at, 99 * at)[:2] for at in range(n))),
+    "bytes alone": (2500, lambda n: [*OPEN, *bytes_alone(n)]),
+    "bytes alone under large segments": (
+        2500,
+        lambda n: [
+            *OPEN,
+            *(data(1001 + at, b"\xcd" * min(1400, n - at)) for at in range(0, n, 1400)),
+            *bytes_alone(n),
+        ],
+    ),
+    "conflicts": (
+        5000,
+        lambda n: [*OPEN, *(data(1001 + 2 * at, byte * 2) for at in range(n) for byte in (b"a", b"b"))],
+    ),
+    "conflicts over one byte": (2500, lambda n: [*OPEN, *(data(1001, b"a" + bytes([at % 256])) for at in range(n))]),
+    "packets, a keep-alive and a copy": (
+        2500,
+        lambda n: [*OPEN, *packets(n), data(1000 + 48 * n, b"\0"), data(953 + 48 * n, msmq(48))],
+    ),
+    "gaps": (2500, lambda n: [*OPEN, *gaps(n)]),
+    "gaps backwards": (2500, lambda n: [*OPEN, *gaps(n)[::-1]]),
+    "resets between data": (
+        2500,
+        lambda n: [*OPEN, *(one for packet in packets(n) for one in (packet, Sent(True, 5001, 0, RST)))],
+    ),
+    "FINs": (2500, lambda n: [*OPEN, *packets(1), *(Sent(False, 1049 + at, 5001, FIN | ACK) for at in range(n))]),
+    "strays": (2500, lambda n: [*OPEN, *packets(1), *(data(1049 + (at % 2 + 1 << 30), b"?") for at in range(n))]),
+    "acknowledgments": (
+        2500,
+        lambda n: [*OPEN, *packets(1), *(Sent(True, 5001, 1049, ACK, window=at % 2) for at in range(n))],
+    ),
+}
+"""Segments between two endpoints, by how many are made; and a number that takes long enough to be measured."""
 
 
-def segments(n: int) -> list[bytes]:
-    return in_data(bytes([at]) for at in (msmq(16) * (n // 16 + 1))[:n])
-
-
-def small_segments_under_large_ones(n: int) -> list[bytes]:
-    large = [Sent(False, 1001 + at, 5001, ACK, b"\xcd" * min(1400, n - at)) for at in range(0, n, 1400)]
-    return [*frames([*handshake(1000, 5000), *large]), *segments(n)[3:]]
-
-
-def conflicts(n: int) -> list[bytes]:
-    sent = ([Sent(False, 1001 + 2 * at, 5001, ACK, byte * 2) for byte in (b"a", b"b")] for at in range(n))
-    return frames([*handshake(1000, 5000), *chain.from_iterable(sent)])
-
-
-def conflicts_over_one_byte(n: int) -> list[bytes]:
-    sent = (Sent(False, 1001, 5001, ACK, b"a" + bytes([at % 256])) for at in range(n))
-    return frames([*handshake(1000, 5000), *sent])
-
-
-def packets_a_keep_alive_and_a_copy(n: int) -> list[bytes]:
-    end = 1001 + 48 * n
-    more = [Sent(False, end - 1, 5001, ACK, b"\0"), Sent(False, end - 48, 5001, ACK, msmq(48))]
-    return [*in_data(msmq(48) for _ in range(n)), *frames(more)]
-
-
-def gaps(n: int) -> list[bytes]:
-    return frames([*handshake(1000, 5000), *(Sent(False, 1001 + 2 * at, 5001, ACK, b"L") for at in range(n))])
-
-
-def gaps_backwards(n: int) -> list[bytes]:
-    return [*gaps(0), *gaps(n)[:2:-1]]
-
-
-def resets_between_data(n: int) -> list[bytes]:
-    sent = ([Sent(False, at, 5001, ACK, msmq(48)), Sent(True, 5001, 0, RST)] for at in range(1001, 1001 + 48 * n, 48))
-    return frames([*handshake(1000, 5000), *chain.from_iterable(sent)])
-
-
-def finishes(n: int) -> list[bytes]:
-    return [*in_data(iter([msmq(48)])), *frames(Sent(False, 1049 + at, 5001, FIN | ACK) for at in range(n))]
-
-
-def strays(n: int) -> list[bytes]:
-    sent = (Sent(False, 1049 + (at % 2 + 1 << 30), 5001, ACK, b"?") for at in range(n))
-    return [*in_data(iter([msmq(48)])), *frames(sent)]
-
-
-def acknowledgments(n: int) -> list[bytes]:
-    return [*in_data(iter([msmq(48)])), *frames(Sent(True, 5001, 1049, ACK, window=at % 2) for at in range(n))]
+def from_many(n: int, sent: list[Sent]) -> list[bytes]:
+    """The same segments from many endpoints."""
+    return list(chain.from_iterable(frames(sent, client=client(number)) for number in range(n)))
 
 
 def fragments_without_an_end(n: int) -> list[bytes]:
@@ -144,37 +124,22 @@ def fragments_of_segments(n: int) -> list[bytes]:
     return [ethernet(one) for at, segment in enumerate(whole) for one in fragments4(segment, [40], identification=at)]
 
 
-MANY: dict[Callable[[int], list[bytes]], int] = {
-    case: n
-    for n, cases in {
-        200: (whole_connections, connections_on_one_port),
-        1000: (scan_over_ports, flood, flood_with_answers),
-        5000: (conflicts,),
-        2500: (
-            segments,
-            small_segments_under_large_ones,
-            conflicts_over_one_byte,
-            packets_a_keep_alive_and_a_copy,
-            gaps,
-            gaps_backwards,
-            resets_between_data,
-            finishes,
-            strays,
-            acknowledgments,
-            fragments_without_an_end,
-            fragments_of_one_datagram,
-            fragments_of_segments,
-        ),
-    }.items()
-    for case in cases
+FRAMES: dict[str, tuple[int, Callable[[int], list[bytes]]]] = {
+    "connections of many endpoints": (200, lambda n: from_many(n, connection(1000))),
+    "a scan over ports": (1000, lambda n: from_many(n, OPEN[:1])),
+    "fragments without an end": (2500, fragments_without_an_end),
+    "fragments of one datagram": (2500, fragments_of_one_datagram),
+    "fragments of segments": (2500, fragments_of_segments),
 }
 
 
-@pytest.mark.parametrize("many", MANY, ids=lambda many: many.__name__)
-def test_costs_are_those_of_the_bytes(many: Callable[[int], list[bytes]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", [*TALKS, *FRAMES])
+def test_costs_are_those_of_the_bytes(what: str, tmp_path: Path) -> None:
+    many = TALKS[what][0] if what in TALKS else FRAMES[what][0]
+
     def capture(n: int) -> Path:
         file = tmp_path / f"{n}.pcap"
-        file.write_bytes(pcap(records(many(n))))
+        file.write_bytes(pcap(records(frames(TALKS[what][1](n)) if what in TALKS else FRAMES[what][1](n))))
         return file
 
     def rows(file: Path) -> int:
@@ -182,8 +147,8 @@ def test_costs_are_those_of_the_bytes(many: Callable[[int], list[bytes]], tmp_pa
         ingest_more(engine, [str(file)], IngestOptions())
         return sum(engine.read(table).num_rows for table in INGESTED)
 
-    small, large = assert_linear(rows, capture, MANY[many])
-    sizes = [capture(n).stat().st_size for n in (MANY[many], 2 * MANY[many])]
+    small, large = assert_linear(rows, capture, many)
+    sizes = [capture(n).stat().st_size for n in (many, 2 * many)]
     assert large.peak_bytes - small.peak_bytes < MEMORY * (sizes[1] - sizes[0])
     assert large.result < ROWS * sizes[1]
 

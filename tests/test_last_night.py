@@ -60,7 +60,16 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     assert "nothing new in 1 files" in done.stderr
 
 
-@pytest.mark.parametrize("option", [{"scope": "queue"}, {"names": "hash", "names_key": "k" * 16}, {"drawn_points": 7}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"scope": "queue"},
+        {"names": "hash", "names_key": "k" * 16},
+        {"drawn_points": 7},
+        {"captures": tuple(str(CAPTURES / name) for name in ("orders.pcapng", "branches_00000.pcap.gz"))},
+        {"out": "there/is/no/such/report.html"},
+    ],
+)
 def test_other_options_are_another_night(again: Config, option: dict[str, Any]) -> None:
     assert recall(replace(again, **option)) is None
 
@@ -69,11 +78,6 @@ def test_a_capture_written_to_is_another_night(again: Config) -> None:
     taken = stamps(again.captures)
     touched = {file: Stamp(stamp.size, (stamp.mtime_ns or 0) + 1) for file, stamp in taken.items()}
     assert unchanged_run.recall(again, touched) is None
-
-
-def test_one_capture_more_is_another_night(again: Config) -> None:
-    more = str(CAPTURES / "branches_00000.pcap.gz")
-    assert recall(replace(again, captures=(*again.captures, more))) is None
 
 
 def write_to(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +103,6 @@ def test_an_earlier_warehouse_written_to_is_another_night(again: Config, monkeyp
     assert unchanged_run._of(night, {}) == before
     write_to("states", monkeypatch)
     assert unchanged_run._of(night, {}) != before
-
-
-def test_without_its_report_it_is_to_be_done(again: Config, tmp_path: Path) -> None:
-    assert recall(replace(again, out=str(tmp_path / "elsewhere.html"))) is None
 
 
 def test_what_is_not_there_or_cannot_be_read_is_to_be_done(

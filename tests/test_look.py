@@ -136,15 +136,6 @@ def test_all_of_it_is_one_json_object(demo: Path, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_the_report_is_written_only_where_it_is_asked_for(demo: Path, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    assert cli.main(["look", str(demo), "--out", str(out)]) == 0
-    page = out.read_text()
-    assert "21 messages were lost" in page
-    assert "Made of the captures alone, without tables." in page
-    assert list(tmp_path.iterdir()) == [out]
-
-
 def test_a_capture_from_standard_input_is_read_to_its_end(
     demo: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,19 +151,25 @@ def test_a_capture_from_standard_input_is_read_to_its_end(
     assert list(temporary.iterdir()) == []
 
 
-def test_nobody_sends_anything() -> None:
+def test_nobody_sends_or_names_anything() -> None:
     mine, others = pty.openpty()
     done = in_process("", "-", stdin=others)
     os.close(mine)
     os.close(others)
     assert done.returncode == 2
     assert "No capture comes from standard input" in done.stderr
+    done = in_process("")
+    assert done.returncode == 2
+    assert "Name what to look at" in done.stderr
 
 
 def test_it_needs_no_spark_and_leaves_nothing(demo: Path, temporary: Path, tmp_path: Path) -> None:
     done = in_process("", demo, "--out", tmp_path / "page.html", "--fail-on", "lost", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("21 messages were lost")
+    page = (tmp_path / "page.html").read_text()
+    assert "21 messages were lost" in page
+    assert "Made of the captures alone, without tables." in page
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert list(temporary.iterdir()) == []
 
@@ -198,11 +195,6 @@ def test_captures_stand_before_between_and_behind_options(capsys: pytest.Capture
     assert said["captures"] == {"ok": 3}
     said = look(capsys, str(CAPTURES / "branches_*.pcap.gz"), "--captures", BRANCHES[0])
     assert said["captures"] == {"ok": 3}
-
-
-def test_nothing_to_look_at(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["look"]) == 2
-    assert "Name what to look at" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -55,12 +55,20 @@ def test_both_forms_of_the_file_say_the_same(tmp_path: Path, name: str, text: st
         ("names.toml", "[queues]\na = 7", "the name of 'a' is no text"),
         ("names.toml", "[queue_managers]\nnyc = 'x'", "'nyc' is neither a GUID nor an address"),
         ("names.toml", "[queues", "Expected"),
+        ("names.toml", f"queues = {'[' * 5000}", "recursion"),
         ("names.csv", "guid,name\n", "its first line does not name the columns original and name"),
+        ("names.csv", "\x00\n", "its first line does not name the columns original and name"),
+        ("names.csv", f"original,name\n10.0.0.7,{'x' * 200_000}\n", "larger than field limit"),
     ],
 )
 def test_what_cannot_be_read_is_wrong_use(tmp_path: Path, name: str, text: str, why: str) -> None:
     with pytest.raises(UsageError, match=f"The names file .* cannot be read: .*{why}"):
         read(tmp_path, name, text)
+
+
+@pytest.mark.parametrize(("line", "name"), [("10.0.0.7", ""), ("10.0.0.7,a,b,c", "a"), ('"10.0.0.7,a', "")])
+def test_a_line_may_have_too_few_columns_or_too_many(tmp_path: Path, line: str, name: str) -> None:
+    assert read(tmp_path, "names.csv", f"original,name\n{line}\n").queue_manager("10.0.0.7") == name
 
 
 def test_a_skeleton_is_a_names_file(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """Whole captures through the whole job, on a local Spark with Delta."""
 
-import gzip
 import json
-import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,10 +27,8 @@ from jobs.steps.headline import NOT_TOLD
 from jobs.warehouse.store import Warehouse
 from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
-from schemas.ingest import PACKETS, Book
-from schemas.messages import DECODED_TABLES
 from schemas.outcomes import Outcome, count_column
-from schemas.tables import INGESTED, TABLES
+from schemas.tables import TABLES
 
 
 def truth_of(verdict: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,11 +62,10 @@ def assert_truth(warehouse: Path, truth: Path) -> None:
     assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
 
 
-def test_every_verdict_of_one_capture_is_the_truth(orders: tuple[Path, Summary]) -> None:
+def test_every_verdict_of_a_capture_and_of_a_ring_buffer_is_the_truth(
+    orders: tuple[Path, Summary], branches: Path
+) -> None:
     assert_truth(orders[0], CAPTURES / "orders.truth.json")
-
-
-def test_every_verdict_of_a_ring_buffer_is_the_truth(branches: Path) -> None:
     assert_truth(branches, CAPTURES / "branches.truth.json")
 
 
@@ -153,45 +148,6 @@ def test_files_tell_what_a_table_is_sought_by_and_no_more(orders: tuple[Path, Su
             assert least == set(table.statistics_columns) > {*table.key, *table.clustered_by}
 
 
-@pytest.mark.slow
-def test_captures_one_at_a_time_in_any_order_end_as_together(
-    spark: SparkSession, branches: Path, tmp_path: Path
-) -> None:
-    for run, number in ((ingest.run, 2), (nightly.run, 0), (nightly.run, 1)):
-        run(
-            spark,
-            config(tmp_path, CAPTURES / f"branches_0000{number}.pcap.gz", in_memory_bytes=0, in_memory_messages=0),
-        )
-    assert all_rows(tmp_path) == all_rows(branches)
-    (written,) = DeltaTable(str(tmp_path / "messages")).history(1)
-    assert written["operationParameters"]["mode"] == "Append"
-
-
-def nights(spark: SparkSession, tmp_path: Path, order: Iterable[int]) -> Path:
-    """The tables of a night for each capture, which is gone after it."""
-    warehouse = tmp_path / "warehouse"
-    for number in order:
-        capture = tmp_path / f"branches_0000{number}.pcap.gz"
-        shutil.copy(CAPTURES / capture.name, capture)
-        ingest.run(spark, config(warehouse, capture))
-        capture.unlink()
-    return warehouse
-
-
-@pytest.mark.slow
-def test_a_late_capture_loses_nothing_when_its_neighbours_are_gone(spark: SparkSession, tmp_path: Path) -> None:
-    """What it brings cannot be put in its place any more: it is told, segment by segment, and the books balance."""
-    warehouse = nights(spark, tmp_path, (0, 2))
-    before = {(row["stream_id"], row["stream_offset"]) for row in rows(warehouse, "packets")}
-    nights(spark, tmp_path, (1,))
-    assert before <= {(row["stream_id"], row["stream_offset"]) for row in rows(warehouse, "packets")}
-    assert {row["reason"] for row in rows(warehouse, "quarantine") if row["stage"] == "tcp"} == {
-        "outside_window",
-        "before_start",
-    }
-    assert all(row["balanced"] for row in rows(warehouse, "books"))
-
-
 def test_odd_files_are_data_and_the_run_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     night = tmp_path / "night"
     night.mkdir()
@@ -264,29 +220,3 @@ def test_exit_codes_and_json(
     assert command.main("nightly", nightly.run, [*arguments, "--fail-on", "duplicate,unknown"]) == 3
     assert command.main("nightly", nightly.run, arguments[:2]) == 2
     assert command.main("nightly", nightly.run, [*arguments, "--fail-on", "nonsense"]) == 2
-
-
-@pytest.mark.slow
-def test_kept_bodies_decode_alike(spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path) -> None:
-    ingest.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", bodies="keep"))
-    decode.run(spark, config(tmp_path))
-    for table in {*INGESTED, *DECODED_TABLES} - {PACKETS}:
-        assert rows(tmp_path, table.name) == rows(orders[0], table.name)
-    replayed = {Book.ARRIVALS, Book.NUMBERS}
-    assert rows(tmp_path, "books") == [row for row in rows(orders[0], "books") if row["book"] not in replayed]
-    sizes = [(len(row["raw"]), row["size"]) for row in rows(tmp_path, "packets")]
-    assert all(raw == size for raw, size in sizes)
-
-
-@pytest.mark.slow
-def test_splits_do_not_show(spark: SparkSession, branches: Path, tmp_path: Path) -> None:
-    plain = tmp_path / "captures"
-    plain.mkdir()
-    for packed in sorted(CAPTURES.glob("branches_*.pcap.gz")):
-        with gzip.open(packed) as source, (plain / packed.stem).open("wb") as target:
-            shutil.copyfileobj(source, target)
-    ingest.run(spark, config(tmp_path / "warehouse", plain, split_bytes=50_000))
-    hashed = ("ingested_at", "uri", "capture_id", "size_bytes", "compression", "state")
-    for table in INGESTED:
-        of_plain, of_packed = (rows(place, table.name, without=hashed) for place in (tmp_path / "warehouse", branches))
-        assert of_plain == of_packed

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline import Ingested, balance, ingest
+from pipeline import Ingested, ingest
 
 from jobs.simulator import simulate
 from udfs.passes import assemble
@@ -63,13 +63,6 @@ def numbered(found: Ingested, firsts: list[int]) -> dict[str, Any]:
     return {kind: sorted(map(row, rows)) for kind, rows in kinds.items()} | {"counts": found.counts}
 
 
-@pytest.mark.parametrize("split_bytes", [1_000_000, 300_000])
-def test_splits(capture: Path, whole: Ingested, split_bytes: int) -> None:
-    found = ingest([capture], replace(OPTIONS, split_bytes=split_bytes))
-    assert len(found.captures[0]["cursors"]) > 3
-    assert numbered(found, [0]) == numbered(whole, [0])
-
-
 @pytest.mark.parametrize("window_bytes", [80_000, 120_000])
 @pytest.mark.parametrize("split_bytes", [300_000, 1 << 40])
 def test_what_is_out_of_reach_is_handed_on(
@@ -85,6 +78,7 @@ def test_what_is_out_of_reach_is_handed_on(
 
     monkeypatch.setattr(assemble, "deliver", counting)
     found = ingest([capture], replace(OPTIONS, window_bytes=window_bytes, split_bytes=split_bytes))
+    assert len(found.captures[0]["cursors"]) > 3 or split_bytes > 1 << 30
     assert sum(handed) > 5
     assert numbered(found, [0]) == numbered(whole, [0])
 
@@ -111,7 +105,3 @@ def test_forty_files(capture: Path, whole: Ingested, seed: int, tmp_path: Path) 
     found = ingest(files, OPTIONS)
     counts = [row["packet_count"] for row in found.captures]
     assert numbered(found, [0, *accumulate(counts)]) == numbered(whole, [0])
-
-
-def test_the_books_of_simulated_traffic(capture: Path) -> None:
-    balance(ingest([capture], replace(OPTIONS, keep_bodies=True)))

@@ -384,18 +384,6 @@ def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}
 
 
-@pytest.mark.slow
-def test_maintenance_changes_no_row_and_gives_no_step_work(
-    spark: SparkSession, warehouse: Path, first_night: Path
-) -> None:
-    done = maintain.run(spark, config(warehouse, vacuum_hours=0))
-    assert done["states_removed"] == 0
-    assert all_rows(warehouse) == all_rows(first_night)
-    assert status.run(spark, config(warehouse))["pending"] == {}
-    live = {path.name for path in warehouse.joinpath("verdicts").glob("*.parquet")}
-    assert len(live) == len(list(first_night.joinpath("verdicts").glob("*.parquet")))
-
-
 def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSession) -> None:
     day = 86_400 * 10**9
     states = [

@@ -2,12 +2,11 @@
 
 from uuid import UUID
 
-import numpy as np
 import pytest
 import wiretap
+from pipeline import block_of
 from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, udp
 
-from udfs.capture.records import Records
 from udfs.msmq.ping import find_pings
 
 GUID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
@@ -21,11 +20,7 @@ FRAME = ethernet(ipv4(udp(PING), protocol=17))
 
 
 def pings(frames: list[bytes], link: int = wiretap.ETHERNET) -> list[dict[str, object]]:
-    sizes = np.array([len(frame) for frame in frames], np.int64)
-    buffer = np.frombuffer(b"".join(frames), np.uint8)
-    count = len(frames)
-    starts = np.cumsum(sizes) - sizes
-    return find_pings(Records(buffer, starts, sizes, sizes, np.arange(count), np.full(count, link), 1))
+    return find_pings(block_of(frames, link))
 
 
 def test_a_ping_reads_field_by_field() -> None:

@@ -79,13 +79,13 @@ def test_the_wheel_holds_what_the_zip_holds(tmp_path: Path) -> None:
     assert {name for name in names if not (site_packages(tmp_path / "bare") / name).exists()} == set()
 
 
-def submit_zip(folder: Path, job: str, *options: Any) -> tuple[int, dict[str, Any]]:
-    """Submits a job of the zip with a Python that has the dependencies only; returns exit code and summary."""
+def of_zip(folder: Path, job: str) -> list[Any]:
+    """Writes the zip and a job's script to the folder; returns spark-submit's arguments for them."""
     archive, script = folder / "msmq_replay.zip", folder / "jobs" / f"{job}.py"
     write_archive(archive)
     script.parent.mkdir()
     script.write_bytes((ROOT / "jobs" / script.name).read_bytes())
-    return submit(bare_python(folder / "bare"), folder, "--py-files", archive, script, *options)
+    return ["--py-files", archive, script]
 
 
 def test_all_modules_of_the_zip_can_be_imported_from_it(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_all_modules_of_the_zip_can_be_imported_from_it(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_a_job_of_the_zip_runs_under_spark_submit(tmp_path: Path) -> None:
     options = ("--captures", CAPTURE, "--warehouse", tmp_path / "warehouse")
-    code, summary = submit_zip(tmp_path, "ingest", *options)
+    code, summary = submit(bare_python(tmp_path / "bare"), tmp_path, *of_zip(tmp_path, "ingest"), *options)
     assert code == 0
     assert summary["books"] == {"balanced": 1 + 12, "unbalanced": 0}
 
@@ -125,10 +125,7 @@ def test_a_night_of_the_wheel_runs_under_spark_submit(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_workers_of_a_cluster_find_the_same_as_one_process(spark: SparkSession, tmp_path: Path) -> None:
     """Captures in splits, with bodies; the second capture of the ring buffer comes a night late."""
-    archive, script = tmp_path / "msmq_replay.zip", tmp_path / "jobs" / "nightly.py"
-    write_archive(archive)
-    script.parent.mkdir()
-    script.write_bytes((ROOT / "jobs" / "nightly.py").read_bytes())
+    job = ("--master", "local-cluster[2,1,2048]", *of_zip(tmp_path, "nightly"))
     captures = [tmp_path / packed.stem for packed in sorted(CAPTURES.glob("branches_*.pcap.gz"))]
     for capture in captures:
         capture.write_bytes(gzip.decompress((CAPTURES / f"{capture.name}.gz").read_bytes()))
@@ -137,8 +134,7 @@ def test_two_workers_of_a_cluster_find_the_same_as_one_process(spark: SparkSessi
     for night in (captures[::2], captures):
         given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         given += [f"--captures={capture}" for capture in night]
-        master = ("--master", "local-cluster[2,1,2048]", "--py-files", archive)
-        code, _ = submit(python, tmp_path, *master, script, *given, "--warehouse", tmp_path / "cluster")
+        code, _ = submit(python, tmp_path, *job, *given, "--warehouse", tmp_path / "cluster")
         assert code == 0
         nightly.run(spark, config(tmp_path / "process", *night, **options))
     assert all_rows(tmp_path / "cluster") == all_rows(tmp_path / "process")

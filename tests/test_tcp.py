@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, goodbye, handshake
+from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, fast_open, handshake
 
 from schemas.ingest import TcpReason
 from udfs.tcp.connections import Connections, Segment
@@ -349,25 +349,13 @@ def test_fault_48_far_off_the_window(distance: int) -> None:
         assert outside == [at]
 
 
-def fast_open(size: int, acknowledged: int, text: bytes = TEXT[:600]) -> list[Sent]:
-    """A connection whose SYN carries the first `size` bytes, of which the SYN/ACK acknowledges so many [RFC 7413]."""
-    return [
-        Sent(False, 1000, 0, SYN, text[:size]),
-        Sent(True, 5000, 1001 + acknowledged, SYN | ACK),
-        *([data(1001 + acknowledged, text[acknowledged:size])] if acknowledged < size else []),
-        Sent(True, 5001, 1001 + size, ACK, b"answer"),
-        data(1001 + size, text[size:], ack=5007),
-        *goodbye(1001 + len(text), 5007),
-    ]
-
-
 @pytest.mark.parametrize("overlap", Overlap)
 @pytest.mark.parametrize(
     ("size", "acknowledged"), [(300, 300), (300, 0), (300, 1), (300, 299), (300, 120), (1, 1), (1, 0), (600, 600)]
 )
 def test_fault_50_fast_open(size: int, acknowledged: int, overlap: Overlap) -> None:
     """None, some or all of the SYN's data is acknowledged, and the rest is sent again: each byte counts once."""
-    sent = fast_open(size, acknowledged)
+    sent = fast_open(TEXT[:600], b"answer", size, acknowledged)
     expected = whole(TEXT[:600], 1000), whole(b"answer", 5000)
     assert one(sent, overlap) == expected
     assert one(sent + sent, overlap) == expected, "seen at two places"

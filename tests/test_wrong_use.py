@@ -17,7 +17,6 @@ from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED, Config, parse_time
 from jobs.app.errors import UsageError, scheme_error
-from jobs.app.names import Names
 from jobs.steps import simulate
 
 _VALUES = (
@@ -91,25 +90,6 @@ def test_a_wrong_key_is_not_printed(tmp_path: Path) -> None:
 def test_a_key_of_any_bytes_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", os.fsdecode(b"\xff" * 16))
     assert Config.load({"names": "hash"}, None).hiding_key == b"\xff" * 16
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("names.csv", f"original,name\n10.0.0.7,{'x' * 200_000}\n"),
-        ("names.csv", "original,name\n10.0.0.7\n"),
-        ("names.csv", "original,name\n10.0.0.7,a,b,c\n"),
-        ("names.csv", 'original,name\n"10.0.0.7,a\n'),
-        ("names.csv", "\x00\n"),
-        ("names.toml", f"queues = {'[' * 5000}"),
-        ("names.toml", "[queues]\na = []"),
-    ],
-)
-def test_a_names_file_of_any_form_is_names_or_wrong_use(tmp_path: Path, name: str, text: str) -> None:
-    file = tmp_path / name
-    file.write_text(text)
-    with suppress(UsageError):
-        Names.read(str(file))
 
 
 _EXTREMES = {

@@ -376,10 +376,16 @@ def conversation(
 
 
 def fast_open(request: bytes, response: bytes, size: int, acknowledged: int) -> list[Sent]:
-    """A connection whose SYN carries `size` bytes and whose SYN/ACK acknowledges some of them [RFC 7413]."""
-    rng = random.Random(size)
-    rest = conversation(rng, request[acknowledged:], response, client_isn=1000 + acknowledged, opened=False)
-    return [Sent(False, 1000, 0, SYN, request[:size]), Sent(True, 5000, 1001 + acknowledged, SYN | ACK), *rest]
+    """A connection whose SYN carries `size` bytes, of which the SYN/ACK acknowledges so many [RFC 7413]."""
+    end, answered = 1001 + len(request), 5001 + len(response)
+    return [
+        Sent(False, 1000, 0, SYN, request[:size]),
+        Sent(True, 5000, 1001 + acknowledged, SYN | ACK),
+        *([Sent(False, 1001 + acknowledged, 5001, ACK, request[acknowledged:size])] if acknowledged < size else []),
+        Sent(True, 5001, 1001 + size, ACK, response),
+        Sent(False, 1001 + size, answered, ACK, request[size:]),
+        *goodbye(end, answered),
+    ]
 
 
 def damaged(rng: random.Random, data: bytes, *, times: int, kinds: int, longest: int) -> bytes:
