@@ -1,8 +1,8 @@
-"""The table that lets a replay keep what it need not judge again: what each sequence adds up to on each stream."""
+"""The tables that let a replay keep what it need not judge again: sums of each sequence, and findings on messages."""
 
 from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
-from schemas.replay import VERDICT_COUNTS
-from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table
+from schemas.replay import FINDINGS, VERDICT_COUNTS
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table, array
 
 _STREAM_ID = Column("stream_id", STRING, "Stream of the messages.", nullable=False)
 _MESSAGES = (
@@ -58,5 +58,16 @@ TALLIES = Table(
         *OUTCOME_COUNTS,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages."),
         *_ANSWERS,
+    ),
+)
+
+FINDINGS_ALONE = Table(
+    "internal_findings",
+    "Findings on messages as their rules tell them: in `findings` none is graver than its incident. `witness` lists "
+    "places, `<stream_id>@<stream_offset>`.",
+    FINDINGS.key,
+    tuple(
+        Column("witness", array(STRING), "Places of the packets that prove it.") if column.name == "witness" else column
+        for column in FINDINGS
     ),
 )

@@ -1,6 +1,6 @@
 """Nights one after another in this process, each of which judges only what the last one did not settle.
 
-Run it to compare more histories: `PYTHONPATH=. python tests/histories.py FIRST LAST`.
+Run it to compare more histories: `PYTHONPATH=. python tests/histories.py captures 0 500`, or `rows`.
 """
 
 import random
@@ -13,6 +13,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from random_troubles import troubled
+from replay_tables import T0, arrow
+from table_frames import TABLE
 
 from jobs.app.config import DEFAULTS
 from jobs.engine.in_process import InProcess
@@ -25,13 +28,15 @@ from jobs.replaying.sources import read_sources
 from jobs.simulator import simulate
 from schemas.ingest import PACKETS, QUARANTINE
 from schemas.messages import DECODED_TABLES
-from schemas.replay import Reading, Scope
+from schemas.replay import VERDICTS, Reading, Scope
 from schemas.table import Table
 from schemas.tables import INGESTED, REPLAYED
 from udfs.derive.columns import SEQUENCE
 from udfs.derive.frames import to_frame
 
 Tables = dict[str, pa.Table]
+Row = dict[str, Any]
+_NIGHT_NS = 60_000_000_000
 SITUATIONS: tuple[dict[str, Any], ...] = ({}, {"situations": True}, {"situations": True}, {"largest_sender": 0.5})
 """Options of the simulator; of connections that were captured twice, and clocks that stepped, all is judged again."""
 
@@ -44,6 +49,8 @@ class History:
     ingested: Tables = field(default_factory=dict)
     sources: Tables = field(default_factory=dict)
     replayed: Tables = field(default_factory=dict)
+    judged: int = 0
+    """How many messages were judged so far, each time counted."""
 
     def night(self, *captures: Path) -> Tables:
         """Reads captures, and replays; returns what the replay made."""
@@ -53,8 +60,13 @@ class History:
         new = flow.find_new_captures(engine, [str(one) for one in captures], DEFAULTS.ingest)
         flow.ingest(engine, new, DEFAULTS.ingest, lambda: None)
         self.ingested = dict(engine.tables)
-        before, self.sources = self.sources, self._decoded()
+        return self.go_on(self._decoded())
+
+    def go_on(self, sources: Tables) -> Tables:
+        """Replays sources that may differ from those of the last night in any way; returns what the replay made."""
+        before, self.sources = self.sources, sources
         made, gone = self.replay(_Last(self.replayed, before, self.sources) if self.replayed else None)
+        self.judged += made[VERDICTS.name].num_rows
         for table in BY_SEQUENCE:
             if gone is not None:
                 kept = InProcess().join(self.replayed[table.name], gone, SEQUENCE, "anti")
@@ -134,7 +146,7 @@ def cut(rng: random.Random, captures: Sequence[Path]) -> list[list[Path]]:
     return nights
 
 
-def compare(seed: int) -> Iterator[str]:
+def of_captures(seed: int) -> Iterator[str]:
     """Yields what differs, after each night of a history, from what a replay of all its captures makes."""
     rng = random.Random(seed)
     history = History(rng.choice([Scope.AUTO, Scope.AUTO, Scope.SESSION, Scope.QUEUE]))
@@ -145,11 +157,46 @@ def compare(seed: int) -> Iterator[str]:
             yield from differences(made, expected)
 
 
-def main(first: int, last: int) -> int:
-    """Compares histories; returns how many differ."""
+def of_rows(seed: int) -> Iterator[str]:
+    """Yields the same of a history in which rows of the sources come, change and go as they never would."""
+    rng = random.Random(seed)
+    history = History(rng.choice(list(Scope)))
+    rows = troubled(rng, rng.choice([10, 40, 120])).rows
+    nights = rng.randrange(2, 6)
+    begins = {id(row): first_night(rng, row, nights) for of in rows.values() for row in of}
+    ends = {id(row): rng.randrange(nights) if rng.random() < 0.03 else nights for of in rows.values() for row in of}
+    for night in range(nights):
+        there = {
+            name: [row for row in of if name == "streams" or begins[id(row)] <= night < ends[id(row)]]
+            for name, of in rows.items()
+        }
+        there["streams"] = [as_of(row, begins[id(row)] <= night) for row in there["streams"]]
+        made = history.go_on({name: arrow(TABLE[name], of) for name, of in there.items()})
+        expected, _ = history.replay(None)
+        yield from differences(made, expected)
+
+
+def first_night(rng: random.Random, row: Row, nights: int) -> int:
+    """Returns the night in which a row comes: rows with a time in its order, but for some."""
+    ns = row.get("captured_ns")
+    if ns is None or rng.random() < 0.1:
+        return rng.randrange(nights)
+    return min(int((ns - T0) / _NIGHT_NS), nights - 1)
+
+
+def as_of(row: Row, is_whole: bool) -> Row:
+    """Returns a row of STREAMS, which tells less while a connection goes on."""
+    return row if is_whole else row | {"closed": False, "acked_bytes": None}
+
+
+HISTORIES = {"captures": of_captures, "rows": of_rows}
+
+
+def main(kind: str, first: int, last: int) -> int:
+    """Compares histories of a kind; returns how many differ."""
     failed = 0
     for seed in range(first, last):
-        found = next(compare(seed), None)
+        found = next(HISTORIES[kind](seed), None)
         if found is not None:
             failed += 1
             sys.stdout.write(f"seed {seed}: {found}\n")
@@ -158,4 +205,4 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(bool(main(*map(int, sys.argv[1:3]))))
+    sys.exit(bool(main(sys.argv[1], *map(int, sys.argv[2:4]))))

@@ -100,7 +100,7 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
     nightly.run(spark, config(processed, folder / "simulated_*.pcap"))
     given = config(tmp_path, folder / "simulated_*.pcap")
     commits = Commits(monkeypatch)
-    commits.last = "OVERWRITE streams"
+    commits.last = "MERGE streams"
     with pytest.raises(Killed):
         nightly.run(spark, given)
     assert rows(tmp_path, "streams") == rows(processed, "streams")

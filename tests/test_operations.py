@@ -51,12 +51,13 @@ class Commits:
     """Ends the program right after a commit, which is known by its operation and table: "MERGE packets".
 
     "WRITE packets" is an append or an overwrite; "OVERWRITE packets" an overwrite without Spark's part of Delta.
-    "COMMIT packets" is a merge of rows as well, whoever makes it.
+    "MERGE packets" is one of rows that come and go, whoever makes it; "COMMIT packets" any of these.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last = ""
         write, sql, restore, add = Warehouse._write, Warehouse._sql, Warehouse.restore, local_commits._add
+        replace_rows = local_commits.replace_rows
 
         def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
             write(self_, table, *arguments)
@@ -78,7 +79,14 @@ class Commits:
                 self._done(f"{verb} {Path(place).name}")
             return is_added
 
+        def replacing(place: str, *arguments: Any) -> bool:
+            is_replaced = replace_rows(place, *arguments)
+            if is_replaced:
+                self._done(f"MERGE {Path(place).name}")
+            return is_replaced
+
         monkeypatch.setattr(local_commits, "_add", adding)
+        monkeypatch.setattr(local_commits, "replace_rows", replacing)
         monkeypatch.setattr(Warehouse, "_write", writing)
         monkeypatch.setattr(Warehouse, "restore", restoring)
         monkeypatch.setattr(Warehouse, "_sql", executing)

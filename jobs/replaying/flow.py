@@ -16,7 +16,7 @@ from jobs.replaying.sources import Sources
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
-from schemas.tallies import TALLIES
+from schemas.tallies import FINDINGS_ALONE, TALLIES
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
 """Tables of which the rows of sequences that are not judged again stay as they are."""
@@ -53,7 +53,7 @@ def replay(
     if options.reading is Reading.LITERAL:
         tallies = engine.one(LITERAL_TALLIES, verdicts=verdicts)
         sums = add_up(engine, sources, once, inputs, tallies, None, options.scope)
-        for table in (*FATES, TALLIES):
+        for table in (*FATES, TALLIES, FINDINGS_ALONE):
             engine.replace(table, engine.table([], table.arrow))
     else:
         fates = find_fates(engine, verdicts, once, sources.packets, settled)
@@ -64,12 +64,10 @@ def replay(
         acks = pair(engine, once.counted(sources.acks), inputs.every_end, fates.tallies, used)
         watched = watch(engine, inputs, acks, fates.tallies)
         every = settled.with_kept(VERDICTS.name, verdicts)
-        findings = engine.union(
-            settled.with_kept(
-                FINDINGS.name, find_on_messages(engine, verdicts, every, watched, fates, settled.resumed)
-            ),
-            find_by_facts(engine, sources, once, inputs, every, acks, fates, sums["sequences"], transactions),
-        )
+        on_messages = find_on_messages(engine, verdicts, every, watched, fates, settled.resumed)
+        engine.replace(FINDINGS_ALONE, settled.with_kept(FINDINGS_ALONE.name, on_messages))
+        by_facts = find_by_facts(engine, sources, once, inputs, every, acks, fates, sums["sequences"], transactions)
+        findings = engine.union(engine.read(FINDINGS_ALONE), by_facts)
         undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
         told = put_together(engine, every, undelivered, findings, sums["sequences"])
         explained = with_proof(engine, sources, every, replace(told, outcomes=fates.undelivered))

@@ -16,15 +16,14 @@ from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import BEHIND, RESUMED
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, TRANSACTIONS, VERDICTS
+from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
-from schemas.tallies import TALLIES
+from schemas.tallies import FINDINGS_ALONE, TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames, to_arrow, to_frame
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.settled import find_touched, read_tallies, settle
 from udfs.derive.witness import with_keys
-from udfs.replay.findings.on_messages import RULES
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {
     MESSAGES: OF_MESSAGES,
@@ -45,7 +44,6 @@ _OF_VERDICTS = (
 """What facts, incidents and witnesses need of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
 _NOW = ("ends", "messages", "packets", "acks", "paired", "unread")
-_ON_MESSAGES = [rule.kind.value for rule in RULES]
 
 
 class LastReplay(Protocol):
@@ -165,13 +163,12 @@ def _kept(last: LastReplay, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frame
     def read(table: Table, *columns: str) -> pl.DataFrame:
         return to_frame(last.read(table, *columns)).join(tallies, on=SEQUENCE, how="semi")
 
-    findings = read(FINDINGS).filter(pl.col("kind").is_in(_ON_MESSAGES))
     slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due")
     return {
         VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
         OUTCOMES.name: with_keys(read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
-        FINDINGS.name: with_keys(findings),
+        FINDINGS_ALONE.name: read(FINDINGS_ALONE),
         "slots": slots.join(flows, on="scope_key", how="anti"),
         "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from jobs.app import code_version
 from jobs.app.command import Summary
@@ -28,7 +28,7 @@ from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.gone import with_values
-from jobs.warehouse.local_tables import to_spark, to_table
+from jobs.warehouse.local_tables import to_table
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
@@ -100,7 +100,8 @@ def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: L
     run_in_parallel(partial(_write, warehouse, table, engine.read(table), gone) for table in REPLAYED)
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and renamed.num_rows:
-        _name_copies(warehouse, to_spark(warehouse.spark, renamed))
+        warehouse.create(STREAMS)
+        warehouse.replace_rows_local(STREAMS, with_values(renamed.select(STREAMS.key)), renamed.cast(STREAMS.arrow))
 
 
 def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | None) -> None:
@@ -119,10 +120,5 @@ def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> 
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options)
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
-        _name_copies(warehouse, engine.there(renamed))
-
-
-def _name_copies(warehouse: Warehouse, renamed: DataFrame) -> None:
-    """Writes `copy_of` of these rows of STREAMS, where it was not as it should be."""
-    warehouse.create(STREAMS)
-    warehouse.merge(STREAMS, renamed, update=True)
+        warehouse.create(STREAMS)
+        warehouse.merge(STREAMS, engine.there(renamed), update=True)

@@ -1,0 +1,35 @@
+"""A night judges what is new, and its tables are those of one replay of everything."""
+
+from pathlib import Path
+
+import pytest
+from histories import History, of_captures, of_rows
+from tiers import merge_needs
+
+from jobs.simulator import simulate
+from schemas.replay import VERDICTS
+
+
+@pytest.mark.parametrize("seed", merge_needs(range(8), range(250)))
+def test_nights_of_captures_make_the_tables_of_one(seed: int) -> None:
+    """Cut anywhere, some of them late or given again, with resends, gaps, clones and restored senders."""
+    assert list(of_captures(seed)) == []
+
+
+@pytest.mark.parametrize("seed", merge_needs(range(12), range(250)))
+def test_sources_that_change_in_any_way_make_the_tables_of_one_replay(seed: int) -> None:
+    """Rows come late and go again: names of ends, acknowledgments, unread bytes, scopes, the ends of streams."""
+    assert list(of_rows(seed)) == []
+
+
+def test_a_night_judges_what_it_brought(tmp_path: Path) -> None:
+    """And what is open: the last sequence of each scope that goes on."""
+    simulate(str(tmp_path), 3, 3_000, bodies=(10, 20), disorder=0, file_bytes=40_000)
+    captures = sorted(tmp_path.glob("*.pcap"))
+    half = len(captures) // 2
+    history = History()
+    history.night(*captures[:half])
+    history.judged, there = 0, 0
+    for capture in captures[half:]:
+        there += history.night(capture)[VERDICTS.name].num_rows
+    assert 3 * history.judged < there
