@@ -22,6 +22,7 @@ from schemas.tallies import FINDINGS_ALONE, TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames, to_arrow, to_frame
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
+from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.settled import find_touched, read_tallies, settle
 from udfs.derive.witness import with_keys
 
@@ -43,7 +44,7 @@ _OF_VERDICTS = (
 )
 """What facts, incidents and witnesses need of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
-_NOW = ("ends", "messages", "packets", "acks", "paired", "unread")
+_NOW = ("ends", "flows", "messages", "packets", "acks", "paired", "unread")
 
 
 class LastReplay(Protocol):
@@ -98,12 +99,13 @@ def find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
+    nothing = nothing_settled(engine, inputs.messages, inputs.flows)
     if last is None:
-        return nothing_settled(engine, inputs.messages, inputs.flows)
-    changes = {} if (why := _why_all(engine, once, inputs)) else _changes(last)
+        return nothing
+    changes = {} if (why := _why_all(once)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return nothing_settled(engine, inputs.messages, inputs.flows)
+        return nothing
     few = engine.bring(
         ends=inputs.every_end,
         packets=sources.packets,
@@ -111,14 +113,18 @@ def find_settled(
         paired=inputs.acks,
         unread=inputs.unread,
         flows=inputs.flows,
+        legs=inputs.legs,
         messages=inputs.messages,
         watched=watch(engine, inputs, inputs.acks, inputs.flows),
     )
     now = {name: to_frame(rows) for name, rows in few.items()}
+    if doubtful_scopes(*(now[name] for name in ("flows", "unread", "ends", "legs"))).height:
+        progress("replay: all messages are judged: too many streams have unread bytes")
+        return nothing
     before = to_frame(last.read(ENDS))
     touched = find_touched(changes, before, *(now[name] for name in _NOW))
     tallies = read_tallies(to_frame(last.read(TALLIES)))
-    found = settle(tallies, touched, now["flows"], now["watched"], now["messages"], now["unread"])
+    found = settle(tallies, touched, *(now[name] for name in ("flows", "legs", "watched", "messages", "unread")))
     kept = found["kept"]
     progress(
         f"replay: {found['messages'].height:,} of {now['messages'].height:,} messages are judged, in "
@@ -137,13 +143,13 @@ def find_settled(
     )
 
 
-def _why_all(engine: Engine[T], once: Conversations[T], inputs: Inputs[T]) -> str:
+def _why_all(once: Conversations[T]) -> str:
     """Returns why all messages are judged; an empty text if nothing speaks against less."""
     if once.found is not None or once.had_copies:
         return "captures hold connections twice"
     if once.steps is not None:
         return "the clock of a capture stepped back"
-    return "messages may be for a router" if engine.count(inputs.legs) else ""
+    return ""
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:

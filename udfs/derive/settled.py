@@ -52,12 +52,15 @@ class Touched:
     """TxSequenceIDs of any sender, of acknowledgments that are not there any more."""
     unread_from: pl.DataFrame
     """`session_id`, and `ns`: the time from which on its unread ranges may be others."""
+    unplaced_from: pl.DataFrame
+    """`source_queue_manager`, and `ns`: the time from which on others of its messages may be missing in a scope."""
 
 
 def find_touched(
     changes: Mapping[str, Frames],
     ends_before: pl.DataFrame,
     ends: pl.DataFrame,
+    flows: pl.DataFrame,
     messages: pl.DataFrame,
     packets: pl.DataFrame,
     acks: pl.DataFrame,
@@ -88,6 +91,10 @@ def find_touched(
     named = paired.with_columns(tx_sequence_id=unsigned(pl.col("sequence"))).join(
         of_acks.select(key=row_key()), on="key", how="semi"
     )
+    unplaced = (
+        rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True),
+        messages.filter(_is_on(renamed["stream_id"])),
+    )
     touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     return Touched(
         streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
@@ -95,6 +102,9 @@ def find_touched(
         sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
         numbers=changes["acks"]["went"]["tx_sequence_id"].drop_nulls().unique(),
         unread_from=hidden.select("session_id", ns=pl.col("first_ns").fill_null(_BEFORE_ALL)),
+        unplaced_from=pl.concat(
+            one.select("source_queue_manager", ns=pl.col("captured_ns").fill_null(_BEFORE_ALL)) for one in unplaced
+        ),
     )
 
 
@@ -128,20 +138,25 @@ def settle(
     tallies: pl.DataFrame,
     touched: Touched,
     flows: pl.DataFrame,
+    legs: pl.DataFrame,
     watched: pl.DataFrame,
     messages: pl.DataFrame,
     unread: pl.DataFrame,
 ) -> Frames:
     """Returns the tallies that are `kept`, `messages` and `flows` to judge, and where scopes are `resumed`.
 
-    `behind` are rows of BEHIND. `tallies` are those that the last replay left, `flows` have their scopes, `watched` are
-    rows of `watched_sessions`, `messages` transactional ones, `unread` those of `unread_ranges`.
+    Messages on unknown `legs` are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
+    are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`, `messages`
+    transactional ones, `unread` those of `unread_ranges`.
     """
     placed = _placed(messages, flows)
-    before = touched.unread_from.join(flows.select("scope_key", "session_id").unique(), on="session_id")
+    changed_from = pl.concat(
+        of.join(flows.select("scope_key", name).unique(), on=name).select("scope_key", "ns")
+        for name, of in (("session_id", touched.unread_from), ("source_queue_manager", touched.unplaced_from))
+    )
     again = _touched(tallies, touched, flows, watched)
     while True:
-        drawn_in = _drawn_in(tallies, again, placed, flows, before)
+        drawn_in = _drawn_in(tallies, again, placed, flows, changed_from)
         if not (drawn_in & ~again).any():
             break
         again |= drawn_in
@@ -151,7 +166,7 @@ def settle(
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"), at_ns=pl.max("last_captured_ns"))
     return {
         "kept": kept,
-        "messages": to_judge.select(PLACE),
+        "messages": pl.concat([to_judge.select(PLACE), with_flow(messages, legs).select(PLACE)]),
         "flows": some_flows,
         "resumed": _resumed(kept, some_flows, unread),
         "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
@@ -204,7 +219,7 @@ def _touched(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame, watched:
 
 
 def _drawn_in(
-    rows: pl.DataFrame, again: pl.Series, placed: pl.DataFrame, flows: pl.DataFrame, unread_from: pl.DataFrame
+    rows: pl.DataFrame, again: pl.Series, placed: pl.DataFrame, flows: pl.DataFrame, changed_from: pl.DataFrame
 ) -> pl.Series:
     """Returns which rows are open, or drawn in by those that are judged `again`."""
     of_again, kept = rows.filter(again), rows.filter(~again)
@@ -212,7 +227,7 @@ def _drawn_in(
     begins = (
         to_judge.select("scope_key", "sequence", ns="captured_ns"),
         of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
-        unread_from.select("scope_key", "ns"),
+        changed_from,
     )
     cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
     states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")

@@ -67,7 +67,7 @@ def number_streams(
     scopes = _shared_scopes(flows.filter(pl.col("doubtful").is_null()))
     began = resumed.select("scope_key", "last_ns")
     silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
-    silent = silent.filter((pl.col("first_ns") > pl.col("last_ns")).fill_null(value=True)).drop("last_ns")
+    silent = silent.filter((pl.col("first_ns") >= pl.col("last_ns")).fill_null(value=True)).drop("last_ns")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
     pair_no = number_of(*ACK_PAIR).alias("pair_no")
     rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
@@ -79,6 +79,7 @@ def number_streams(
     before = resumed.select(
         "scope_key",
         arrivals_before="last_order",
+        settled_ns="last_ns",
         missing_before="missing",
         refused_before=pl.col("last_order") - pl.col("moved_order"),
     )
@@ -215,7 +216,7 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
 
 
 def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns each FLOW_KEY of unknown legs with the `scope_no` of each scope that its messages may belong to.
+    """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to after `settled_ns`.
 
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
     messages name; nulls are equal. Scopes that are `doubtful` are left out. `legs` are rows of `scopes.find_flows`,
@@ -224,7 +225,9 @@ def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
     by_session = pl.col("replay_scope") == Scope.SESSION.value
     return pl.concat(
-        legs.select(FLOW_KEY).join(scopes.filter(kind).select(*names, "scope_no").unique(), on=names, nulls_equal=True)
+        legs.select(FLOW_KEY).join(
+            scopes.filter(kind).select(*names, "scope_no", "settled_ns").unique(), on=names, nulls_equal=True
+        )
         for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
     ).unique()
 
@@ -235,12 +238,17 @@ def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
     Each row is a stream of its own, with a negative number.
     """
     place = number_of("stream_id", "stream_offset")
-    return with_flow(messages, legs, "scope_no").select(
-        "scope_no",
-        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
-        pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
-        pl.col("captured_ns").alias("at_ns"),
-        pl.lit(1, pl.Int64).alias("missing"),
+    is_later = (pl.col("captured_ns") > pl.col("settled_ns")).fill_null(value=True)
+    return (
+        with_flow(messages, legs, "scope_no", "settled_ns")
+        .filter(is_later)
+        .select(
+            "scope_no",
+            pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
+            pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
+            pl.col("captured_ns").alias("at_ns"),
+            pl.lit(1, pl.Int64).alias("missing"),
+        )
     )
 
 
