@@ -121,7 +121,7 @@ def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
 def fates_of(verdicts: pa.Table) -> Fates[pa.Table]:
     """Returns what became of the messages in VERDICTS, of which no stream is known."""
     engine, sources = InProcess(), Tables().sources()
-    settled = nothing_settled(engine, verdicts, arrow(ENDS, []))
+    settled = nothing_settled(engine, sources.messages, arrow(ENDS, []))
     return find_fates(engine, verdicts, unite(engine, sources), sources.packets, settled)
 
 
@@ -153,7 +153,7 @@ class Replayed:
     def judge(self, inputs: Inputs[pa.Table]) -> pa.Table:
         """Returns VERDICTS of these inputs."""
         before = self.sources.states_before
-        settled = nothing_settled(self.engine, inputs.messages, inputs.flows)
+        settled = nothing_settled(self.engine, self.once.messages, inputs.flows)
         return self.once.restore(judge_messages(self.engine, inputs, settled, before, self.accept, self.reading))
 
     def accept(self, chains: pa.Table) -> pa.Table:
@@ -168,7 +168,7 @@ class Replayed:
 
     @property
     def _settled(self) -> Settled[pa.Table]:
-        return nothing_settled(self.engine, self.inputs.messages, self.inputs.flows)
+        return nothing_settled(self.engine, self.once.messages, self.inputs.flows)
 
     @cached_property
     def _sums(self) -> dict[str, pa.Table]:

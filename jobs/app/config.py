@@ -168,9 +168,9 @@ class Config:
     )
 
     in_memory_messages: int = _replay(
-        2_000_000,
+        5_000_000,
         "messages and acknowledgments of a warehouse up to which replay and report run in the driver's memory",
-        reason="Also where the captures are more than in_memory_bytes. As many count as take a quarter of the "
+        reason="Also where the captures are more than in_memory_bytes. As many count as take half of the "
         "machine's memory, at 4 KiB each.",
     )
 

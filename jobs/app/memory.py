@@ -14,8 +14,8 @@ _SHARE = 32
 """Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
 _BYTES_A_MESSAGE = 1 << 12
 """Memory that Python takes for a message while it replays (`tests/bench_memory.py`)."""
-_REPLAY_SHARE = 4
-"""A replay may take a quarter of the machine's memory."""
+_REPLAY_SHARE = 2
+"""A replay may take half of the machine's memory."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 

@@ -295,7 +295,7 @@ def find_by_facts(
     repeated = engine.one(REFUSED_MEANWHILE, repeated=engine.one(REPEATED_ACKS, acks=acks), verdicts=verdicts)
     connections = engine.select(of_connections["ways"], stream_id="stream_id", connection_id="connection_id")
     packets = {
-        name: engine.join(once.in_time(rows), connections, ["stream_id"])
+        name: engine.join(engine.select(once.in_time(rows), **{of: of for of in WINDOW}), connections, ["stream_id"])
         for name, rows in (
             ("messages", sources.messages),
             ("acks", sources.acks),

@@ -26,7 +26,7 @@ from udfs.derive.replay.marks import (
     number_streams,
     scopes_of_legs,
 )
-from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, TRANSACTIONAL, find_flows, scoped_flows
+from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, find_flows, scoped_flows
 from udfs.derive.summaries.sessions import carried_by_stream
 
 _NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
@@ -36,12 +36,16 @@ _ACK = (
 )
 
 
+OF_SCOPES = (*(*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id"),)
+"""What tells of all messages which scope they belong to, and which are judged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs(Generic[T]):
     """Holds all rows that verdicts depend on."""
 
     messages: T
-    """Transactional messages, with the columns TRANSACTIONAL."""
+    """Transactional messages, with the columns OF_SCOPES."""
     ends: T
     """ENDS of the streams that count."""
     every_end: T
@@ -122,7 +126,8 @@ SPANS = Derivation(
 
 def read_inputs(engine: Engine[T], sources: Sources[T], once: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
-    messages = engine.select(engine.where(once.messages, "transactional"), **{name: name for name in TRANSACTIONAL})
+    narrow = engine.select(once.messages, transactional="transactional", **{name: name for name in OF_SCOPES})
+    messages = engine.where(narrow, "transactional")
     ends = engine.one(ENDS_OF_STREAMS, streams=once.streams, handshakes=once.handshakes, previous=sources.ends_before)
     unread = engine.one(UNREAD, stream_gaps=once.stream_gaps, quarantine=once.quarantine)
     found = engine.derive(FLOWS, messages=messages, ends=ends)

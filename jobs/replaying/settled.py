@@ -23,6 +23,7 @@ from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames, to_arrow, to_frame
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.replay.marks import doubtful_scopes
+from udfs.derive.replay.scopes import TRANSACTIONAL
 from udfs.derive.settled import find_touched, read_tallies, settle
 from udfs.derive.witness import with_keys
 
@@ -89,7 +90,8 @@ class Settled(Generic[T]):
 
 
 def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
-    """Returns that all messages of these flows are to be judged."""
+    """Returns that all transactional messages of these flows are to be judged."""
+    messages = engine.select(engine.where(messages, "transactional"), **{name: name for name in TRANSACTIONAL})
     none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
@@ -99,13 +101,12 @@ def find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    nothing = nothing_settled(engine, inputs.messages, inputs.flows)
     if last is None:
-        return nothing
+        return nothing_settled(engine, once.messages, inputs.flows)
     changes = {} if (why := _why_all(once)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return nothing
+        return nothing_settled(engine, once.messages, inputs.flows)
     few = engine.bring(
         ends=inputs.every_end,
         packets=sources.packets,
@@ -120,7 +121,7 @@ def find_settled(
     now = {name: to_frame(rows) for name, rows in few.items()}
     if doubtful_scopes(*(now[name] for name in ("flows", "unread", "ends", "legs"))).height:
         progress("replay: all messages are judged: too many streams have unread bytes")
-        return nothing
+        return nothing_settled(engine, once.messages, inputs.flows)
     before = to_frame(last.read(ENDS))
     touched = find_touched(changes, before, *(now[name] for name in _NOW))
     tallies = read_tallies(to_frame(last.read(TALLIES)))
@@ -133,7 +134,7 @@ def find_settled(
     hand_in = {name: engine.hand_in(to_arrow(rows)) for name, rows in found.items()}
     return Settled(
         engine,
-        engine.join(inputs.messages, hand_in["messages"], PLACE, "semi"),
+        engine.join(once.messages, hand_in["messages"], PLACE, "semi"),
         hand_in["flows"],
         hand_in["resumed"],
         hand_in["behind"],
