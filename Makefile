@@ -47,8 +47,7 @@ bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… a
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000) --heap $(or $(HEAP),4g)
 
 docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table, conf/base.toml and the Genie space from their declarations
-	$(BIN)/python -m schemas.document docs
-	$(BIN)/python -m jobs.app.config
+	$(BIN)/python tests/document.py
 	$(BIN)/python tests/genie_space.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
