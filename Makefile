@@ -41,14 +41,13 @@ spark-tests:
 	$(BIN)/pytest -m 'spark and ($(TIER))' --durations 15
 
 bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a larger capture, LARGEST=2000 for growth, ROUNDS=3 for medians, PAGE=docs/speed-and-cost.md to keep it
-	$(BIN)/python -m jobs.bench.benchmark --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) --rounds $(or $(ROUNDS),1) $(and $(PAGE),--page $(PAGE))
+	$(BIN)/python tests/bench_nights.py --megabytes $(or $(MB),100) --largest $(or $(LARGEST),0) --rounds $(or $(ROUNDS),1) $(and $(PAGE),--page $(PAGE))
 
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many, HEAP=4g the JVM's heap
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000) --heap $(or $(HEAP),4g)
 
 docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table, conf/base.toml and the Genie space from their declarations
-	$(BIN)/python -m schemas.document docs
-	$(BIN)/python -m jobs.app.config
+	$(BIN)/python tests/document.py
 	$(BIN)/python tests/genie_space.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium

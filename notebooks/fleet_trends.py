@@ -4,20 +4,20 @@
 # MAGIC What was lost, what each night brought, which senders get worse, and how long receivers take to acknowledge.
 # MAGIC The widgets choose the tables: a catalog and its schema, or a folder. Install the wheel on the cluster or, on
 # MAGIC serverless compute, in the notebook's environment. Outside Databricks set `msmq.warehouse` and the like.
-# MAGIC All days are UTC. With a `names_file`, names stand beside queue managers and queues.
+# MAGIC All days are UTC, weeks begin on Monday. With a `names_file`, names stand beside queue managers and queues.
 
 # COMMAND ----------
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.engine.on_spark import OnSpark
 from jobs.reporting.few import read_few
 from jobs.reporting.flow import health_by_queue
-from jobs.transforms import trends
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, STREAMS
-from schemas.replay import FINDINGS, VERDICTS
+from schemas.replay import FINDINGS, VERDICTS, Verdict
 from udfs.derive.frames import to_arrow
 from udfs.derive.report.period import begin_of_last_run
 
@@ -48,7 +48,17 @@ display(with_names(spark.createDataFrame(to_arrow(queues)), chosen))
 
 # COMMAND ----------
 
-display(trends.incidents_by_week(warehouse.read(INCIDENTS)))
+display(
+    spark.sql(
+        """
+        SELECT date(date_trunc('week', began_at)) AS week, count(*) AS incidents, sum(lost) AS lost,
+            sum(pending) AS pending, sum(stuck) AS stuck, sum(unknown) AS unknown, sum(repaired) AS repaired,
+            sum(expired) AS expired
+        FROM {incidents} GROUP BY week ORDER BY week
+        """,
+        incidents=warehouse.read(INCIDENTS),
+    )
+)
 
 # COMMAND ----------
 
@@ -60,7 +70,11 @@ display(trends.incidents_by_week(warehouse.read(INCIDENTS)))
 
 # COMMAND ----------
 
-display(trends.by_day(verdicts))
+counts = [F.count_if(F.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict]
+days = verdicts.groupBy(F.to_date("captured_at").alias("day")).agg(
+    F.count_distinct("session_id").alias("sessions"), F.count("*").alias("messages"), *counts
+)
+display(days.withColumn("refused_share", F.col("out_of_order") / F.col("messages")).orderBy("day"))
 
 # COMMAND ----------
 
@@ -69,7 +83,16 @@ display(trends.by_day(verdicts))
 
 # COMMAND ----------
 
-display(trends.findings_by_week(warehouse.read(FINDINGS)))
+display(
+    spark.sql(
+        """
+        SELECT date(date_trunc('week', found_at)) AS week, severity, kind, count(*) AS findings,
+            count(DISTINCT session_id) AS sessions, sum(messages) AS messages
+        FROM {findings} GROUP BY week, severity, kind ORDER BY week, severity, kind
+        """,
+        findings=warehouse.read(FINDINGS),
+    )
+)
 
 # COMMAND ----------
 
@@ -79,7 +102,22 @@ display(trends.findings_by_week(warehouse.read(FINDINGS)))
 
 # COMMAND ----------
 
-display(with_names(trends.worsening_senders(verdicts, limit=50), chosen))
+senders = spark.sql(
+    """
+    WITH arrivals AS (
+        SELECT source_queue_manager, int(verdict = 'out_of_order') AS refused,
+            date_trunc('week', captured_at) =
+                (SELECT max(date_trunc('week', captured_at)) FROM {verdicts}) AS recent
+        FROM {verdicts} WHERE captured_at IS NOT NULL
+    )
+    SELECT source_queue_manager, count(*) AS messages, avg(refused) FILTER (WHERE NOT recent) AS before,
+        avg(refused) FILTER (WHERE recent) AS last_week
+    FROM arrivals GROUP BY source_queue_manager HAVING last_week > before
+    ORDER BY last_week - before DESC, source_queue_manager LIMIT 50
+    """,
+    verdicts=verdicts,
+)
+display(with_names(senders, chosen))
 
 # COMMAND ----------
 
@@ -88,7 +126,17 @@ display(with_names(trends.worsening_senders(verdicts, limit=50), chosen))
 
 # COMMAND ----------
 
-display(trends.latency_by_week(verdicts))
+display(
+    spark.sql(
+        """
+        SELECT date(date_trunc('week', captured_at)) AS week, count(*) AS messages,
+            percentile_approx(ack_latency_ms, 0.5) AS median_ms, percentile_approx(ack_latency_ms, 0.95) AS p95_ms,
+            max(ack_latency_ms) AS longest_ms
+        FROM {verdicts} WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
+        """,
+        verdicts=verdicts,
+    )
+)
 
 # COMMAND ----------
 
@@ -98,4 +146,13 @@ display(trends.latency_by_week(verdicts))
 
 # COMMAND ----------
 
-display(trends.coverage_by_day(warehouse.read(STREAMS)))
+display(
+    spark.sql(
+        """
+        SELECT date(first_captured_at) AS day, count(*) AS streams, sum(recovered_bytes) AS recovered_bytes,
+            sum(missing_bytes) AS missing_bytes, count_if(mid_stream) AS mid_stream
+        FROM {streams} WHERE recovered_bytes + missing_bytes > 0 GROUP BY day ORDER BY day
+        """,
+        streams=warehouse.read(STREAMS),
+    )
+)

@@ -2,7 +2,9 @@
 
 from enum import StrEnum
 
-from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table, array, required, struct
+import pyarrow as pa
+
+from schemas.table import BINARY, BOOL, LONG, STRING, TIMESTAMP, U16, U32, Column, Table, array, required
 from schemas.violations import Fault
 
 
@@ -116,8 +118,8 @@ class NotJudged(StrEnum):
     IPSEC = "ipsec"
 
 
-NOT_JUDGED = array(struct(required("what", STRING), required("records", LONG)), nullable=False)
-CLOCK_STEPS = array(struct(required("frame", LONG), required("step_ns", LONG)), nullable=False)
+NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG)]), nullable=False)
+CLOCK_STEPS = array(pa.struct([required("frame", LONG), required("step_ns", LONG)]), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
 _STREAM_OFFSET = Column(
@@ -279,7 +281,7 @@ INTERNAL_CONNECTIONS = Table(
         ),
         Column(
             "tails",
-            array(struct(required("stream_id", STRING), required("stream_offset", LONG)), nullable=False),
+            array(pa.struct([required("stream_id", STRING), required("stream_offset", LONG)]), nullable=False),
             "Offset in each stream from which its rows are provisional: the next run replaces them. Null without a "
             "state.",
         ),

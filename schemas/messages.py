@@ -12,7 +12,7 @@ import pyarrow as pa
 from schemas import wire
 from schemas.ingest import BODY_CRC32, PACKETS, PacketType
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table, array
-from schemas.wire import Bits, Field, Header, Kind
+from schemas.wire import Header, Kind
 
 STRINGS = array(STRING, nullable=False)
 
@@ -40,25 +40,16 @@ class HandshakeType(StrEnum):
     CONNECTION_PARAMETERS = "connection_parameters"
 
 
-def bits_type(bits: Bits) -> pa.DataType:
-    """Returns BOOLEAN for one bit, else the smallest type that holds the number."""
-    return BOOL if bits.width == 1 else next(t for size, t in _NUMBERS.items() if bits.width <= 8 * size)
-
-
-def field_type(field: Field) -> pa.DataType:
-    """Returns the type of a field's column."""
-    return _TYPES.get(field.kind) or _NUMBERS[field.size]
-
-
 def header_columns(header: Header) -> Iterator[Column]:
     """Yields the columns of a header in wire order, each flag word before its bits, with the section in the comment."""
     for field in header.fields:
         if field.column:
             comment = f"{header.name}.{field.name}, {header.section}: {field.comment}"
-            yield Column(field.column, field_type(field), comment)
+            yield Column(field.column, _TYPES.get(field.kind) or _NUMBERS[field.size], comment)
         for bits in field.bits:
             comment = f"{header.name}.{field.name}.{bits.name}, {header.section}: {bits.comment}"
-            yield Column(bits.column, bits_type(bits), comment)
+            smallest = next(of for size, of in _NUMBERS.items() if bits.width <= 8 * size)
+            yield Column(bits.column, BOOL if bits.width == 1 else smallest, comment)
 
 
 def _some(header: Header, *names: str) -> Iterator[Column]:

@@ -40,7 +40,7 @@ _SQL: dict[pa.DataType, str] = {
 
 def row(**types: pa.DataType | RowType) -> RowType:
     """Returns the schema of rows with these columns, all nullable; a row in a row is a struct."""
-    return pa.schema([(name, struct(*of) if isinstance(of, pa.Schema) else of) for name, of in types.items()])
+    return pa.schema([(name, pa.struct(of) if isinstance(of, pa.Schema) else of) for name, of in types.items()])
 
 
 def required(name: str, of: pa.DataType) -> pa.Field:
@@ -48,14 +48,9 @@ def required(name: str, of: pa.DataType) -> pa.Field:
     return pa.field(name, of, nullable=False)
 
 
-def struct(*fields: pa.Field) -> pa.StructType:
-    """Returns the type of a struct with these fields."""
-    return pa.struct(fields)
-
-
 def array(of: pa.DataType | RowType, *, nullable: bool = True) -> pa.ListType:
     """Returns the type of a list; its elements may be null if it is `nullable`."""
-    return pa.list_(pa.field("element", struct(*of) if isinstance(of, pa.Schema) else of, nullable=nullable))
+    return pa.list_(pa.field("element", pa.struct(of) if isinstance(of, pa.Schema) else of, nullable=nullable))
 
 
 def sql_type(of: pa.DataType) -> str:
@@ -83,7 +78,7 @@ def _arrow_type(of: "DataType") -> pa.DataType:
     from pyspark.sql.types import ArrayType, StructType, TimestampType  # noqa: PLC0415
 
     if isinstance(of, StructType):
-        return struct(*(pa.field(one.name, _arrow_type(one.dataType), one.nullable) for one in of))
+        return pa.struct([pa.field(one.name, _arrow_type(one.dataType), one.nullable) for one in of])
     if isinstance(of, ArrayType):
         return array(_arrow_type(of.elementType), nullable=of.containsNull)
     return TIMESTAMP if isinstance(of, TimestampType) else to_arrow_type(of)

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from made_rows import write_warehouse
+from measure import Watched, watch
 
 from jobs.app.logs import log_as, step
 from jobs.app.spark_session import open_session
-from jobs.bench.measure import Watched, watch
 
 _STARTING, _COPYING, _REPLAYING = "Starting Spark", "copy", "replay"  # as logged
 _HEADS = ("run", "wall s", "CPU s", "the JVM, MB", "all at one time, MB", "each Python process, MB")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+from bench_nights import BYTES_PER_MESSAGE
 from deltalake import write_deltalake
 
-from jobs.bench.nights import BYTES_PER_MESSAGE
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table

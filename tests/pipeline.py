@@ -85,8 +85,7 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
     found = flow.extract(engine, captures, options)
     assembled = flow.assemble(engine, found, options)
     changes = flow.collect_changes(engine, found, assembled)
-    flow.write_rows(engine, changes)
-    flow.write_captures(engine, changes)
+    flow.write(engine, changes)
     rows = assembled.rows.to_pylist()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     streams, gaps, packets, quarantine, pings = (

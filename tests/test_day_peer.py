@@ -4,12 +4,12 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import day_peer
 import pytest
+from bench_nights import _SAME_VERDICTS
 from pyspark.sql import SparkSession
 from warehouses import config, rows
 
-from jobs.bench import day_peer
-from jobs.bench.nights import _SAME_VERDICTS
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
 

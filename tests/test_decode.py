@@ -27,7 +27,7 @@ from udfs.msmq import identifiers
 from udfs.msmq.annotate import annotate, render_tree
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
-from udfs.msmq.layout import FAULTS, find_offsets
+from udfs.msmq.layout import FAULTS, find_headers
 from udfs.msmq.packet_rows import packet_columns
 from udfs.msmq.reference_rows import decode_packet
 from udfs.msmq.texts import utf16_texts
@@ -179,7 +179,7 @@ def test_nothing_outside_a_packet_is_read() -> None:
         gap = filler * 64
         buffer = np.frombuffer(gap + b"".join(packet + gap for packet in packets), np.uint8)
         starts = 64 + np.cumsum(sizes + 64) - sizes - 64
-        outlines.append(find_offsets(PacketBatch.whole(buffer, starts, sizes)))
+        outlines.append(find_headers(PacketBatch.whole(buffer, starts, sizes)).offsets)
     assert (outlines[0] == outlines[1]).all()
 
 
@@ -189,9 +189,8 @@ def test_the_common_packets_never_leave_the_batch_path() -> None:
     packets = [user_message(rng, rng.sample(parts, rng.randrange(len(parts)))) for _ in range(500)]
     packets += [EXAMPLES[name] for name in EXAMPLES if name != "B"]
     sizes = np.array([len(packet) for packet in packets])
-    offsets = find_offsets(
-        PacketBatch.whole(np.frombuffer(b"".join(packets), np.uint8), np.cumsum(sizes) - sizes, sizes)
-    )
+    buffer = np.frombuffer(b"".join(packets), np.uint8)
+    offsets = find_headers(PacketBatch.whole(buffer, np.cumsum(sizes) - sizes, sizes)).offsets
     assert not offsets["decoded_alone"].any()
 
 

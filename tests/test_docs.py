@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_nights import BYTES_PER_MESSAGE, HEADING, on_page
+from document import pages
 from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED, DEFAULTS
-from jobs.bench.benchmark import HEADING, on_page
-from jobs.bench.nights import BYTES_PER_MESSAGE
-from schemas.document import pages
 from schemas.replay import Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.capture.files import EXPANSION_LIMIT

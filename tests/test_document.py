@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from document import pages
 
 from schemas import wire
-from schemas.document import pages
 from schemas.tables import TABLES
 from schemas.violations import Fault, Violation
 

@@ -4,8 +4,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from jobs.bench.measure import Cost, Watched, watch
-from jobs.bench.nights import Capture, DaysWork, Extract, Night, beside_days_work, beside_tshark, verdicts_beside
+from bench_nights import Capture, DaysWork, Extract, Night, beside_days_work, beside_tshark, verdicts_beside
+from measure import Cost, Watched, watch
 
 _STEPS = """
 import json, sys, time
@@ -33,8 +33,8 @@ def test_a_command_is_watched_step_by_step() -> None:
 
 
 def watched(cpu_s: float, **steps: float) -> Watched:
-    cost = Cost(2 * cpu_s, cpu_s / 2, cpu_s / 2)
-    return Watched(cost, {name: Cost(0, spent, 0) for name, spent in steps.items()}, 1000, [300, 200], 1500)
+    cost = Cost(2 * cpu_s, cpu_s)
+    return Watched(cost, {name: Cost(0, spent) for name, spent in steps.items()}, 1000, [300, 200], 1500)
 
 
 def test_a_day_s_work_beside_nights() -> None:
@@ -44,7 +44,7 @@ def test_a_day_s_work_beside_nights() -> None:
             Capture(Path(f"{size}.pcap"), size),
             Path("warehouse"),
             watched(20 + size / 10),
-            Extract(Cost(0, size / 20, 0), 5),
+            Extract(Cost(0, size / 20), 5),
             DaysWork(watched(10 + size / 5, tshark=size / 20), verdicts),
         )
         for size in (100, 500)

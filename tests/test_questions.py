@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from asked import ASKED
 from deltalake import DeltaTable
 from genie_space import PAGE, QUESTIONS
 from pyspark.sql import SparkSession
@@ -15,7 +16,6 @@ from simulated_morning import ANSWERS, Morning
 from weeks import write_nights
 
 from jobs.warehouse.catalog import REFERENCES, has_key, statements
-from schemas.asked import ASKED
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.table import Table
 from schemas.tables import INTERNAL, TABLES

@@ -10,13 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from document import template
 
 from jobs import cli
 from jobs.app import command, spark_output, spark_session
 from jobs.app.code_version import VERSION
 from jobs.app.command import Summary
 from jobs.app.command_line import command_parser
-from jobs.app.config import DEFAULTS, Config, template
+from jobs.app.config import DEFAULTS, Config
 from jobs.app.errors import JobError
 
 FakeJava = Callable[[str], None]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
 from schemas import wire
 from schemas.messages import header_columns
-from schemas.table import BOOL, LONG, STRING, RowType, row, spark_schema, sql_type, struct
+from schemas.table import BOOL, LONG, STRING, RowType, row, spark_schema, sql_type
 from udfs.msmq.header_types import columns
 from udfs.msmq.reference import ParsedPacket
 
@@ -51,7 +52,7 @@ def register(spark: SparkSession) -> None:
     for name, (fields, decode) in DECODERS.items():
         inner = f"{name}_{_FIELD}"
         spark.udf.register(inner, _udf(fields, decode))
-        signature = f"{name}(raw BINARY) RETURNS {sql_type(struct(*fields))}"
+        signature = f"{name}(raw BINARY) RETURNS {sql_type(pa.struct(fields))}"
         spark.sql(f"CREATE OR REPLACE TEMPORARY FUNCTION {signature} RETURN {inner}(raw).{_FIELD}")
 
 

@@ -11,7 +11,7 @@ _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")
 _RESULTS = ("engine", "replaying", "transforms", "steps/decode.py", "steps/replay.py")
 """The parts of `jobs` that decide which rows the derived tables get."""
-_NOT_RESULTS = ("report", "report.py", "trends.py")
+_NOT_RESULTS = ("report", "report.py")
 
 
 @cache

@@ -1,11 +1,9 @@
-"""Declares every option once; the TOML template, the command line and `Config` derive from the declaration.
+"""Declares every option once; the command line, `Config` and `conf/base.toml` (by `make docs`) derive from that.
 
-`conf/base.toml` is written from it by `python -m jobs.app.config`. At run time a value comes from the declaration, then
-from the file of --config, then from the command line.
+At run time a value comes from the declaration, then from the file of --config, then from the command line.
 """
 
 import os
-import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -36,11 +34,7 @@ _MOST = (1 << 63) - 1  # TOML's own
 _MOST_ROWS = 1_000_000  # of a list in a page that a browser opens
 _MOST_SECONDS = 365 * 86_400
 _SHOWN = 60  # characters of a wrong value
-_WIDTH = 120
 _INGEST = IngestOptions()
-_HEADER = """\
-Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the
-command line overrides that file. `make docs` writes this file from jobs/app/config.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,31 +315,6 @@ def parse_time(text: Any) -> datetime:
         raise _wrong("since", text, f"give {LAST}, {ALL} or a time of ISO 8601") from error
 
 
-def template() -> str:
-    """Returns the text of `conf/base.toml`: each section with its options, their defaults and what they mean."""
-    lines = [f"# {line}" for line in _HEADER.splitlines()]
-    section = ""
-    for name, option in DECLARED.items():
-        if option.section != section:
-            section = option.section
-            lines += ["", f"[{section}]"]
-        else:
-            lines.append("")
-        choices = f" One of: {', '.join(option.choices)}." if option.choices else ""
-        text = f"{option.help[0].upper()}{option.help[1:]}.{choices} {option.reason}".strip()
-        lines += [f"# {line}" for line in textwrap.wrap(text, _WIDTH - 2)]
-        lines.append(f"{name} = {_toml(getattr(DEFAULTS, name))}")
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
 def _read(file: str, names: set[str]) -> dict[str, Any]:
     """Returns the keys of all sections of a file together; no key stands in two sections."""
     try:
@@ -443,7 +412,3 @@ def _wrong(name: str, value: Any, why: str) -> UsageError:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-if __name__ == "__main__":
-    Path("conf/base.toml").write_text(template())

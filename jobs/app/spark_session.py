@@ -17,7 +17,7 @@ import pyspark
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from jobs.app.errors import JobError, disk_error
+from jobs.app.errors import JobError
 from jobs.app.spark_output import SparkOutput, last_lines
 from jobs.app.temporary import private_folder
 
@@ -184,7 +184,8 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_FILE)  # of the JVM that finds out how to start Spark's
-        folder = _folder_of_jvm()
+        folder = private_folder()  # for the JVM's temporary files, blocks and shuffles among them
+        atexit.register(_end_jvm, os.getpid(), folder)
         settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
         output = output if verbose else SparkOutput.create(folder)
     try:
@@ -212,41 +213,23 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     return spark
 
 
-def _folder_of_jvm() -> Path:
-    """Returns a folder for the JVM's temporary files, blocks and shuffles among them, deleted when this process ends.
-
-    Raises:
-        JobError: it cannot be made.
-    """
-    try:
-        folder = private_folder()
-    except OSError as error:
-        raise disk_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
-    atexit.register(_end_jvm, os.getpid(), folder)
-    return folder
-
-
 def _end_jvm(process: int, folder: Path) -> None:
     """Ends the JVM, so that it writes no more to its folder, and deletes that."""
     if os.getpid() != process:  # a copy of the process that started it
         return
-    gateway, context = _gateway()
+    from pyspark import SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
+
+    context: Any = SparkContext
+    gateway, running = context._gateway, context._active_spark_context  # noqa: SLF001 - PySpark has no other way
     jvm = getattr(gateway, "proc", None)
     if jvm is not None:
         with suppress(Exception):  # it may be gone
-            context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001 - else it prints that the JVM ended
+            running._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001 - else it prints that the JVM ended
             gateway.shutdown()  # else py4j complains of a lost connection
         jvm.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             jvm.wait(_JVM_ENDS_WITHIN_S)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _gateway() -> tuple[Any, Any]:
-    """Returns the connection to the JVM and Spark's context in it; None where there is none."""
-    from pyspark import SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
-
-    return SparkContext._gateway, SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no other way
 
 
 def _start_jvm(settings: dict[str, str]) -> Any:

@@ -30,10 +30,7 @@ def received(most: int) -> Iterator[Path]:
     """
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         raise UsageError("No capture comes from standard input: send one, as in tcpdump -w - | msmq-replay look -")
-    try:
-        folder = private_folder()
-    except OSError as error:
-        raise disk_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
+    folder = private_folder()
     try:
         file = folder / "capture"
         progress("standard input: reading to its end")

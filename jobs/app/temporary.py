@@ -8,6 +8,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from jobs.app.errors import JobError, disk_error
+
 _PREFIX = "msmq-replay-run-"
 _ATTEMPTS = 5
 _LOCKED: list[int] = []
@@ -18,8 +20,15 @@ def private_folder() -> Path:
     """Returns a new folder that only this user can open; deletes those of processes that were killed.
 
     Raises:
-        OSError: it cannot be made.
+        JobError: it cannot be made.
     """
+    try:
+        return _new_folder()
+    except OSError as error:
+        raise disk_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
+
+
+def _new_folder() -> Path:
     _delete_left_over()
     for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))

@@ -88,9 +88,7 @@ def ingest(
     """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
     found = extract(engine, captures, options)
     require_unchanged()
-    changes = collect_changes(engine, found, assemble(engine, found, options))
-    write_rows(engine, changes)
-    write_captures(engine, changes)
+    write(engine, collect_changes(engine, found, assemble(engine, found, options)))
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -161,17 +159,13 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
     return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
 
 
-def write_rows(engine: Engine[T], changes: Changes[T]) -> None:
-    """Deletes the rows that a run replaces, and writes all its tables except `captures`."""
+def write(engine: Engine[T], changes: Changes[T]) -> None:
+    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
     if engine.count(changes.stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
         engine.do_all(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
     connections = partial(engine.write, INTERNAL_CONNECTIONS, changes.connections, update=True)
     engine.do_all([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), connections])
-
-
-def write_captures(engine: Engine[T], changes: Changes[T]) -> None:
-    """Writes the rows of `captures`. They mark the captures as ingested, so they are written last."""
     engine.write(CAPTURES, changes.captures)
 
 

@@ -63,7 +63,7 @@ def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
 def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, since: datetime | None) -> Row:
     """Returns all values that the template uses."""
     sessions = _sessions(rows)
-    kinds = sorted(rows["kinds"], key=lambda row: (_gravity(row["severity"]), -row["findings"], row["kind"]))
+    kinds = sorted(rows["kinds"], key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], row["kind"]))
     alone = _group(rows["findings"], ("severity", "kind"))  # the findings in no incident
     return {
         "place": place,
@@ -109,10 +109,6 @@ def changed_options(config: Config) -> list[tuple[str, str]]:
         if option.section in _TELLING and name != NO_FLAG and getattr(config, name) != getattr(DEFAULTS, name)
     )
     return [(name, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) for name, value in changed]
-
-
-def _gravity(severity: str) -> int:
-    return SEVERITIES.index(severity) if severity in SEVERITIES else -1
 
 
 def _counts(arrivals: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
@@ -368,7 +364,8 @@ def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
     """Returns the data of the pictures. Times are ms since 1970, or ms after a picture's first."""
     uris = sorted({row["uri"] for row in rows["uris"]})
     capture = {row["capture_id"]: uris.index(row["uri"]) for row in rows["uris"]}
-    points, stairs, holes = (_group(rows[name], keys) for name, keys in _GROUPS)
+    points, stairs = (_group(rows[name], _PICTURE) for name in ("points", "stairs"))
+    holes = _group(rows["holes"], ("session_id",))
     return {
         "verdicts": _VERDICTS,
         "uris": uris,
@@ -400,7 +397,6 @@ def _over_time(arrivals: Rows, first: int, step: int) -> Row:
 
 
 _PICTURE = ("session_id", "scope_key")
-_GROUPS = (("points", _PICTURE), ("stairs", _PICTURE), ("holes", ("session_id",)))
 
 
 def _group(rows: Rows, keys: Sequence[str]) -> dict[tuple[str, ...], Rows]:

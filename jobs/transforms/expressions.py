@@ -1,18 +1,11 @@
 """Column expressions and window frames that several transforms share."""
 
-from collections.abc import Callable
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from schemas.table import Table, sql_type
 
 BEFORE = (Window.unboundedPreceding, -1)
-
-
-def each(aggregate: Callable[[str], Column], *names: str) -> list[Column]:
-    """Returns an aggregate of each of these columns, under the column's own name."""
-    return [aggregate(name).alias(name) for name in names]
 
 
 def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ Every column is built across the batch. Packets that were parsed alone, by `udfs
 `udfs.msmq.reference_rows`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -121,22 +122,11 @@ def _merged(parts: list[pa.Array], count: int) -> pa.Array:
     return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
 
 
-class _Numbers(dict[str, NDArray[Any]]):
-    """Numbers by column, one per packet, in the column's signed type; 0 for a header that the packet does not have."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self.zeros = np.zeros(count, np.int64)
-
-    def __missing__(self, column: str) -> Ints:
-        return self.zeros
-
-
 class _Columns:
     """The columns of one table, for packets whose headers `udfs.msmq.layout` found.
 
     `arrays` holds the columns by name, without those whose header no packet has. `ints` holds the numbers among them,
-    for `udfs.msmq.violations`.
+    in the column's signed type, for `udfs.msmq.violations`; 0 for a header that a packet does not have.
     """
 
     def __init__(self, packets: PacketBatch, offsets: HeaderOffsets, read: Headers, table: Table) -> None:
@@ -144,7 +134,8 @@ class _Columns:
         self.offsets = offsets
         self.read = read
         self.arrays: dict[str, pa.Array] = {}
-        self.ints = _Numbers(len(packets))
+        zeros = np.zeros(len(packets), np.int64)
+        self.ints: dict[str, NDArray[Any]] = defaultdict(lambda: zeros)
         self.headers = {header.name: self._add_header(header) for header in _HEADERS[table.name]}
         if table is HANDSHAKES:
             self.arrays["handshake_type"] = self._packet_types()

@@ -55,11 +55,6 @@ _LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
 _IDENTIFIER = np.dtype([("value", "<u4")])
 
 
-def find_offsets(packets: PacketBatch) -> HeaderOffsets:
-    """Returns type, fault and header offsets of every packet, and the bytes that remain when its body is dropped."""
-    return find_headers(packets).offsets
-
-
 class FoundHeaders(NamedTuple):
     """The offsets, the packets that were parsed alone by row, and the headers, valid in the other rows."""
 

@@ -14,7 +14,7 @@ from udfs.arrow.buffers import Bytes, Ints, slices
 from udfs.capture.records import NO_TIME
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.dropped import Dropped, crc32
-from udfs.msmq.layout import PACKET_TYPES, find_offsets
+from udfs.msmq.layout import PACKET_TYPES, find_headers
 
 _FRAME_BITS = 40
 _FRAMES = (1 << _FRAME_BITS) - 1
@@ -77,7 +77,7 @@ def packet_columns(
     `dropped`: runs of the buffer that are not there, in order. The checksum of a body is hashed under the `hiding_key`,
     if there is one.
     """
-    offsets = find_offsets(PacketBatch.whole(buffer, start, size))
+    offsets = find_headers(PacketBatch.whole(buffer, start, size)).offsets
     body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
     keep = np.full(len(start), keep_bodies)
     if dropped:

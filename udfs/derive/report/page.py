@@ -27,15 +27,13 @@ from udfs.derive.report.findings import (
 )
 from udfs.derive.report.messages import (
     accepted_messages,
+    conflicts,
     final_acks,
     listed_messages,
     outcome_counts,
     places,
     take_turns,
     unjudged_messages,
-)
-from udfs.derive.report.messages import (
-    conflicts as conflicts_of,
 )
 from udfs.derive.report.of_session import Period
 from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
@@ -130,21 +128,21 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
     )
 
 
-def listed(chosen: Chosen, sums: Frames, conflicts: Frames, options: Options) -> Frames:
+def listed(chosen: Chosen, sums: Frames, accepted: Frames, options: Options) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed.
 
-    `sums` are as of `merged`, and `conflicts` as of `accepted_since`.
+    `sums` are as of `merged`, and `accepted` as of `accepted_since`.
     """
     incidents = worst_incidents(chosen.incidents, options.listed_incidents)
     in_lists = listed_messages(sums["messages"], options.saved_messages)
     stories = incidents["incident_id"].to_list()
-    in_conflict = accepted_messages(conflicts["accepted"], chosen.incidents, options.saved_messages)
+    in_conflict = accepted_messages(accepted["accepted"], chosen.incidents, options.saved_messages)
     return {
         "incident_counts": incident_counts(chosen.incidents),
         "incidents": incidents,
         "arrivals": sums["arrivals"].filter("within").drop("within"),
-        "accepted_counts": conflicts["counts"].group_by("source_queue_manager", "address").agg(pl.sum("messages")),
-        "conflicts": with_nanoseconds(conflicts_of(chosen.incidents), since_ns="since"),
+        "accepted_counts": accepted["counts"].group_by("source_queue_manager", "address").agg(pl.sum("messages")),
+        "conflicts": with_nanoseconds(conflicts(chosen.incidents), since_ns="since"),
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),
         "saved_messages": pl.concat([take_turns(in_lists, options.saved_messages), in_conflict], how="diagonal"),

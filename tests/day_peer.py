@@ -1,4 +1,4 @@
-"""Does what a user would build in a day instead of this product: `python -m jobs.bench.day_peer CAPTURE FOLDER`.
+"""Does what a user would build in a day instead of this product: `python tests/day_peer.py CAPTURE FOLDER`.
 
 tshark writes the fields of messages, by the generated dissector. Spark makes two Delta tables of them: `messages`, and
 `verdicts`, by one window over each sequence of a session and sender, in the order of the capture. That is right for a
@@ -47,7 +47,7 @@ def extract(tshark: str, capture: Path, folder: Path) -> Path:
     command = [tshark, *settings, "-r", str(capture), "-Y", "msmq.source_queue_manager", "-T", "fields"]
     command += ["-E", f"aggregator={_BETWEEN}", *(option for field in fields for option in ("-e", field))]
     with table.open("wb") as out:
-        subprocess.run(command, check=True, stdout=out, stderr=subprocess.DEVNULL)  # noqa: S603
+        subprocess.run(command, check=True, stdout=out, stderr=subprocess.DEVNULL)
     return table
 
 
@@ -115,7 +115,7 @@ def run(spark: SparkSession, table: Path, folder: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Runs all of it and prints the counts; logs when each step ends; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m jobs.bench.day_peer", allow_abbrev=False)
+    parser = argparse.ArgumentParser("python tests/day_peer.py", allow_abbrev=False)
     parser.add_argument("capture", type=Path)
     parser.add_argument("folder", type=Path, help="a new one, for the tables")
     asked = parser.parse_args()

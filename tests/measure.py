@@ -17,16 +17,10 @@ _SHOWN = 20  # lines that a command logged before it failed
 
 
 class Cost(NamedTuple):
-    """Holds the cost of some work: wall seconds, CPU seconds of Python and of the JVM."""
+    """Holds the cost of some work: wall seconds, and CPU seconds of all its processes."""
 
     wall_s: float
-    python_s: float
-    jvm_s: float
-
-    @property
-    def cpu_s(self) -> float:
-        """Returns the CPU seconds of all processes."""
-        return self.python_s + self.jvm_s
+    cpu_s: float
 
     def less(self, other: "Cost") -> "Cost":
         """Returns what this costs more than the other."""
@@ -50,17 +44,7 @@ class Watched(NamedTuple):
         return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
-def cpu_seconds(root: int | None = None) -> tuple[float, float]:
-    """Returns user and system time of a process and its descendants, ended ones included, for Python and the JVM.
-
-    The process is this one if `root` is None.
-    """
-    processes = _family(root)
-    spent = [sum(ticks for java, ticks, _ in processes if java is is_java) * _TICK_S for is_java in (False, True)]
-    return spent[False], spent[True]
-
-
-def _family(root: int | None) -> list[tuple[bool, int, int]]:
+def _family(root: int) -> list[tuple[bool, int, int]]:
     """Returns whether a process is a JVM, its ticks with those of ended children, and its ID; so of each descendant."""
     children: dict[int, list[int]] = defaultdict(list)
     ticks: dict[int, tuple[bool, int]] = {}
@@ -72,7 +56,7 @@ def _family(root: int | None) -> list[tuple[bool, int, int]]:
         fields, pid = rest.split(), int(path.parent.name)
         children[int(fields[1])].append(pid)
         ticks[pid] = name.endswith("(java"), sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-    found, family = [], [os.getpid() if root is None else root]
+    found, family = [], [root]
     while family:
         pid = family.pop()
         if pid in ticks:
@@ -82,12 +66,12 @@ def _family(root: int | None) -> list[tuple[bool, int, int]]:
 
 
 class Memory:
-    """Watches, in a thread of its own, how much memory a process and its descendants hold, this one if `root` is None.
+    """Watches, in a thread of its own, how much memory a process and its descendants hold.
 
     What a process holds in its last quarter of a second may be missed.
     """
 
-    def __init__(self, root: int | None = None) -> None:
+    def __init__(self, root: int) -> None:
         self._root, self._ended = root, Event()
         self._peaks: dict[int, tuple[bool, float]] = {}
         self.together_mb = 0.0
@@ -128,11 +112,12 @@ class Memory:
             self.look()
 
 
-def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
-    """Runs the work and returns its cost."""
-    began = Cost(time.monotonic(), *cpu_seconds())
-    work(*arguments)
-    return Cost(time.monotonic(), *cpu_seconds()).less(began)
+def measured(work: Callable[[], Any]) -> Cost:
+    """Runs the work, in this process and in processes that it waits for, and returns its cost."""
+    began = os.times()
+    work()
+    ended = os.times()
+    return Cost(ended.elapsed - began.elapsed, sum(ended[:4]) - sum(began[:4]))
 
 
 def watch(command: Sequence[str]) -> Watched:
@@ -145,13 +130,14 @@ def watch(command: Sequence[str]) -> Watched:
     """
     began = time.monotonic()
     steps: dict[str, Cost] = {}
-    last, lines = Cost(0, 0, 0), []
+    last, lines = Cost(0, 0), []
 
     def spent() -> Cost:
-        return Cost(time.monotonic() - began, *cpu_seconds(process.pid))
+        ticks = sum(ticks for _, ticks, _ in _family(process.pid))
+        return Cost(time.monotonic() - began, ticks * _TICK_S)
 
     with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,  # noqa: S603
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
         Memory(process.pid) as memory,
     ):
         before = last

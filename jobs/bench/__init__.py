@@ -1,1 +1,0 @@
-"""Measures time and CPU of whole runs beside tshark, and beside a day's work with it. No command imports it."""
