@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from jobs.app.logs import progress
 from jobs.engine.engine import Engine, T
+from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
 from jobs.replaying.sources import OF_ACKS, OF_MESSAGES, OF_PACKETS, OF_QUARANTINE, Sources
@@ -131,6 +132,7 @@ def find_settled(
         f"replay: {found['messages'].height:,} of {now['messages'].height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
+    gone = to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique())
     hand_in = {name: engine.hand_in(to_arrow(rows)) for name, rows in found.items()}
     return Settled(
         engine,
@@ -139,8 +141,8 @@ def find_settled(
         hand_in["resumed"],
         hand_in["behind"],
         hand_in["kept"],
-        {name: engine.hand_in(to_arrow(rows)) for name, rows in _kept(last, kept, found["flows"]).items()},
-        to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()),
+        {name: engine.hand_in(rows) for name, rows in _kept(last, gone, kept, found["flows"]).items()},
+        gone,
     )
 
 
@@ -164,18 +166,18 @@ def _changes(last: LastReplay) -> dict[str, Frames]:
     return found
 
 
-def _kept(last: LastReplay, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
+def _kept(last: LastReplay, gone: pa.Table, tallies: pl.DataFrame, flows: pl.DataFrame) -> dict[str, pa.Table]:
     """Returns the rows that stay of the tables of which not all are derived again; witnesses are keys."""
 
-    def read(table: Table, *columns: str) -> pl.DataFrame:
-        return to_frame(last.read(table, *columns)).join(tallies, on=SEQUENCE, how="semi")
+    def read(table: Table, *columns: str) -> pa.Table:
+        return InProcess().join(last.read(table, *columns), gone, SEQUENCE, "anti")
 
-    slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due")
+    slots = to_frame(read(SEQUENCES, *_SLOTS)).drop_nulls("numbers_due").join(flows, on="scope_key", how="anti")
     return {
         VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
-        OUTCOMES.name: with_keys(read(OUTCOMES)),
+        OUTCOMES.name: to_arrow(with_keys(to_frame(read(OUTCOMES)))),
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS_ALONE.name: read(FINDINGS_ALONE),
-        "slots": slots.join(flows, on="scope_key", how="anti"),
-        "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
+        "slots": to_arrow(slots),
+        "counts": to_arrow(sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY)),
     }
