@@ -46,6 +46,7 @@ class History:
     """Holds what the nights so far have left."""
 
     scope: Scope = Scope.AUTO
+    reading: Reading = Reading.CONFORMANT
     ingested: Tables = field(default_factory=dict)
     sources: Tables = field(default_factory=dict)
     replayed: Tables = field(default_factory=dict)
@@ -85,8 +86,9 @@ class History:
         """Replays the sources as they are."""
         engine = InProcess(tables=dict(self.sources))
         sources = read_sources(engine)
-        accept = accept_by_fold(engine, Reading.CONFORMANT)
-        gone = replay(engine, sources, unite(engine, sources), accept, Options(scope=self.scope), last)
+        options = Options(self.reading, self.scope)
+        accept = accept_by_fold(engine, self.reading)
+        gone = replay(engine, sources, unite(engine, sources), accept, options, last)
         return {table.name: engine.read(table) for table in REPLAYED}, gone
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from histories import History, of_captures, of_rows
+from histories import History, differences, of_captures, of_rows
 from tiers import merge_needs
 
 from jobs.simulator import simulate
-from schemas.replay import VERDICTS
+from schemas.replay import VERDICTS, Reading
 
 
 @pytest.mark.parametrize("seed", merge_needs(range(8), range(250)))
@@ -33,3 +33,13 @@ def test_a_night_judges_what_it_brought(tmp_path: Path) -> None:
     for capture in captures[half:]:
         there += history.night(capture)[VERDICTS.name].num_rows
     assert 3 * history.judged < there
+
+
+def test_nights_of_the_literal_reading_are_judged_as_a_whole(tmp_path: Path) -> None:
+    """It counts no outcomes, so nothing is settled."""
+    simulate(str(tmp_path), 3, 100, bodies=(10, 20), file_bytes=40_000)
+    history = History(reading=Reading.LITERAL)
+    for capture in sorted(tmp_path.glob("*.pcap")):
+        made = history.night(capture)
+    expected, _ = history.replay(None)
+    assert list(differences(made, expected)) == []

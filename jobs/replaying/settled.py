@@ -102,7 +102,8 @@ def find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    if last is None:
+    tallies = None if last is None else read_tallies(to_frame(last.read(TALLIES)))
+    if last is None or tallies is None or not tallies.height:  # the literal reading leaves none
         return nothing_settled(engine, once.messages, inputs.flows)
     changes = {} if (why := _why_all(once)) else _changes(last)
     if why or not changes:
@@ -125,7 +126,6 @@ def find_settled(
         return nothing_settled(engine, once.messages, inputs.flows)
     before = to_frame(last.read(ENDS))
     touched = find_touched(changes, before, *(now[name] for name in _NOW))
-    tallies = read_tallies(to_frame(last.read(TALLIES)))
     found = settle(tallies, touched, *(now[name] for name in ("flows", "legs", "watched", "messages", "unread")))
     kept = found["kept"]
     progress(
