@@ -27,7 +27,6 @@ from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.gone import with_values
 from jobs.warehouse.local_tables import to_table
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
@@ -101,7 +100,7 @@ def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: L
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and renamed.num_rows:
         warehouse.create(STREAMS)
-        warehouse.replace_rows_local(STREAMS, with_values(renamed.select(STREAMS.key)), renamed.cast(STREAMS.arrow))
+        warehouse.replace_rows_local(STREAMS, renamed.select(STREAMS.key), renamed.cast(STREAMS.arrow))
 
 
 def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | None) -> None:
@@ -109,7 +108,7 @@ def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | 
     if gone is None or table not in BY_SEQUENCE:
         warehouse.replace_local(table, rows)
     else:
-        warehouse.replace_rows_local(table, with_values(gone), rows)
+        warehouse.replace_rows_local(table, gone, rows)
 
 
 def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> None:

@@ -9,7 +9,6 @@ from operator import and_
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
@@ -19,7 +18,7 @@ from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, local_parts, log
-from jobs.warehouse.gone import Gone
+from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import Derive
 from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
 from jobs.warehouse.log import Commit, rows_version
@@ -155,12 +154,15 @@ class Warehouse(Tables):
         place = self.log_place(table)
         return place is not None and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
 
-    def replace_rows_local(self, table: Table, gone: Gone, rows: pa.Table) -> None:
-        """Does what `replace_rows` does, in a warehouse that is held in memory."""
-        held = self._memory.tables.pop(table.name, None)
-        if not self.replace_rows(table, gone, rows):
-            before = self.read_local(table) if held is None else held
-            self.replace_local(table, pa.concat_tables([before.filter(pc.invert(gone.find(before))), rows]))
+    def replace_rows_local(self, table: Table, gone: pa.Table, rows: pa.Table) -> None:
+        """Replaces the rows that have the values of one of `gone` in its columns, in a warehouse held in memory."""
+        self._memory.tables.pop(table.name, None)
+        if self.replace_rows(table, with_values(gone), rows):
+            return
+        if gone.num_rows:
+            same = " AND ".join(f"t.{name} = s.{name}" for name in gone.column_names)
+            self.delete(table, to_spark(self.spark, gone), same)
+        self.append_few(table, rows)
 
     def has_any(self, table: Table, gone: Gone) -> bool:
         """Returns whether the table may have rows that are gone: of a local one, this process finds out."""
