@@ -70,7 +70,7 @@ def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> N
 
 
 def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
-    assert memory.most_messages(1 << 40) == 8192 * _MIB // 4 // 4096
+    assert memory.most_messages(1 << 40) == 8192 * _MIB // 2 // 4096
     assert memory.most_messages(7) == 7
     container.write_text("1000\n")
     assert memory.most_messages(7) == 0
