@@ -47,7 +47,10 @@ def ends_of(*streams: str, session: str = "a->b") -> pl.DataFrame:
     return rows_of(ENDS, *rows)
 
 
-NOTHING_RESUMED = to_frame(RESUMED.empty_table())
+def numbered(flows: list[dict[str, Any]]) -> pl.DataFrame:
+    """The streams of these flows, all of which are judged."""
+    rows = flows_of(flows)
+    return number_streams(rows, unread_of(), ends_of(), to_frame(RESUMED.empty_table()), rows)
 
 
 @pytest.mark.parametrize("columns", [{"scope_key": "t"}, {"receiver": "c"}, {"source_queue_manager": "z"}])
@@ -55,9 +58,9 @@ def test_two_scopes_or_pairs_with_one_hash_are_not_mixed(
     monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(module, "number_of", lambda *_: pl.lit(1, pl.Int64))
-    assert number_streams(flows_of([flow(), flow("y")]), unread_of(), ends_of(), NOTHING_RESUMED).height == 2
+    assert numbered([flow(), flow("y")]).height == 2
     with pytest.raises(ValueError, match=r"^Two scopes or pairs have the same hash; one is [st]$"):
-        number_streams(flows_of([flow(), flow("y") | columns]), unread_of(), ends_of(), NOTHING_RESUMED)
+        numbered([flow(), flow("y") | columns])
 
 
 def test_scopes_with_which_too_much_would_be_paired_are_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,15 +88,13 @@ def test_a_message_on_an_unknown_leg_may_belong_to_each_scope_of_its_queue_and_t
         flow("x", "other sender", source_queue_manager="z"),
         flow("x", "doubtful", doubtful=True),
     ]
-    streams = number_streams(flows_of(flows), unread_of(), ends_of(), NOTHING_RESUMED)
-    found = scopes_of_legs(flows_of([flow("leg")]), streams).join(streams, on="scope_no")
+    streams = numbered(flows)
+    found = scopes_of_legs(flows_of([flow("leg")]), streams, flows_of(flows)).join(streams, on="scope_no")
     assert sorted(found["scope_key"]) == ["queue", "session"]
 
 
 def test_an_acknowledgment_is_one_for_its_pair_however_many_streams_it_has() -> None:
-    streams = number_streams(
-        flows_of([flow("x"), flow("y"), flow("z", receiver="c")]), unread_of(), ends_of(), NOTHING_RESUMED
-    )
+    streams = numbered([flow("x"), flow("y"), flow("z", receiver="c")])
     given = {"receiver": "b", "source_queue_manager": "a", "sequence": 0, "number": 1, "ns": 5}
     acks = pl.DataFrame([given | {"message_class": None, "message_no": None}])
     assert acknowledged(acks, streams).height == 1

@@ -68,13 +68,18 @@ def _flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
 
 
 def _numbered(
-    flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame, resumed: pl.DataFrame
+    flows: pl.DataFrame,
+    unread: pl.DataFrame,
+    ends: pl.DataFrame,
+    legs: pl.DataFrame,
+    resumed: pl.DataFrame,
+    every_flow: pl.DataFrame,
 ) -> Frames:
     doubtful = doubtful_scopes(flows, unread, ends, legs).with_columns(doubtful=True)
-    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed)
+    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed, every_flow)
     return {
         "streams": streams,
-        "legs": scopes_of_legs(legs, streams),
+        "legs": scopes_of_legs(legs, streams, every_flow),
         "with_messages": streams.filter("has_messages"),
     }
 

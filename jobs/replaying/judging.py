@@ -61,6 +61,7 @@ def judge_messages(
         ends=inputs.ends,
         legs=inputs.legs,
         resumed=settled.resumed,
+        every_flow=inputs.flows,
     )
     streams = numbered["streams"]
     beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")

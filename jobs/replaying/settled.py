@@ -46,6 +46,7 @@ _OF_VERDICTS = (
 )
 """What facts, incidents and witnesses need of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
+_FOR_CUT = ("ends", "flows", "legs", "watched", "messages", "unread")
 _NOW = ("ends", "flows", "messages", "packets", "acks", "paired", "unread")
 
 
@@ -126,7 +127,7 @@ def find_settled(
         return nothing_settled(engine, once.messages, inputs.flows)
     before = to_frame(last.read(ENDS))
     touched = find_touched(changes, before, *(now[name] for name in _NOW))
-    found = settle(tallies, touched, *(now[name] for name in ("flows", "legs", "watched", "messages", "unread")))
+    found = settle(tallies, touched, *(now[name] for name in _FOR_CUT))
     kept = found["kept"]
     progress(
         f"replay: {found['messages'].height:,} of {now['messages'].height:,} messages are judged, in "

@@ -25,7 +25,9 @@ from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.outcomes.slots import cut_packets
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
+from udfs.derive.replay.acks import MOST_SENDERS
 from udfs.derive.replay.coverage import select_unreadable
+from udfs.derive.replay.ends import NULL_GUID
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
 from udfs.replay.words import NS
@@ -33,9 +35,13 @@ from udfs.replay.words import NS
 _OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _ON_STREAM = ("scope_key", "stream_id")
 _LINKS = ("message_no", "transaction_no")
-_NAMES = ("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "mid_stream", "first_ns")
+_NAMES = (
+    *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
+    *("mid_stream", "first_ns"),
+)
 """What ENDS tell that verdicts depend on."""
 _BEFORE_ALL = -(1 << 63)
+_NO_TIMES = pl.DataFrame(schema={"session_id": pl.String, "source_queue_manager": pl.String, "ns": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -43,17 +49,35 @@ class Touched:
     """Holds what came, went or changed since the last replay."""
 
     streams: pl.Series
-    """Names of streams."""
-    went: pl.Series
-    """Names of streams of which messages are not there any more."""
+    """Names of streams with other names of their ends, or other unread bytes."""
+    went: pl.DataFrame
+    """Messages that are gone, `is_gone`, or other ones: `stream_id`, `message_no` and `transaction_no`."""
     sequences: pl.DataFrame
     """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
     numbers: pl.Series
     """TxSequenceIDs of any sender, of acknowledgments that are not there any more."""
-    unread_from: pl.DataFrame
-    """`session_id`, and `ns`: the time from which on its unread ranges may be others."""
-    unplaced_from: pl.DataFrame
-    """`source_queue_manager`, and `ns`: the time from which on others of its messages may be missing in a scope."""
+    unaddressed: pl.DataFrame
+    """Each `session_id` that an OrderAck without an addressee answers, and its `tx_sequence_id`."""
+    since: pl.DataFrame
+    """Times, `ns`, from which on all is to be judged again of a `session_id`, or of a `source_queue_manager`."""
+
+
+@dataclass(frozen=True)
+class Now:
+    """Holds what the sources say now of the messages and streams of all scopes."""
+
+    placed: pl.DataFrame
+    """Rows of `_placed`."""
+    flows: pl.DataFrame
+    """Rows of `scopes.scoped_flows`."""
+    legs: pl.DataFrame
+    """Rows of `scopes.find_flows` whose leg is unknown."""
+    unread: pl.DataFrame
+    """Rows of `coverage.unread_ranges`."""
+    silent: pl.DataFrame
+    """Each `scope_key` and beginning, `first_ns`, of a stream of its sessions that has unread bytes."""
+    since: pl.DataFrame
+    """Each `scope_key` and time, `ns`, from which on all is to be judged again."""
 
 
 def find_touched(
@@ -75,37 +99,47 @@ def find_touched(
     both = ends_before.select(_NAMES), ends.select(_NAMES)
     renamed = pl.concat(one.join(other, on=_NAMES, how="anti", nulls_equal=True) for one, other in (both, both[::-1]))
     of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
-    may_hide = pl.col("stream_id").is_in(unread["stream_id"].implode())
-    hidden = pl.concat([*(one.filter(_is_on(of_unread)) for one in both), renamed.filter(may_hide)])
-    gone = changes["messages"]["went"].join(changes["messages"]["came"], on=PLACE, how="anti")
-    arrived = [cut_packets(of, packets) for of in changes["streams"].values()]
-    places = pl.concat(
-        [
-            rows["packets"].select(PLACE),
-            *(one.join(other, on=PLACE, how="anti") for one, other in (arrived, arrived[::-1])),
-        ]
-    )
-    of_acks = pl.concat(
-        [changes["acks"]["came"].select(PLACE), acks.filter(_is_on(renamed["stream_id"])).select(PLACE)]
-    )
-    named = paired.with_columns(tx_sequence_id=unsigned(pl.col("sequence"))).join(
-        of_acks.select(key=row_key()), on="key", how="semi"
-    )
+    hidden = pl.concat([*(one.filter(_is_on(of_unread)) for one in both), renamed.filter(_is_on(unread["stream_id"]))])
     unplaced = (
         rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True),
         messages.filter(_is_on(renamed["stream_id"])),
     )
+    went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
+    of_acks = pl.concat(
+        [changes["acks"]["came"].select(PLACE), acks.filter(_is_on(renamed["stream_id"])).select(PLACE)]
+    )
+    named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
+        tx_sequence_id=unsigned(pl.col("sequence"))
+    )
+    cut = [cut_packets(of, packets) for of in changes["streams"].values()]
+    places = pl.concat(
+        [rows["packets"].select(PLACE), *(one.join(other, on=PLACE, how="anti") for one, other in (cut, cut[::-1]))]
+    )
     touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
+    since = (
+        hidden.select("session_id", ns="first_ns"),
+        *(acks_went.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns") for of in both),
+        named.select("source_queue_manager", "ns"),
+        *(of.select("source_queue_manager", ns="captured_ns") for of in unplaced),
+    )
+    names_none = pl.col("queue_manager_address").is_null() | (pl.col("queue_manager_address") == NULL_GUID)
     return Touched(
         streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
-        went=gone["stream_id"].unique(),
-        sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
-        numbers=changes["acks"]["went"]["tx_sequence_id"].drop_nulls().unique(),
-        unread_from=hidden.select("session_id", ns=pl.col("first_ns").fill_null(_BEFORE_ALL)),
-        unplaced_from=pl.concat(
-            one.select("source_queue_manager", ns=pl.col("captured_ns").fill_null(_BEFORE_ALL)) for one in unplaced
+        went=went.select(
+            "stream_id", *_numbers_of_ids(), is_gone=~_are_in(went, changes["messages"]["came"].select(PLACE))
         ),
+        sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
+        numbers=acks_went["tx_sequence_id"].drop_nulls().unique(),
+        unaddressed=acks.filter(names_none)
+        .join(_answered(ends), on="stream_id")
+        .select("session_id", "tx_sequence_id"),
+        since=pl.concat([_NO_TIMES, *since], how="diagonal").with_columns(pl.col("ns").fill_null(_BEFORE_ALL)),
     )
+
+
+def _answered(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns the session whose messages the acknowledgments on each stream are for."""
+    return ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
 
 
 def _are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
@@ -137,6 +171,7 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
 def settle(
     tallies: pl.DataFrame,
     touched: Touched,
+    ends: pl.DataFrame,
     flows: pl.DataFrame,
     legs: pl.DataFrame,
     watched: pl.DataFrame,
@@ -149,19 +184,21 @@ def settle(
     are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`, `messages`
     transactional ones, `unread` those of `unread_ranges`.
     """
-    placed = _placed(messages, flows)
-    changed_from = pl.concat(
-        of.join(flows.select("scope_key", name).unique(), on=name).select("scope_key", "ns")
-        for name, of in (("session_id", touched.unread_from), ("source_queue_manager", touched.unplaced_from))
+    broken = ends.join(unread, on="stream_id", how="semi")
+    of_session = flows.select("scope_key", "session_id").unique()
+    now = Now(
+        _placed(messages, flows),
+        flows,
+        legs,
+        unread,
+        broken.join(of_session, on="session_id").select("scope_key", "first_ns"),
+        _since(tallies, touched, flows, unread),
     )
-    again = _touched(tallies, touched, flows, watched)
-    while True:
-        drawn_in = _drawn_in(tallies, again, placed, flows, changed_from)
-        if not (drawn_in & ~again).any():
-            break
-        again |= drawn_in
+    again = _touched(tallies, touched, now) | _paired_otherwise(tallies, touched, flows) | _waits(tallies, watched)
+    while (drawn_in := again | _drawn_in(tallies, again, now)).sum() > again.sum():
+        again = drawn_in
     kept = tallies.filter(~again)
-    to_judge = placed.join(kept, on=SEQUENCE, how="anti")
+    to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
     some_flows = flows.join(to_judge, on=_ON_STREAM, how="semi")
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"), at_ns=pl.max("last_captured_ns"))
     return {
@@ -173,87 +210,172 @@ def settle(
     }
 
 
+def _numbers_of_ids() -> list[pl.Expr]:
+    """Returns numbers for message and transaction IDs, null for none."""
+    ids = zip(_LINKS, ("message_id", "tx_transaction_id"), strict=True)
+    return [pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids]
+
+
 def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs."""
-    ids = (("message_no", "message_id"), ("transaction_no", "tx_transaction_id"))
     numbered = messages.select(
-        *FLOW_KEY,
-        "stream_offset",
-        "tx_sequence_id",
-        "captured_ns",
+        *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
         signed(pl.col("tx_sequence_id")).alias("sequence"),
-        *(pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids),
+        *_numbers_of_ids(),
     )
-    return with_flow(numbered, flows, "scope_key").drop("queue_manager_address", "destination_queue")
+    return with_flow(numbered, flows, "scope_key").drop("destination_queue")
 
 
-def _touched(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
-    """Returns which rows are touched, or wait for acknowledgments while their session goes on."""
-    named = flows.select("scope_key", *SENDER_THERE, "stream_id").unique().with_columns(is_named=True)
-    found = (
-        rows.select(
-            "scope_key",
-            *SENDER_THERE,
-            "stream_id",
-            "tx_sequence_id",
-            "late",
-            "last_captured_ns",
-            "watched_ns",
-            "answers_whole",
-        )
-        .join(named, on=named.columns[:-1], how="left", maintain_order="left")
-        .join(watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now")
-        .with_columns(was_seen=pl.col("answers_whole").fill_null(False) | pl.col("answers_whole_now").fill_null(False))
+def _since(tallies: pl.DataFrame, touched: Touched, flows: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
+    """Returns per scope times from which on all is to be judged again.
+
+    A stream with unread bytes that carries its first message of a scope counted from its beginning before.
+    """
+    broken = flows.join(unread, on="stream_id", how="semi").select(*_ON_STREAM, ns=pl.col("first_ns")).unique()
+    times = [broken.join(tallies, on=_ON_STREAM, how="anti").select("scope_key", pl.col("ns").fill_null(_BEFORE_ALL))]
+    for name in ("session_id", "source_queue_manager"):
+        scopes = flows.select("scope_key", name).unique()
+        times.append(touched.since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
+    return pl.concat(times)
+
+
+def _touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
+    """Returns which rows are touched: themselves, or their scope by other sessions or by messages that went."""
+    of_stream = ("scope_key", *SENDER_THERE, "stream_id")
+    of_session = ("scope_key", "session_id")
+    sessions = [of.select(of_session).unique() for of in (rows, now.flows)]
+    moved = pl.concat(one.join(other, on=of_session, how="anti") for one, other in (sessions, sessions[::-1]))
+    went = rows.filter(_is_on(touched.went.filter("is_gone")["stream_id"]))
+    linked = pl.concat(
+        now.placed.join(touched.went.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS
     )
-    is_other = pl.col("is_named").is_null()
-    is_undecided = pl.col("watched_ns") - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_MS * NS // 1000
-    goes_on = pl.col("answers_whole").ne_missing(pl.col("answers_whole_now")) | (
+    return (
+        rows.select(_is_on(touched.streams)).to_series()
+        | ~_are_in(rows, now.flows.select(of_stream))
+        | _are_in(rows, touched.sequences)
+        | rows["tx_sequence_id"].is_in(touched.numbers.implode())
+        | _are_in(rows, pl.concat([moved.select("scope_key"), went.select("scope_key")]))
+        | _are_in(rows, linked)
+    )
+
+
+def _paired_otherwise(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame) -> pl.Series:
+    """Returns which rows acknowledgments without an addressee are for, of senders that are new to a session or gone.
+
+    Where that is, or was, a crowded session, they are so for its other senders, too.
+    """
+    both = [of.select(SENDER_THERE).unique() for of in (rows, flows)]
+    changed = pl.concat(one.join(other, on=SENDER_THERE, how="anti") for one, other in (both, both[::-1]))
+    others = touched.unaddressed.unique().join(changed, on="session_id")
+    crowds = pl.concat(both).unique().group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
+    of_crowds = others.join(crowds, on="session_id", how="semi")
+    return _are_in(rows, others.select(_OF_SENDER)) | _are_in(rows, of_crowds.select("tx_sequence_id"))
+
+
+def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
+    """Returns which rows have messages that wait for an acknowledgment that would be seen, now or before."""
+    found = rows.select(*SENDER_THERE, "late", "last_captured_ns", "watched_ns", "answers_whole").join(
+        watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now"
+    )
+    times, whole = (pl.col(name, f"{name}_now") for name in ("watched_ns", "answers_whole"))
+    is_undecided = pl.min_horizontal(times) - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_MS * NS // 1000
+    changes = pl.col("answers_whole").ne_missing(pl.col("answers_whole_now")) | (
         is_undecided & pl.col("watched_ns").ne_missing(pl.col("watched_ns_now"))
     )
-    of_stream = _is_on(touched.streams)
-    of_sequence = _are_in(found, touched.sequences) | rows["tx_sequence_id"].is_in(touched.numbers.implode())
-    lost = found.filter(_is_on(touched.went))["scope_key"]
-    of_scope = pl.col("scope_key").is_in(lost.implode())
-    waits = (pl.col("late") > 0) & pl.col("was_seen") & goes_on
-    return found.select(again=of_stream | of_sequence | of_scope | is_other | waits).to_series()
+    return found.select(((pl.col("late") > 0) & pl.any_horizontal(whole) & changes).fill_null(value=False)).to_series()
 
 
-def _drawn_in(
-    rows: pl.DataFrame, again: pl.Series, placed: pl.DataFrame, flows: pl.DataFrame, changed_from: pl.DataFrame
-) -> pl.Series:
+def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
     """Returns which rows are open, or drawn in by those that are judged `again`."""
     of_again, kept = rows.filter(again), rows.filter(~again)
-    to_judge = placed.join(kept, on=SEQUENCE, how="anti")
-    begins = (
-        to_judge.select("scope_key", "sequence", ns="captured_ns"),
-        of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
-        changed_from,
-    )
-    cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
-    states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")
-    cuts = cuts.join(states, on="scope_key", how="left").join(_now_several(flows), on="scope_key", how="left")
-    in_doubt = kept.group_by("scope_key").agg(
-        in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0)
+    to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
+    cuts = _cuts(rows, of_again, kept, to_judge, now)
+    linked = pl.concat(now.placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
+    sequences = pl.concat([of_again.select(_OF_SENDER), to_judge.select(_OF_SENDER)])
+    offsets = pl.concat(
+        [
+            to_judge.select(*_ON_STREAM, offset="stream_offset"),
+            of_again.select(*_ON_STREAM, offset="first_offset"),
+        ]
     )
     found = rows.join(cuts, on="scope_key", how="left", suffix="_cut", maintain_order="left").join(
-        in_doubt, on="scope_key", how="left", maintain_order="left"
+        offsets.group_by(_ON_STREAM).agg(pl.min("offset")), on=_ON_STREAM, how="left", maintain_order="left"
     )
     is_later = (
         (pl.col("last_captured_ns") >= pl.col("ns"))
         | (pl.col("last_order") >= pl.col("order"))
+        | (pl.col("last_offset") >= pl.col("offset"))
         | (pl.col("sequence") >= pl.min_horizontal("sequence_cut", "last_sequence"))
+        | (pl.col("sequence") > pl.col("kept_sequence"))
+        | ((pl.col("sequence") == pl.col("kept_sequence")) & (pl.col("last_number") > pl.col("kept_number")))
     )
-    is_cut = pl.col("sequence_cut").is_not_null() | pl.col("ns").is_not_null() | pl.col("order").is_not_null()
-    is_whole = is_cut & (
-        pl.col("in_doubt").fill_null(False)
-        | (pl.col("untimed").max().over("scope_key") > 0)
-        | pl.col("several_receivers").ne_missing(pl.col("several_now"))
-        | ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
-    )
-    linked = pl.concat(placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
-    sequences = pl.concat([of_again.select(_OF_SENDER), to_judge.select(_OF_SENDER)])
-    drawn_in = found.select((is_later & is_cut).fill_null(value=False) | is_whole).to_series()
+    drawn_in = found.select((pl.col("is_cut") & (is_later | pl.col("is_whole"))).fill_null(value=False)).to_series()
     return drawn_in | _are_in(rows, sequences) | _are_in(rows, linked)
+
+
+def _cuts(
+    rows: pl.DataFrame, of_again: pl.DataFrame, kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now
+) -> pl.DataFrame:
+    """Returns per scope where what is judged begins: the lowest `sequence`, time `ns` and `order`; and what is kept.
+
+    `is_cut`: something of it is judged. `is_whole`: then all is, because the state behind the kept rows is in doubt,
+    or does not come from them, or a fact about the whole scope is another one. `kept_sequence` and `kept_number` are
+    that state, `last_sequence` that of the scope before.
+    """
+    begins = (
+        to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(_BEFORE_ALL)),
+        of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
+        now.since,
+        _moved_ranges(kept, to_judge, now),
+    )
+    cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
+    states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")
+    facts = rows.group_by("scope_key").agg(
+        is_untimed=pl.max("untimed") > 0,
+        was_doubtful=(pl.col("last_missing") >= pl.col("last_order")).all(),
+    )
+    left = kept.group_by("scope_key").agg(
+        pl.col("state_sequence", "state_number").max_by("last_order").name.replace("state_", "kept_"),
+        in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0),
+    )
+    for more in (states, facts, left, _now_several(now.flows)):
+        cuts = cuts.join(more, on="scope_key", how="left")
+    is_addressed = pl.col("scope_key").is_in(_newly_addressed(kept, to_judge, now).implode())
+    is_gone = pl.col("order").is_not_null() & ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
+    is_whole = (
+        pl.any_horizontal("is_untimed", "was_doubtful", "in_doubt").fill_null(value=False)
+        | (pl.col("kept_sequence") >= pl.col("sequence")).fill_null(value=False)
+        | pl.col("several_receivers").ne_missing(pl.col("several_now"))
+        | is_addressed
+        | is_gone
+    )
+    return cuts.with_columns(is_whole.alias("is_whole"), is_cut=pl.lit(value=True))
+
+
+def _moved_ranges(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns per scope times of unread ranges that would stand before what is kept, and behind it otherwise.
+
+    They follow the last message that is kept on a stream with others to judge; or a silent stream with some began just
+    when the last message that is kept came.
+    """
+    tails = (
+        kept.group_by(_ON_STREAM)
+        .agg(pl.max("last_offset"), ns=pl.max("last_captured_ns"))
+        .join(to_judge, on=_ON_STREAM, how="semi")
+        .join(now.unread.select("stream_id", "stream_offset"), on="stream_id")
+        .filter(pl.col("stream_offset") > pl.col("last_offset"))
+    )
+    last = kept.group_by("scope_key").agg(ns=pl.max("last_captured_ns"))
+    ties = last.join(now.silent, left_on=["scope_key", "ns"], right_on=["scope_key", "first_ns"], how="semi")
+    return pl.concat([tails.select("scope_key", "ns"), ties])
+
+
+def _newly_addressed(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.Series:
+    """Returns the scopes whose messages name a queue manager for the first time that messages on unknown legs name."""
+    address = ("scope_key", "source_queue_manager", "queue_manager_address")
+    of_kept = now.placed.join(kept, on=SEQUENCE, how="semi")
+    new = to_judge.join(of_kept, on=address, how="anti", nulls_equal=True)
+    return new.join(now.legs, on=address[1:], how="semi", nulls_equal=True)["scope_key"].unique()
 
 
 def _now_several(flows: pl.DataFrame) -> pl.DataFrame:
@@ -282,7 +404,7 @@ def _resumed(kept: pl.DataFrame, to_judge: pl.DataFrame, unread: pl.DataFrame) -
     )
     return last.join(behind, on="scope_key", how="left").select(
         *("scope_key", "state_sequence", "state_number", order, "moved_order", "last_sent", "last_ns"),
-        missing="moved_missing",
-        # Behind the last arrival on its stream they come after it, unless one that is judged again follows there.
-        missing_since=pl.col("last_missing") - pl.col("moved_missing") + pl.col("behind").fill_null(0),
+        missing=pl.col("moved_missing").fill_null(0),
+        # Ranges behind the last arrival on its stream come after it, unless a message to judge follows there.
+        missing_since=pl.col("last_missing") - pl.col("moved_missing").fill_null(0) + pl.col("behind").fill_null(0),
     )

@@ -154,7 +154,7 @@ def _last_settled(resumed: pl.DataFrame) -> pl.DataFrame:
         replay_order="last_order",
         sequence="state_sequence",
         number="state_number",
-        accepted=pl.lit(value=True),
+        accepted=pl.col("moved_order").is_not_null(),
         is_here=pl.lit(value=False),
     )
 

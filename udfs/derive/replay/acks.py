@@ -8,17 +8,17 @@ from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
 from udfs.derive.replay.ends import known_guid
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 
-_MOST_SENDERS = 16
+MOST_SENDERS = 16
 """Senders of a session that an OrderAck without an addressee may be for. A session behind a router has thousands."""
 
 
 def crowded(flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of the sessions on which more than _MOST_SENDERS have messages.
+    """Returns the rows of the sessions on which more than MOST_SENDERS have messages.
 
     `flows` need a SENDER_THERE. Right for all rows of any `session_id`.
     """
     senders = pl.col("source_queue_manager").drop_nulls().n_unique()
-    sessions = flows.group_by("session_id").agg(senders.alias("senders")).filter(pl.col("senders") > _MOST_SENDERS)
+    sessions = flows.group_by("session_id").agg(senders.alias("senders")).filter(pl.col("senders") > MOST_SENDERS)
     return flows.join(sessions, on="session_id", how="semi")
 
 
@@ -91,9 +91,9 @@ def _for_senders(acks: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) ->
 
 
 def _few_senders(flows: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns the senders of each key that has at most _MOST_SENDERS."""
+    """Returns the senders of each key that has at most MOST_SENDERS."""
     senders = flows.select(*key, "source_queue_manager").drop_nulls("source_queue_manager").unique()
-    return senders.filter(pl.len().over(key) <= _MOST_SENDERS)
+    return senders.filter(pl.len().over(key) <= MOST_SENDERS)
 
 
 def select_order_acks(acknowledgments: pl.DataFrame) -> pl.DataFrame:

@@ -55,7 +55,11 @@ def _shared_scopes(flows: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_streams(
-    flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, resumed: pl.DataFrame
+    flows: pl.DataFrame,
+    unread: pl.DataFrame,
+    ends: pl.DataFrame,
+    resumed: pl.DataFrame,
+    every_flow: pl.DataFrame,
 ) -> pl.DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
@@ -64,10 +68,12 @@ def number_streams(
     `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
     verdicts have more than those from there on tell. Fails if two scopes or pairs have the same hash. For all rows.
     """
-    scopes = _shared_scopes(flows.filter(pl.col("doubtful").is_null()))
+    shared = flows.filter(pl.col("doubtful").is_null())
+    scopes = _shared_scopes(every_flow.join(shared, on="scope_key", how="semi"))
     began = resumed.select("scope_key", "last_ns")
     silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
     silent = silent.filter((pl.col("first_ns") >= pl.col("last_ns")).fill_null(value=True)).drop("last_ns")
+    silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
     pair_no = number_of(*ACK_PAIR).alias("pair_no")
     rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
@@ -81,7 +87,7 @@ def number_streams(
         arrivals_before="last_order",
         settled_ns="last_ns",
         missing_before="missing",
-        refused_before=pl.col("last_order") - pl.col("moved_order"),
+        refused_before=pl.col("last_order") - pl.col("moved_order").fill_null(0),
     )
     placed = rows.join(numbered, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
     return placed.with_columns(pl.col(BEFORE).fill_null(0))
@@ -215,7 +221,7 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
     )
 
 
-def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
     """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to after `settled_ns`.
 
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
@@ -223,6 +229,8 @@ def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     `streams` of `number_streams`. For all rows.
     """
     scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
+    of_scope = scopes.select("scope_key", "scope_no", "settled_ns").unique()
+    scopes = every_flow.join(of_scope, on="scope_key")
     by_session = pl.col("replay_scope") == Scope.SESSION.value
     return pl.concat(
         legs.select(FLOW_KEY).join(
