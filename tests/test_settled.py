@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 from histories import History, differences, of_captures, of_rows
+from replay_tables import arrow
+from scenes_of_nights import SCENES, Nights
+from table_frames import TABLE
 from tiers import merge_needs
 
 from jobs.simulator import simulate
@@ -43,3 +46,15 @@ def test_nights_of_the_literal_reading_are_judged_as_a_whole(tmp_path: Path) -> 
         made = history.night(capture)
     expected, _ = history.replay(None)
     assert list(differences(made, expected)) == []
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
+    scene, rows = SCENES[name], Nights()
+    rows.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]
+    history = History(scene.scope)
+    for night in (scene.first, scene.second):
+        night(rows)
+        made = history.go_on({table: arrow(TABLE[table], of) for table, of in rows.rows.items()})
+        expected, _ = history.replay(None)
+        assert list(differences(made, expected)) == []

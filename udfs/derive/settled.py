@@ -55,11 +55,13 @@ class Touched:
     sequences: pl.DataFrame
     """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
     numbers: pl.Series
-    """TxSequenceIDs of any sender, of acknowledgments that are not there any more."""
+    """TxSequenceIDs of any sender, of acknowledgments that went, or whose stream has other names of its ends."""
     unaddressed: pl.DataFrame
-    """Each `session_id` that an OrderAck without an addressee answers, and its `tx_sequence_id`."""
+    """OrderAcks without an addressee: the `session_id` that they answer, their `tx_sequence_id` and time, `ns`."""
     since: pl.DataFrame
     """Times, `ns`, from which on all is to be judged again of a `session_id`, or of a `source_queue_manager`."""
+    acked_at: pl.DataFrame
+    """Times of acknowledgments, of these: one from before the first message of a scope may tell its state."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,8 @@ def find_touched(
         messages.filter(_is_on(renamed["stream_id"])),
     )
     went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
-    of_acks = pl.concat(
-        [changes["acks"]["came"].select(PLACE), acks.filter(_is_on(renamed["stream_id"])).select(PLACE)]
-    )
+    of_renamed = acks.filter(_is_on(renamed["stream_id"]))
+    of_acks = pl.concat(of.select(PLACE) for of in (changes["acks"]["came"], of_renamed))
     named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
         tx_sequence_id=unsigned(pl.col("sequence"))
     )
@@ -118,9 +119,19 @@ def find_touched(
     touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     since = (
         hidden.select("session_id", ns="first_ns"),
-        *(acks_went.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns") for of in both),
-        named.select("source_queue_manager", "ns"),
         *(of.select("source_queue_manager", ns="captured_ns") for of in unplaced),
+    )
+    acked_at = (
+        named.select("source_queue_manager", "ns"),
+        *(
+            some.select(source_queue_manager="queue_manager_address", ns="captured_ns")
+            for some in (acks_went, of_renamed)
+        ),
+        *(
+            some.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns")
+            for of in both
+            for some in (acks_went, of_renamed)
+        ),
     )
     names_none = pl.col("queue_manager_address").is_null() | (pl.col("queue_manager_address") == NULL_GUID)
     return Touched(
@@ -129,10 +140,11 @@ def find_touched(
             "stream_id", *_numbers_of_ids(), is_gone=~_are_in(went, changes["messages"]["came"].select(PLACE))
         ),
         sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
-        numbers=acks_went["tx_sequence_id"].drop_nulls().unique(),
+        numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
         unaddressed=acks.filter(names_none)
         .join(_answered(ends), on="stream_id")
-        .select("session_id", "tx_sequence_id"),
+        .select("session_id", "tx_sequence_id", ns="captured_ns"),
+        acked_at=pl.concat([_NO_TIMES, *acked_at], how="diagonal"),
         since=pl.concat([_NO_TIMES, *since], how="diagonal").with_columns(pl.col("ns").fill_null(_BEFORE_ALL)),
     )
 
@@ -184,6 +196,8 @@ def settle(
     are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`, `messages`
     transactional ones, `unread` those of `unread_ranges`.
     """
+    paired = _paired_otherwise(tallies, touched, flows)
+    acked_at = pl.concat([touched.acked_at, paired.select("source_queue_manager", "ns")], how="diagonal")
     broken = ends.join(unread, on="stream_id", how="semi")
     of_session = flows.select("scope_key", "session_id").unique()
     now = Now(
@@ -192,9 +206,9 @@ def settle(
         legs,
         unread,
         broken.join(of_session, on="session_id").select("scope_key", "first_ns"),
-        _since(tallies, touched, flows, unread),
+        _since(tallies, touched.since, acked_at, flows, unread),
     )
-    again = _touched(tallies, touched, now) | _paired_otherwise(tallies, touched, flows) | _waits(tallies, watched)
+    again = _touched(tallies, touched, now) | _are_in(tallies, paired.select(_OF_SENDER)) | _waits(tallies, watched)
     while (drawn_in := again | _drawn_in(tallies, again, now)).sum() > again.sum():
         again = drawn_in
     kept = tallies.filter(~again)
@@ -226,16 +240,21 @@ def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     return with_flow(numbered, flows, "scope_key").drop("destination_queue")
 
 
-def _since(tallies: pl.DataFrame, touched: Touched, flows: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
-    """Returns per scope times from which on all is to be judged again.
+def _since(
+    tallies: pl.DataFrame, since: pl.DataFrame, acked_at: pl.DataFrame, flows: pl.DataFrame, unread: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns per scope the times `since` when all is to be judged again, and those before its first message.
 
     A stream with unread bytes that carries its first message of a scope counted from its beginning before.
     """
     broken = flows.join(unread, on="stream_id", how="semi").select(*_ON_STREAM, ns=pl.col("first_ns")).unique()
     times = [broken.join(tallies, on=_ON_STREAM, how="anti").select("scope_key", pl.col("ns").fill_null(_BEFORE_ALL))]
+    began = tallies.group_by("scope_key").agg(pl.min("first_captured_ns"))
     for name in ("session_id", "source_queue_manager"):
         scopes = flows.select("scope_key", name).unique()
-        times.append(touched.since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
+        acked = acked_at.drop_nulls(name).join(scopes, on=name).join(began, on="scope_key")
+        times.append(since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
+        times.append(acked.filter(pl.col("ns") <= pl.col("first_captured_ns")).select("scope_key", "ns"))
     return pl.concat(times)
 
 
@@ -259,17 +278,17 @@ def _touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
     )
 
 
-def _paired_otherwise(rows: pl.DataFrame, touched: Touched, flows: pl.DataFrame) -> pl.Series:
-    """Returns which rows acknowledgments without an addressee are for, of senders that are new to a session or gone.
+def _paired_otherwise(tallies: pl.DataFrame, touched: Touched, flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns OrderAcks without an addressee, and each `source_queue_manager` that they are for only now, or before.
 
-    Where that is, or was, a crowded session, they are so for its other senders, too.
+    That is a sender that is new to their session or gone; and on a session that is or was crowded, all of its senders.
     """
-    both = [of.select(SENDER_THERE).unique() for of in (rows, flows)]
+    both = [of.select(SENDER_THERE).unique() for of in (tallies, flows)]
     changed = pl.concat(one.join(other, on=SENDER_THERE, how="anti") for one, other in (both, both[::-1]))
-    others = touched.unaddressed.unique().join(changed, on="session_id")
-    crowds = pl.concat(both).unique().group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
-    of_crowds = others.join(crowds, on="session_id", how="semi")
-    return _are_in(rows, others.select(_OF_SENDER)) | _are_in(rows, of_crowds.select("tx_sequence_id"))
+    senders = pl.concat(both).unique()
+    crowds = senders.group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
+    of_crowds = senders.join(changed, on="session_id", how="semi").join(crowds, on="session_id", how="semi")
+    return touched.unaddressed.join(pl.concat([changed, of_crowds]).unique(), on="session_id")
 
 
 def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
@@ -309,8 +328,12 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
         | (pl.col("sequence") > pl.col("kept_sequence"))
         | ((pl.col("sequence") == pl.col("kept_sequence")) & (pl.col("last_number") > pl.col("kept_number")))
     )
-    drawn_in = found.select((pl.col("is_cut") & (is_later | pl.col("is_whole"))).fill_null(value=False)).to_series()
-    return drawn_in | _are_in(rows, sequences) | _are_in(rows, linked)
+    later, unclear = (
+        found.select((pl.col("is_cut") & condition).fill_null(value=False)).to_series()
+        for condition in (is_later | pl.col("is_whole"), pl.col("is_unclear"))
+    )
+    drawn_in = later | _are_in(rows, sequences) | _are_in(rows, linked)
+    return drawn_in if (drawn_in & ~again).any() else drawn_in | unclear
 
 
 def _cuts(
@@ -318,9 +341,9 @@ def _cuts(
 ) -> pl.DataFrame:
     """Returns per scope where what is judged begins: the lowest `sequence`, time `ns` and `order`; and what is kept.
 
-    `is_cut`: something of it is judged. `is_whole`: then all is, because the state behind the kept rows is in doubt,
-    or does not come from them, or a fact about the whole scope is another one. `kept_sequence` and `kept_number` are
-    that state, `last_sequence` that of the scope before.
+    `is_cut`: something of it is judged. `is_whole`: then all is, because a fact about the whole scope is another one.
+    `is_unclear`: so it is if no more is drawn in, because the state behind the kept rows is in doubt, or not theirs.
+    `kept_sequence` and `kept_number` are that state, `last_sequence` that of the scope before.
     """
     begins = (
         to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(_BEFORE_ALL)),
@@ -343,13 +366,13 @@ def _cuts(
     is_addressed = pl.col("scope_key").is_in(_newly_addressed(kept, to_judge, now).implode())
     is_gone = pl.col("order").is_not_null() & ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
     is_whole = (
-        pl.any_horizontal("is_untimed", "was_doubtful", "in_doubt").fill_null(value=False)
-        | (pl.col("kept_sequence") >= pl.col("sequence")).fill_null(value=False)
+        pl.any_horizontal("is_untimed", "was_doubtful").fill_null(value=False)
         | pl.col("several_receivers").ne_missing(pl.col("several_now"))
         | is_addressed
         | is_gone
     )
-    return cuts.with_columns(is_whole.alias("is_whole"), is_cut=pl.lit(value=True))
+    is_unclear = pl.col("in_doubt") | (pl.col("kept_sequence") >= pl.col("sequence"))
+    return cuts.with_columns(is_whole.alias("is_whole"), is_unclear.alias("is_unclear"), is_cut=pl.lit(value=True))
 
 
 def _moved_ranges(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:

@@ -1,0 +1,178 @@
+"""Two nights of which the second one changes what the first one settled, as few rows show it.
+
+A scene is called by what happens in its second night. Times are seconds after T0.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from replay_tables import T0, Tables
+
+from schemas.replay import Scope
+
+_S = 1_000_000_000
+Night = Callable[["Nights"], None]
+
+
+class Nights(Tables):
+    """Rows of the sources, which grow from night to night."""
+
+    def opened(self, name: str, src: str = "a", dst: str = "r", at: int = 0) -> None:
+        """Adds a stream that began at a time."""
+        us = (T0 + at * _S) // 1_000
+        self.stream(name, src, dst, first_captured_at=us, last_captured_at=us)
+
+    def both(self, name: str, src: str = "a", dst: str = "r") -> None:
+        """Adds both streams of a connection."""
+        self.opened(f"{name}>", src, dst)
+        self.opened(f"{name}<", dst, src)
+
+    def sent(self, stream: str, *messages: tuple[int | None, int, int, int], begin: int = 0, **columns: Any) -> None:
+        """Adds messages (time, ID, number, previous) one after another."""
+        for nth, (at, sequence, number, previous) in enumerate(messages):
+            ns = None if at is None else T0 + at * _S
+            key, named = (stream, begin + 10 * nth), {"message_id": rf"source\{sequence * 100 + number}"}
+            self.message(key, ns, (sequence, number, previous), **(named | columns))
+
+    def acked(self, stream: str, at: int, sequence: int, number: int) -> None:
+        """Adds an OrderAck."""
+        self.ack(stream, T0 + at * _S, (sequence, number), stream_offset=at)
+
+    def unread(self, stream: str, offset: int) -> None:
+        """Adds a range of unread bytes."""
+        self.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": offset, "length": 5})
+
+
+class Scene(NamedTuple):
+    """Holds the two nights of a scene."""
+
+    first: Night
+    second: Night
+    scope: Scope = Scope.QUEUE
+
+
+def _one_sender(t: Nights) -> None:
+    t.both("A")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+
+
+def _refused_and_passed(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("C>", at=5)
+    t.opened("B>", at=30)
+    t.unread("B>", 0)
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2))
+    t.sent("C>", (60, 8, 1, 0), (61, 9, 1, 0))
+
+
+def _filled(t: Nights) -> None:
+    t.rows["stream_gaps"].clear()
+    t.sent("C>", (70, 9, 2, 1), begin=40)
+
+
+def _two_streams(t: Nights) -> None:
+    t.opened("A>", at=10)
+    t.opened("B>", src="b", at=15)
+    t.sent("A>", (10, 7, 1, 0))
+    t.sent("B>", (20, 8, 1, 0))
+
+
+def _silent_begins(t: Nights) -> None:
+    t.opened("C>", at=50)
+    t.unread("C>", 0)
+    t.sent("B>", (100, 8, 3, 2), begin=20)
+
+
+def _from_a_gap(t: Nights) -> None:
+    t.both("A")
+    t.sent("A>", (10, 7, 2, 1), (20, 8, 1, 0), (30, 9, 1, 0))
+    t.acked("A<", 31, 9, 1)
+
+
+def _shared_session(t: Nights) -> None:
+    t.both("A")
+    t.both("B", src="b")
+    t.sent("A>", (1, 7, 1, 0), (2, 8, 1, 0), (3, 9, 1, 0))
+    t.sent("B>", (1, 7, 1, 0), source_queue_manager="other", destination_queue="x")
+    t.acked("B<", 5, 7, 1)
+    t.acked("A<", 4, 9, 1)
+
+
+def _crowd(t: Nights) -> None:
+    _shared_session(t)
+    for nth in range(15):
+        t.sent("B>", (1, 100 + nth, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", destination_queue="x")
+
+
+def _tail(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("C>", at=5)
+    t.unread("C>", 50)
+    t.sent("C>", (10, 7, 1, 0))
+    t.sent("A>", (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+
+
+def _silent(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("C>", at=15)
+    t.unread("C>", 5)
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+
+
+def _leg(t: Nights) -> None:
+    t.both("A")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R")
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+
+
+def _named_elsewhere(t: Nights) -> None:
+    t.both("D", src="z", dst="x")
+    t.handshake("D", "gz", "other")
+
+
+def _stale_first(t: Nights) -> None:
+    t.both("A")
+    t.acked("A<", 1, 9, 5)
+    t.sent("A>", (10, 6, 5, 4), (20, 9, 6, 5))
+
+
+def _twins(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("B>", src="b", dst="r2")
+    t.sent("A>", (10, 7, 1, 0), message_id=r"source\5")
+    t.sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10)
+    t.sent("B>", (11, 107, 1, 0), message_id=r"source\5")
+    t.sent("B>", (21, 108, 1, 0), begin=10)
+
+
+def _without_twin(t: Nights) -> None:
+    t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
+
+
+SCENES = {
+    "what passed a refused message is known": Scene(_refused_and_passed, _filled),
+    "a silent stream begins on a session of which nothing else is judged": Scene(_two_streams, _silent_begins),
+    "an OrderAck from before all messages comes": Scene(_from_a_gap, lambda t: t.acked("A<", 5, 6, 3), Scope.SESSION),
+    "it goes": Scene(_from_a_gap, lambda t: t.rows["acks"].clear(), Scope.SESSION),
+    "a sender is new to a session with OrderAcks for anyone": Scene(
+        _shared_session, lambda t: t.sent("B>", (50, 10, 1, 0), begin=90, destination_queue="q2")
+    ),
+    "a session has too many senders for that": Scene(
+        _crowd, lambda t: t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
+    ),
+    "a message follows a range behind what was the last one": Scene(
+        _tail, lambda t: t.sent("C>", (200, 10, 1, 0), begin=100), Scope.SESSION
+    ),
+    "a silent stream has its first message": Scene(
+        _silent, lambda t: t.sent("C>", (200, 10, 1, 0), begin=100), Scope.SESSION
+    ),
+    "an address has a name, so that messages passed through": Scene(_leg, _named_elsewhere),
+    "a message without a time comes": Scene(_one_sender, lambda t: t.sent("A>", (None, 10, 1, 0), begin=90)),
+    "a message comes at a lower offset": Scene(_one_sender, lambda t: t.sent("A>", (60, 10, 1, 0), begin=15)),
+    "a message comes after one that never moved the state": Scene(
+        _stale_first, lambda t: t.sent("A>", (50, 9, 9, 8), begin=40), Scope.SESSION
+    ),
+    "one of two that were accepted goes": Scene(_twins, _without_twin, Scope.SESSION),
+}
