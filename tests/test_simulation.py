@@ -112,7 +112,7 @@ def test_outcomes_are_told_where_the_capture_is_whole(tmp_path: Path) -> None:
 
 
 def test_the_truth_of_the_demonstration_is_met(tmp_path: Path) -> None:
-    """What it tells is in the tests of its report, of `look` and of the pages."""
+    """Its figures are tested with its report, `look` and the pages."""
     simulate(str(tmp_path), 1, 0, is_demo=True)
     night, scopes = read(tmp_path)
     assert not night.found.quarantine

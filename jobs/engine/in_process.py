@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.engine.engine import How, Row
+from jobs.warehouse.gone import from_offsets
 from schemas.ingest import CAPTURES, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
@@ -167,14 +168,7 @@ class InProcess:
 
     def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
         rows = self.read(table)
-        first = {row["stream_id"]: row["from_offset"] for row in stale.to_pylist()}
-        if "stream_offset" in table.names:
-            offsets = rows["stream_offset"].fill_null(-1).to_pylist()
-        else:
-            offsets = [max(first.values(), default=0)] * rows.num_rows
-        pairs = zip(rows["stream_id"].to_pylist(), offsets, strict=True)
-        keep = [stream not in first or offset < first[stream] for stream, offset in pairs]
-        self._reduce(table, rows.filter(pa.array(keep, pa.bool_())))
+        self._reduce(table, rows.filter(pc.invert(from_offsets(stale, table).find(rows))))
 
     def _reduce(self, table: Table, remaining: pa.Table) -> None:
         if remaining.num_rows != self.tables[table.name].num_rows:

@@ -244,7 +244,7 @@ class OnSpark:
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
         if isinstance(rows, pa.Table) and not rows.num_rows:
             return
-        if update and self._change_here(table, rows, lambda here, few: here.write(table, few, update=True)):
+        if update and self._update_here(table, rows):
             return
         if isinstance(rows, pa.Table) and not update:
             rows = conform(rows, table)
@@ -258,16 +258,15 @@ class OnSpark:
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times), update=update)
 
-    def _change_here(self, table: Table, rows: Rows, change: Callable[[InProcess, pa.Table], None]) -> bool:
-        """Changes a table by rows in this process, if both are small; returns whether it did."""
+    def _update_here(self, table: Table, rows: Rows) -> bool:
+        """Replaces and adds rows in this process, if they and the table are few; returns whether it did."""
         there = self.warehouse.read_if_small(table, _FEW_BYTES)
         few = self.expect_few(rows) if there is not None and there.num_rows else None
         if there is None or not isinstance(few, pa.Table):
             return False
         here = InProcess(tables={table.name: there})
-        change(here, few)
-        if here.read(table) is not there:
-            self.warehouse.replace_few(table, here.read(table))
+        here.write(table, few, update=True)
+        self.warehouse.replace_few(table, here.read(table))
         return True
 
     def replace(self, table: Table, rows: Rows) -> None:
@@ -278,11 +277,8 @@ class OnSpark:
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         few = self.expect_few(stale)
-        if isinstance(few, pa.Table):
-            gone = from_offsets(few, table)
-            none = table.arrow.empty_table()
-            if self.warehouse.replace_rows(table, gone, none) or not self.warehouse.has_any(table, gone):
-                return
+        if isinstance(few, pa.Table) and self.warehouse.delete_here(table, from_offsets(few, table)):
+            return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")
 

@@ -37,7 +37,7 @@ _ACK = (
 
 
 OF_SCOPES = (*(*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id"),)
-"""What tells of all messages which scope they belong to, and which are judged."""
+"""Columns that are read of all transactional messages, to find their scopes and which of them to judge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,8 @@ _OF_VERDICTS = (
     *("message_id", "content_hash", "captured_at", "captured_ns", "accepted", "verdict", "reason", "gap_size"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "ack_latency_ms", "final_ack_class"),
 )
-"""What facts, incidents and witnesses need of messages that are not judged again."""
+"""Columns of VERDICTS that facts, incidents and witnesses need, also of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
-_FOR_CUT = ("ends", "flows", "legs", "watched", "messages", "unread")
-_NOW = ("ends", "flows", "messages", "packets", "acks", "paired", "unread")
 
 
 class LastReplay(Protocol):
@@ -103,13 +101,21 @@ def find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    tallies = None if last is None else read_tallies(to_frame(last.read(TALLIES)))
-    if last is None or tallies is None or not tallies.height:  # the literal reading leaves none
-        return nothing_settled(engine, once.messages, inputs.flows)
+    settled = None if last is None else _find_settled(engine, sources, once, inputs, last)
+    return settled or nothing_settled(engine, once.messages, inputs.flows)
+
+
+def _find_settled(
+    engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay
+) -> Settled[T] | None:
+    """Returns what stays of the last replay; None, and says why, where it cannot be told by sequence."""
+    tallies = read_tallies(to_frame(last.read(TALLIES)))
+    if not tallies.height:  # the literal reading leaves none
+        return None
     changes = {} if (why := _why_all(once)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return nothing_settled(engine, once.messages, inputs.flows)
+        return None
     few = engine.bring(
         ends=inputs.every_end,
         packets=sources.packets,
@@ -122,15 +128,34 @@ def find_settled(
         watched=watch(engine, inputs, inputs.acks, inputs.flows),
     )
     now = {name: to_frame(rows) for name, rows in few.items()}
-    if doubtful_scopes(*(now[name] for name in ("flows", "unread", "ends", "legs"))).height:
+    ends, flows, legs, messages, unread = (now[name] for name in ("ends", "flows", "legs", "messages", "unread"))
+    if doubtful_scopes(flows, unread, ends, legs).height:
         progress("replay: all messages are judged: too many streams have unread bytes")
-        return nothing_settled(engine, once.messages, inputs.flows)
-    before = to_frame(last.read(ENDS))
-    touched = find_touched(changes, before, *(now[name] for name in _NOW))
-    found = settle(tallies, touched, *(now[name] for name in _FOR_CUT))
+        return None
+    touched = find_touched(
+        changes,
+        ends_before=to_frame(last.read(ENDS)),
+        ends=ends,
+        flows=flows,
+        messages=messages,
+        packets=now["packets"],
+        acks=now["acks"],
+        paired=now["paired"],
+        unread=unread,
+    )
+    found = settle(
+        tallies,
+        touched,
+        ends=ends,
+        flows=flows,
+        legs=legs,
+        watched=now["watched"],
+        messages=messages,
+        unread=unread,
+    )
     kept = found["kept"]
     progress(
-        f"replay: {found['messages'].height:,} of {now['messages'].height:,} messages are judged, in "
+        f"replay: {found['messages'].height:,} of {messages.height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
     gone = to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique())

@@ -21,8 +21,6 @@ from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
-from jobs.warehouse.gone import with_values
-from jobs.warehouse.local_tables import to_spark
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -98,19 +96,9 @@ def _change_here(warehouse: Warehouse, came: pa.Table, went: pa.Table, key: byte
     """Does what `_change` does with few packets, in this process as far as it can."""
     rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
     rows[QUARANTINE] = quarantine_of(came, raw_kept)
-    writes = [partial(_replace_rows, warehouse, table, went, of_table) for table, of_table in rows.items()]
-    run_in_parallel(writes)
-
-
-def _replace_rows(warehouse: Warehouse, table: Table, went: pa.Table, came: pa.Table) -> None:
-    """Replaces the rows of packets that went by few rows; of QUARANTINE, those that could not be decoded."""
-    if went.num_rows:
-        gone = with_values(went, stage=Stage.DECODE.value) if table is QUARANTINE else with_values(went)
-        if warehouse.replace_rows(table, gone, came):
-            return
-        if warehouse.has_any(table, gone):
-            _delete(warehouse, table, to_spark(warehouse.spark, went))
-    warehouse.append_few(table, came)
+    gone = dict.fromkeys(rows, went)
+    gone[QUARANTINE] = went.append_column("stage", pa.array([Stage.DECODE.value] * went.num_rows, pa.string()))
+    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
 
 
 def _delete(warehouse: Warehouse, table: Table, went: DataFrame) -> None:

@@ -100,7 +100,7 @@ def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: L
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and renamed.num_rows:
         warehouse.create(STREAMS)
-        warehouse.replace_rows_local(STREAMS, renamed.select(STREAMS.key), renamed.cast(STREAMS.arrow))
+        warehouse.replace_rows(STREAMS, renamed.select(STREAMS.key), renamed.cast(STREAMS.arrow))
 
 
 def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | None) -> None:
@@ -108,7 +108,7 @@ def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | 
     if gone is None or table not in BY_SEQUENCE:
         warehouse.replace_local(table, rows)
     else:
-        warehouse.replace_rows_local(table, gone, rows)
+        warehouse.replace_rows(table, gone, rows)
 
 
 def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> None:

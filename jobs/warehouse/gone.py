@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 from schemas.table import Table
+from udfs.derive.columns import are_in
+from udfs.derive.frames import to_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +29,10 @@ class Gone:
         return at < len(self.firsts) and (greatest is None or self.firsts[at] <= greatest)
 
 
-def with_values(rows: pa.Table, **always: str) -> Gone:
-    """Returns that those rows are gone which have the values of one of these in its columns, and those of `always`."""
-    sought = _frame(rows).unique()
-
-    def find(there: pa.Table) -> pa.Array:
-        is_sought = _marked(_frame(there), sought.with_columns(is_sought=True), rows.column_names)["is_sought"]
-        for name, value in always.items():
-            is_sought &= _frame(there)[name] == value
-        return is_sought.fill_null(value=False).to_arrow()
-
-    return Gone((*rows.column_names, *always), find, _sorted(rows[0]))
+def with_values(rows: pa.Table) -> Gone:
+    """Returns that those rows are gone which have the values of one of these in its columns."""
+    sought = to_frame(rows)
+    return Gone(tuple(rows.column_names), lambda there: are_in(to_frame(there), sought).to_arrow(), _sorted(rows[0]))
 
 
 def from_offsets(stale: pa.Table, table: Table) -> Gone:
@@ -45,26 +40,16 @@ def from_offsets(stale: pa.Table, table: Table) -> Gone:
 
     So are all rows of such a stream of a table without offsets.
     """
-    first = _frame(stale).group_by("stream_id").agg(pl.min("from_offset"))
+    first = to_frame(stale).group_by("stream_id").agg(pl.min("from_offset"))
     columns = tuple(name for name in ("stream_id", "stream_offset") if name in table.names)
 
     def find(there: pa.Table) -> pa.Array:
-        begins = _marked(_frame(there), first, ["stream_id"])["from_offset"]
-        offsets = _frame(there)["stream_offset"].fill_null(-1) if "stream_offset" in columns else begins
-        return (offsets >= begins).fill_null(value=False).to_arrow()
+        rows = to_frame(there.select(columns)).join(first, on="stream_id", how="left", maintain_order="left")
+        offsets = rows["stream_offset"].fill_null(-1) if "stream_offset" in columns else rows["from_offset"]
+        return (offsets >= rows["from_offset"]).fill_null(value=False).to_arrow()
 
     return Gone(columns, find, _sorted(stale["stream_id"]))
 
 
-def _marked(rows: pl.DataFrame, marks: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
-    return rows.join(marks, on=list(on), how="left", maintain_order="left")
-
-
 def _sorted(values: pa.ChunkedArray) -> list[Any]:
     return sorted(one for one in values.unique().to_pylist() if one is not None)
-
-
-def _frame(rows: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(rows)
-    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table is no single column
-    return frame

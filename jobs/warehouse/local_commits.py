@@ -29,7 +29,7 @@ from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.gone import Gone
-from jobs.warehouse.local_files import FILE, Derive, deriving_files, read_file, write_file, writing_files
+from jobs.warehouse.local_files import FILE, Derive, deriving_files, read_files, write_file, writing_files
 from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.on_spark import map_arrow, tasks
@@ -173,7 +173,7 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_loc
     for one, is_gone in _files_with(gone, place, table, read):
         removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
         if not pc.all(is_gone).as_py():
-            remaining = read_file(_file(place, one["path"]), table.arrow).filter(pc.invert(is_gone))
+            remaining = read_files([_file(place, one["path"])], table.arrow).filter(pc.invert(is_gone))
             files.append(write_file(place, table, remaining))
 
     def commit(delta: "DeltaTable") -> None:
@@ -201,7 +201,7 @@ def _files_with(
     for one in there.select(["path", "size_bytes", *ends]).to_pylist():
         # The least and greatest value in the log are those of the file, or further apart.
         if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends)):  # noqa: PLR2004
-            is_gone = gone.find(read_file(_file(place, one["path"]), schema))
+            is_gone = gone.find(read_files([_file(place, one["path"])], schema))
             if pc.any(is_gone, min_count=0).as_py():
                 yield one, is_gone
 

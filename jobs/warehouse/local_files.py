@@ -1,7 +1,7 @@
 """Writes rows of Delta tables to Parquet files in folders of this machine, here or in Spark's tasks."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -30,9 +30,9 @@ Derive = Callable[[Table, pa.Table], pa.Table]
 """Returns the rows of a table that some rows of another one make."""
 
 
-def read_file(file: str, schema: pa.Schema) -> pa.Table:
-    """Reads the columns of the schema; a column that the file lacks is null."""
-    return parquet_files([file], schema=schema).to_table()
+def read_files(files: Collection[str], schema: pa.Schema, where: pc.Expression | None = None) -> pa.Table:
+    """Reads the columns of the schema, only of rows `where` something holds; a column that a file lacks is null."""
+    return parquet_files(list(files), schema=schema).to_table(filter=where) if files else schema.empty_table()
 
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.dataset import dataset as parquet_files
 
 from jobs.warehouse.local_commits import files
+from jobs.warehouse.local_files import read_files
 from schemas.table import Table
 from udfs.derive.frames import to_arrow, to_frame
 
@@ -20,18 +20,11 @@ def read_keys(place: str, table: Table, near: pa.Table) -> pa.Table | None:
 
     None where Spark has to read the table, or where these are many.
     """
-    first = table.key[0]
-    values = near[first].unique()
+    there, values = files(place), near[table.key[0]].unique()
+    if there is None or len(values) > _MOST_SOUGHT:
+        return None
     schema = pa.schema([table.arrow.field(name) for name in table.key])
-    return None if len(values) > _MOST_SOUGHT else _read_where(place, schema, first, values)
-
-
-def _read_where(place: str, schema: pa.Schema, column: str, values: pa.Array) -> pa.Table | None:
-    """Returns the rows with one of these values in a column; None where Spark has to read the table."""
-    there = files(place)
-    if not there:
-        return None if there is None else schema.empty_table()
-    return parquet_files(there, schema=schema).to_table(filter=pc.field(column).isin(values))
+    return read_files(there, schema, pc.field(table.key[0]).isin(values))
 
 
 def differences(
@@ -50,7 +43,7 @@ def differences(
     try:
         if most is not None and _bytes(now - before) - _bytes(before - now) > most:
             return None
-        went, came = (to_frame(_read(sorted(one), schema)) for one in (before - now, now - before))
+        went, came = (to_frame(read_files(sorted(one), schema)) for one in (before - now, now - before))
     except (OSError, pa.ArrowException):  # VACUUM deleted a file
         return None
     both = (
@@ -62,7 +55,3 @@ def differences(
 
 def _bytes(there: Iterable[str]) -> int:
     return sum(Path(file).stat().st_size for file in there)
-
-
-def _read(there: Sequence[str], schema: pa.Schema) -> pa.Table:
-    return parquet_files(list(there), schema=schema).to_table() if there else schema.empty_table()

@@ -149,25 +149,30 @@ class Warehouse(Tables):
             few = to_spark(self.spark, rows)
             self.commit(lambda: self._write(table, self._append_once(few.write, table)))
 
-    def replace_rows(self, table: Table, gone: Gone, rows: pa.Table) -> bool:
-        """Deletes the rows that are gone and appends few others, in one commit; returns whether this process could."""
+    def delete_here(self, table: Table, gone: Gone) -> bool:
+        """Deletes the rows that are gone, in one commit, or finds none; returns whether this process could."""
         place = self.log_place(table)
-        return place is not None and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
+        none = table.arrow.empty_table()
+        if place is None:
+            return False
+        return local_commits.replace_rows(place, table, gone, none, self.check_lock) or not local_commits.has_any(
+            place, table, gone
+        )
 
-    def replace_rows_local(self, table: Table, gone: pa.Table, rows: pa.Table) -> None:
-        """Replaces the rows that have the values of one of `gone` in its columns, in a warehouse held in memory."""
-        self._memory.tables.pop(table.name, None)
-        if self.replace_rows(table, with_values(gone), rows):
+    def replace_rows(self, table: Table, gone: pa.Table, rows: pa.Table) -> None:
+        """Replaces the rows that have the values of one of `gone` in its columns by few others.
+
+        This process does so in one commit, Spark in two.
+        """
+        if self.local is not None:
+            self.local.tables.pop(table.name, None)
+        place, same_values = self.log_place(table), with_values(gone)
+        if place is not None and local_commits.replace_rows(place, table, same_values, rows, self.check_lock):
             return
-        if gone.num_rows:
+        if gone.num_rows and (place is None or local_commits.has_any(place, table, same_values)):
             same = " AND ".join(f"t.{name} = s.{name}" for name in gone.column_names)
             self.delete(table, to_spark(self.spark, gone), same)
         self.append_few(table, rows)
-
-    def has_any(self, table: Table, gone: Gone) -> bool:
-        """Returns whether the table may have rows that are gone: of a local one, this process finds out."""
-        place = self.log_place(table)
-        return place is None or local_commits.has_any(place, table, gone)
 
     def differences(
         self, table: Table, version: int, columns: Sequence[str], most: int | None = None

@@ -92,6 +92,13 @@ def number_of(*texts: str) -> pl.Expr:
     return pl.struct(*texts).hash(seed=0).reinterpret(signed=True)
 
 
+def are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
+    """Returns which rows have the values of one of some others in the columns of these; null is equal to nothing."""
+    marked = some.unique().with_columns(is_in=True)
+    found = rows.select(some.columns).join(marked, on=some.columns, how="left", maintain_order="left")
+    return found["is_in"].fill_null(value=False)
+
+
 def quotient(dividend: pl.Expr, divisor: float) -> pl.Expr:
     """Returns the double nearest to the quotient; null for null.
 

@@ -10,7 +10,9 @@ only the end is judged again, from a *cut* on. A row of TALLIES, a sequence on o
 * *drawn in* by another one that is judged again: in its scope because it comes later or has a greater sequence;
   anywhere because it has the same sequence, message ID or transaction ID.
 
-What remains comes before all of that in each respect, so it says nothing of it but the state that the receiver was in.
+Names, acknowledgments, unread bytes and messages without a known receiver count backwards, too: they draw in what
+follows the time from which they count, or the whole scope. What remains says nothing of the rest but the state that the
+receiver was in.
 """
 
 from collections.abc import Mapping
@@ -19,18 +21,16 @@ from dataclasses import dataclass
 import polars as pl
 
 from schemas.tallies import TALLIES
-from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import PLACE, SEQUENCE, number_of, row_key, signed, unsigned
+from schemas.wire import LATEST_ORDER_ACK_NS
+from udfs.derive.columns import PLACE, SEQUENCE, are_in, number_of, row_key, signed, unsigned
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.outcomes.slots import cut_packets
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
-from udfs.derive.replay.acks import MOST_SENDERS
+from udfs.derive.replay.acks import MOST_SENDERS, addressee
 from udfs.derive.replay.coverage import select_unreadable
-from udfs.derive.replay.ends import NULL_GUID
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
-from udfs.replay.words import NS
 
 _OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _ON_STREAM = ("scope_key", "stream_id")
@@ -39,7 +39,7 @@ _NAMES = (
     *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
     *("mid_stream", "first_ns"),
 )
-"""What ENDS tell that verdicts depend on."""
+"""Columns of ENDS on which verdicts depend."""
 _BEFORE_ALL = -(1 << 63)
 _NO_TIMES = pl.DataFrame(schema={"session_id": pl.String, "source_queue_manager": pl.String, "ns": pl.Int64})
 
@@ -57,7 +57,7 @@ class Touched:
     numbers: pl.Series
     """TxSequenceIDs of any sender, of acknowledgments that went, or whose stream has other names of its ends."""
     unaddressed: pl.DataFrame
-    """OrderAcks without an addressee: the `session_id` that they answer, their `tx_sequence_id` and time, `ns`."""
+    """Acknowledgments that name no sender: the `session_id` that they answer, their `tx_sequence_id` and time, `ns`."""
     since: pl.DataFrame
     """Times, `ns`, from which on all is to be judged again of a `session_id`, or of a `source_queue_manager`."""
     acked_at: pl.DataFrame
@@ -99,7 +99,7 @@ def find_touched(
     """
     rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
     both = ends_before.select(_NAMES), ends.select(_NAMES)
-    renamed = pl.concat(one.join(other, on=_NAMES, how="anti", nulls_equal=True) for one, other in (both, both[::-1]))
+    renamed = _in_one_only(*both)
     of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
     hidden = pl.concat([*(one.filter(_is_on(of_unread)) for one in both), renamed.filter(_is_on(unread["stream_id"]))])
     unplaced = (
@@ -112,10 +112,8 @@ def find_touched(
     named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
         tx_sequence_id=unsigned(pl.col("sequence"))
     )
-    cut = [cut_packets(of, packets) for of in changes["streams"].values()]
-    places = pl.concat(
-        [rows["packets"].select(PLACE), *(one.join(other, on=PLACE, how="anti") for one, other in (cut, cut[::-1]))]
-    )
+    cut = (cut_packets(of, packets) for of in changes["streams"].values())
+    places = pl.concat([rows["packets"].select(PLACE), _in_one_only(*cut)])
     touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     since = (
         hidden.select("session_id", ns="first_ns"),
@@ -123,25 +121,21 @@ def find_touched(
     )
     acked_at = (
         named.select("source_queue_manager", "ns"),
-        *(
-            some.select(source_queue_manager="queue_manager_address", ns="captured_ns")
-            for some in (acks_went, of_renamed)
-        ),
+        *(some.select(source_queue_manager=addressee(), ns="captured_ns") for some in (acks_went, of_renamed)),
         *(
             some.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns")
             for of in both
             for some in (acks_went, of_renamed)
         ),
     )
-    names_none = pl.col("queue_manager_address").is_null() | (pl.col("queue_manager_address") == NULL_GUID)
     return Touched(
         streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
         went=went.select(
-            "stream_id", *_numbers_of_ids(), is_gone=~_are_in(went, changes["messages"]["came"].select(PLACE))
+            "stream_id", *_numbers_of_ids(), is_gone=~are_in(went, changes["messages"]["came"].select(PLACE))
         ),
         sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
         numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
-        unaddressed=acks.filter(names_none)
+        unaddressed=acks.filter(addressee().is_null())
         .join(_answered(ends), on="stream_id")
         .select("session_id", "tx_sequence_id", ns="captured_ns"),
         acked_at=pl.concat([_NO_TIMES, *acked_at], how="diagonal"),
@@ -154,11 +148,15 @@ def _answered(ends: pl.DataFrame) -> pl.DataFrame:
     return ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
 
 
-def _are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
-    """Returns which rows have the values of one of some others in their columns."""
-    marked = some.unique().with_columns(is_in=True)
-    found = rows.select(some.columns).join(marked, on=some.columns, how="left", maintain_order="left")
-    return found["is_in"].fill_null(value=False)
+def _in_one_only(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows that only one of two frames with the same columns has."""
+    both = one, other
+    return pl.concat(rows.join(of, on=one.columns, how="anti", nulls_equal=True) for rows, of in (both, both[::-1]))
+
+
+def _linked(placed: pl.DataFrame, some: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences of messages that have a message ID or a transaction ID of some others."""
+    return pl.concat(placed.join(some.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
 
 
 def _is_on(streams: pl.Series) -> pl.Expr:
@@ -208,7 +206,7 @@ def settle(
         broken.join(of_session, on="session_id").select("scope_key", "first_ns"),
         _since(tallies, touched.since, acked_at, flows, unread),
     )
-    again = _touched(tallies, touched, now) | _are_in(tallies, paired.select(_OF_SENDER)) | _waits(tallies, watched)
+    again = _are_touched(tallies, touched, now) | are_in(tallies, paired.select(_OF_SENDER)) | _waits(tallies, watched)
     while (drawn_in := again | _drawn_in(tallies, again, now)).sum() > again.sum():
         again = drawn_in
     kept = tallies.filter(~again)
@@ -258,33 +256,28 @@ def _since(
     return pl.concat(times)
 
 
-def _touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
+def _are_touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
     """Returns which rows are touched: themselves, or their scope by other sessions or by messages that went."""
     of_stream = ("scope_key", *SENDER_THERE, "stream_id")
-    of_session = ("scope_key", "session_id")
-    sessions = [of.select(of_session).unique() for of in (rows, now.flows)]
-    moved = pl.concat(one.join(other, on=of_session, how="anti") for one, other in (sessions, sessions[::-1]))
+    moved = _in_one_only(*(of.select("scope_key", "session_id").unique() for of in (rows, now.flows)))
     went = rows.filter(_is_on(touched.went.filter("is_gone")["stream_id"]))
-    linked = pl.concat(
-        now.placed.join(touched.went.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS
-    )
     return (
         rows.select(_is_on(touched.streams)).to_series()
-        | ~_are_in(rows, now.flows.select(of_stream))
-        | _are_in(rows, touched.sequences)
+        | ~are_in(rows, now.flows.select(of_stream))
+        | are_in(rows, touched.sequences)
         | rows["tx_sequence_id"].is_in(touched.numbers.implode())
-        | _are_in(rows, pl.concat([moved.select("scope_key"), went.select("scope_key")]))
-        | _are_in(rows, linked)
+        | are_in(rows, pl.concat([moved.select("scope_key"), went.select("scope_key")]))
+        | are_in(rows, _linked(now.placed, touched.went))
     )
 
 
 def _paired_otherwise(tallies: pl.DataFrame, touched: Touched, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns OrderAcks without an addressee, and each `source_queue_manager` that they are for only now, or before.
+    """Returns acknowledgments that name no sender, each with a `source_queue_manager` that it is for only now, or was.
 
     That is a sender that is new to their session or gone; and on a session that is or was crowded, all of its senders.
     """
     both = [of.select(SENDER_THERE).unique() for of in (tallies, flows)]
-    changed = pl.concat(one.join(other, on=SENDER_THERE, how="anti") for one, other in (both, both[::-1]))
+    changed = _in_one_only(*both)
     senders = pl.concat(both).unique()
     crowds = senders.group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
     of_crowds = senders.join(changed, on="session_id", how="semi").join(crowds, on="session_id", how="semi")
@@ -297,7 +290,7 @@ def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
         watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now"
     )
     times, whole = (pl.col(name, f"{name}_now") for name in ("watched_ns", "answers_whole"))
-    is_undecided = pl.min_horizontal(times) - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_MS * NS // 1000
+    is_undecided = pl.min_horizontal(times) - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_NS
     changes = pl.col("answers_whole").ne_missing(pl.col("answers_whole_now")) | (
         is_undecided & pl.col("watched_ns").ne_missing(pl.col("watched_ns_now"))
     )
@@ -309,7 +302,6 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
     of_again, kept = rows.filter(again), rows.filter(~again)
     to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
     cuts = _cuts(rows, of_again, kept, to_judge, now)
-    linked = pl.concat(now.placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
     sequences = pl.concat([of_again.select(_OF_SENDER), to_judge.select(_OF_SENDER)])
     offsets = pl.concat(
         [
@@ -332,7 +324,7 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
         found.select((pl.col("is_cut") & condition).fill_null(value=False)).to_series()
         for condition in (is_later | pl.col("is_whole"), pl.col("is_unclear"))
     )
-    drawn_in = later | _are_in(rows, sequences) | _are_in(rows, linked)
+    drawn_in = later | are_in(rows, sequences) | are_in(rows, _linked(now.placed, to_judge))
     return drawn_in if (drawn_in & ~again).any() else drawn_in | unclear
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schemas.judging import ACK, ENDED, PIECE_BYTES, PROVEN, TIMES, VERDICT
 from schemas.replay import Evidence, Explains, Reading, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS
+from schemas.wire import LATEST_ORDER_ACK_NS, QUEUED_CLASS
 from udfs.replay.acks import GROUP, NEVER, Acks, read_acks
 from udfs.replay.groups import (
     NONE,
@@ -33,7 +33,6 @@ from udfs.replay.groups import (
 from udfs.replay.rows import Batches
 
 _MS = 1_000_000  # ns
-_LATEST_NS = LATEST_ORDER_ACK_MS * _MS
 _IN_FLIGHT_NS = 250 * _MS
 """An OrderAck that follows sooner may have left before the message arrived."""
 _KEPT = (
@@ -105,7 +104,7 @@ def with_acks(messages: pd.DataFrame, acks: Acks) -> pd.DataFrame:
     """
     group, number, ns = columns_of(messages, "group", "number", "ns")
     messages["by_order_ns"] = acks.first_from_number(group, number)
-    for name, from_ns in (("following", ns), ("overdue", ns + _LATEST_NS)):
+    for name, from_ns in (("following", ns), ("overdue", ns + LATEST_ORDER_ACK_NS)):
         found = acks.orders.first_from(group, from_ns)
         _add(messages, name, acks.orders.acks, np.where(ns == NONE, -1, found))
     _add(messages, "next", acks.all.acks, np.where(ns == NONE, -1, acks.next_packet(group, ns, number)))

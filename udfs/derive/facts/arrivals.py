@@ -7,9 +7,19 @@ say enough.
 import polars as pl
 
 from schemas.replay import Reason
-from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.derive.columns import ACK_PAIR, SEQUENCE, nanoseconds, number_of, quotient, row_key, sent_order, signed
-from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from schemas.wire import LATEST_ORDER_ACK_NS
+from udfs.derive.columns import (
+    ACK_PAIR,
+    SEQUENCE,
+    are_in,
+    nanoseconds,
+    number_of,
+    quotient,
+    row_key,
+    sent_order,
+    signed,
+)
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_late
 from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
@@ -86,20 +96,16 @@ def arrivals_to_look_at(
 def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
     """Returns the verdicts that rules look at, with the columns of `watched`."""
     is_unusual, acknowledged = pl.col("is_unusual"), pl.col("acknowledged_at").is_not_null()
-    is_late = ~acknowledged | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
-    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_MS * NS // 1000)
-    marked = verdicts.with_columns(_is_in(slots, verdicts))
-    few = marked.filter(is_unusual | (pl.col("accepted") & is_late))  # few look for their session
+    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
+    marked = verdicts.with_columns(is_unusual=_is_in(slots, verdicts))
+    few = marked.filter(is_unusual | (pl.col("accepted") & is_late()))  # few look for their session
     return few.join(watched, on=SENDER_THERE, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
 
 
 def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
-    """Returns `is_unusual`: whether each verdict is in one of the slots."""
+    """Returns whether each verdict is in one of the slots."""
     places = verdicts.select("scope_key", signed(pl.col("tx_sequence_id")).alias("sequence"), "tx_sequence_number")
-    marks = slots.select("scope_key", "sequence", pl.col("number").alias("tx_sequence_number")).unique()
-    marked = marks.with_columns(is_unusual=True)
-    found = places.join(marked, on=places.columns, how="left", maintain_order="left")
-    return found["is_unusual"].fill_null(value=False)
+    return are_in(places, slots.select("scope_key", "sequence", tx_sequence_number="number"))
 
 
 def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:

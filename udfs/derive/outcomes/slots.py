@@ -7,7 +7,7 @@ state names.
 import polars as pl
 
 from schemas.replay import Evidence, Verdict
-from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
+from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
 from udfs.derive.columns import PLACE, SEQUENCE, number_of
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
@@ -37,6 +37,11 @@ def is_plain() -> pl.Expr:
         & (pl.col("evidence") != Evidence.CONTRADICTED.value)
         & (final & _CONTESTED == QUEUED_CLASS)
     )
+
+
+def is_late() -> pl.Expr:
+    """Returns whether an arrival was acknowledged later than the timers allow, or never."""
+    return pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
 
 
 def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:

@@ -6,8 +6,8 @@ A tally is of one sequence on one stream.
 import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.derive.columns import as_numbers, count, count_if, null, sent_order, signed
+from udfs.derive.outcomes.slots import is_late
 
 ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
@@ -29,7 +29,6 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
-    is_late = pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
     return (
         verdicts.with_columns(as_numbers(verdicts, *_NAMES))
         .group_by(_KEY)
@@ -64,7 +63,7 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when(moves).then("missing_runs").max().alias("moved_missing"),
             pl.col("missing_runs").max().alias("last_missing"),
             pl.when("accepted").then(sent_order()).max().alias("last_sent"),
-            count_if(pl.col("accepted") & is_late).alias("late"),
+            count_if(pl.col("accepted") & is_late()).alias("late"),
             pl.col("captured_ns").null_count().cast(pl.Int64).alias("untimed"),
         )
         .with_columns(

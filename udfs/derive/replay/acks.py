@@ -42,7 +42,6 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
     those who used its sequence there, unless these are too many: `used` are the rows of such sessions, with `sequence`.
     Right for some ACKS, all ENDS of their streams, and all `flows` and `used` of the sessions back.
     """
-    addressee = pl.when(_is_final()).then(known_guid("source_guid")).otherwise(known_guid("queue_manager_address"))
     rows = (
         acks.filter(pl.col("captured_ns").is_not_null())
         .join(ends.select("stream_id", "sender", pl.col("receiver").alias("back_to")), on="stream_id")
@@ -51,7 +50,7 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
             "sender",
             pl.col("source_queue_manager").alias("named_sender"),
             pl.concat_str("back_to", "sender", separator="->", ignore_nulls=True).alias("session_id"),
-            addressee.alias("source_queue_manager"),
+            addressee().alias("source_queue_manager"),
             signed(pl.col("tx_sequence_id")).alias("sequence"),
             pl.col("tx_sequence_number").alias("number"),
             pl.col("captured_ns").alias("ns"),
@@ -70,6 +69,11 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
             paired.filter(has_two_names).with_columns(pl.col("named_sender").alias("receiver")).select(columns),
         ]
     )
+
+
+def addressee() -> pl.Expr:
+    """Returns the original sender that an acknowledgment names; null if it names none."""
+    return pl.when(_is_final()).then(known_guid("source_guid")).otherwise(known_guid("queue_manager_address"))
 
 
 def message_number(name: str) -> pl.Expr:

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from schemas.replay import FINDINGS, Evidence, FindingKind, Severity, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS
-from udfs.replay.words import NS, counted, one_or_many, tx_sequence
+from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS
+from udfs.replay.words import counted, one_or_many, tx_sequence
 
 
 class Told(NamedTuple):
@@ -106,7 +106,7 @@ class Arrival(NamedTuple):
         """Returns whether the captures show the session for longer after it than an acknowledgment may take."""
         if self.watched_ns is None or self.captured_ns is None:
             return False
-        return self.watched_ns - self.captured_ns > LATEST_ORDER_ACK_MS * NS // 1000
+        return self.watched_ns - self.captured_ns > LATEST_ORDER_ACK_NS
 
     @property
     def is_answered_late(self) -> bool:
