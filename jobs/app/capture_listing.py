@@ -3,12 +3,12 @@
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from pyarrow import fs
@@ -25,6 +25,10 @@ class Stamp(NamedTuple):
     mtime_ns: int | None
 
 
+AS_INGESTED = ("uri", "size_bytes", "ingested_at")
+"""Columns of `captures` that say which file a capture was."""
+_CLOCKS_DIFFER_S = 60
+"""Seconds by which the clock of the captures' file system may be behind."""
 _GLOB = re.compile(r"[*?\[]")
 _SKIPPED = (".", "_")
 _FILE = "file://"
@@ -46,6 +50,22 @@ def capture_files(uris: Iterable[str]) -> list[str]:
     if not given:
         raise UsageError("No captures were given: --captures names a file, a folder or a glob.")
     return sorted({file for uri in given for file in _files(uri)})
+
+
+def changed_files(known: Iterable[Mapping[str, Any]], files: Mapping[str, Stamp]) -> list[str]:
+    """Returns the files that are not as they were when a capture of this name and size was ingested.
+
+    `known` are rows of `captures` with the columns AS_INGESTED.
+    """
+    by_uri = {row["uri"]: row for row in known}
+    return [file for file, stamp in files.items() if file not in by_uri or not _is_as_ingested(stamp, by_uri[file])]
+
+
+def _is_as_ingested(stamp: Stamp, row: Mapping[str, Any]) -> bool:
+    """Returns whether a file was last written before the run that ingested it, and has the size that it had then."""
+    if stamp.mtime_ns is None or stamp.size != row["size_bytes"]:
+        return False
+    return bool(stamp.mtime_ns < (row["ingested_at"].timestamp() - _CLOCKS_DIFFER_S) * 1e9)
 
 
 def stamps(files: Iterable[str]) -> dict[str, Stamp]:

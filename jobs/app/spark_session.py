@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,10 @@ class StartingSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.wait(), name)
 
+    def has_started(self) -> bool:
+        """Returns whether nobody has to wait for it."""
+        return self._session.done()
+
     def wait(self) -> SparkSession:
         """Waits for the session and returns it.
 
@@ -136,7 +140,20 @@ def settings_for_size(spark: SparkSession, size: int) -> Iterator[None]:
 
     Where the platform does not let a setting be changed, it stays. A session that is just starting has its own.
     """
-    wanted = {} if isinstance(spark, StartingSession) else _settings(size)
+    starting = isinstance(spark, StartingSession) and not spark.has_started()
+    with nullcontext() if starting else _with_settings(spark, _settings(size)):
+        yield
+
+
+@contextmanager
+def settings_for_few_rows(spark: SparkSession) -> Iterator[None]:
+    """Gives the session, once it has started, the settings for queries over few rows, and takes them back."""
+    with _with_settings(spark, FOR_FEW_ROWS):
+        yield
+
+
+@contextmanager
+def _with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
     before: dict[str, str | None] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():

@@ -8,10 +8,13 @@ state accepts. So windows find the states of all messages but those from a seque
 *folded*, one after another. Across unread bytes the state moves to a new high even if the rule would refuse it.
 """
 
+from contextlib import nullcontext
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
+from jobs.app.spark_session import settings_for_few_rows
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.judging import Accept
@@ -24,6 +27,8 @@ from udfs.replay.verdicts import LITERAL
 
 _NUMBERS = ["scope_no", "replay_order", "sequence", "number", "previous", "missing"]
 """The columns of CHAIN that the windows need."""
+_FEW_CHAINS = 100_000
+"""Of fewer, the windows take less time than compiling them."""
 
 
 def _in_replay_order() -> WindowSpec:
@@ -120,11 +125,12 @@ def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pa.Table]:
     engine = InProcess()
 
     def accept(chains: pa.Table) -> pa.Table:
-        marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
-        marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
-        found = marked.withColumns(
-            {"is_folded": _is_folded(), "is_plain": ~_is_folded(), "begins": _begins()}
-        ).toArrow()
+        with settings_for_few_rows(spark) if chains.num_rows < _FEW_CHAINS else nullcontext():
+            marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
+            marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
+            found = marked.withColumns(
+                {"is_folded": _is_folded(), "is_plain": ~_is_folded(), "begins": _begins()}
+            ).toArrow()
         folded = engine.where(found, "is_folded")
         folded = engine.run(folded, fold, folded.schema, ("scope_no", "stretch"), ("replay_order",))
         states = pa.concat_tables([engine.where(found, "is_plain"), folded])

@@ -1,6 +1,6 @@
 """Decides whether a warehouse, or what a step needs of it, is small enough for the driver's memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.capture_listing import Stamp
+from jobs.app.capture_listing import AS_INGESTED, Stamp, changed_files
 from jobs.app.config import Config
 from jobs.app.memory import FEW_BYTES, bytes_of, most_in_memory, most_messages
 from jobs.app.spark_session import settings_for_size
@@ -24,13 +24,19 @@ _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
 
-def size_if_small(config: Config, files: Mapping[str, Stamp]) -> int | None:
-    """Returns the bytes of the captures of a warehouse with these files, if it is known to be held in memory."""
-    place = local_place(config.warehouse, config.catalog_schema, CAPTURES)
-    size, most = _bytes_ingested(place), limit(config, place)
-    if size is None:
+def size_in_process(config: Config, files: Mapping[str, Stamp]) -> int | None:
+    """Returns the bytes of captures that a night with these files holds in memory, if it is known to need no tasks."""
+    captures, *others = (local_place(config.warehouse, config.catalog_schema, of) for of in (CAPTURES, MESSAGES, ACKS))
+    size, most = _bytes_ingested(captures), limit(config, captures)
+    if size is None or captures is None:
         return None
     size += bytes_of(files, most)
+    if size <= most:
+        return size
+    known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
+    if known is None or not _have_few_messages(others, config):
+        return None
+    size = bytes_of({file: files[file] for file in changed_files(known.to_pylist(), files)}, most)
     return size if size <= most else None
 
 
@@ -78,10 +84,14 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
     """
     if warehouse.local is not None:
         return warehouse
-    places = (warehouse.log_place(table) for table in (MESSAGES, ACKS))
-    counts = [None if place is None else local_commits.count(place) for place in places]
-    are_few = None not in counts and sum(filter(None, counts)) <= most_messages(config.in_memory_messages)
+    are_few = _have_few_messages([warehouse.log_place(table) for table in (MESSAGES, ACKS)], config)
     return replace(warehouse, local=Memory()) if are_few else warehouse
+
+
+def _have_few_messages(places: Sequence[str | None], config: Config) -> bool:
+    """Returns whether the tables at these places are known to have so few rows that this process may replay them."""
+    counts = [None if place is None else local_commits.count(place) for place in places]
+    return None not in counts and sum(filter(None, counts)) <= most_messages(config.in_memory_messages)
 
 
 def has_outgrown(warehouse: Warehouse, config: Config) -> bool:

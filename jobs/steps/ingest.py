@@ -10,14 +10,14 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from jobs.app.capture_listing import Stamp, capture_files, stamps
+from jobs.app.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import ChangedError, JobError, UsageError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import settings_for_size
-from jobs.engine.engine import Engine, Row, T
+from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
 from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
@@ -32,8 +32,6 @@ from udfs.passes.options import IngestOptions
 
 _OF_BEFORE = replace(INTERNAL_CONNECTIONS, name="connection_states")
 _ATTEMPTS = 5
-_CLOCKS_DIFFER_S = 60
-"""Seconds by which the clock of the captures' file system may be behind."""
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -80,7 +78,8 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -
     Raises:
         ChangedError: files changed since they were listed.
     """
-    changed = _changed(engine_of(warehouse), files)
+    engine_there = engine_of(warehouse)
+    changed = changed_files(engine_there.collect(engine_there.read(CAPTURES, *AS_INGESTED)), files)
     if warehouse.local is None:
         few = in_memory.are_few(warehouse, config, {file: files[file] for file in changed})
         _ingest(OnSpark(warehouse, few), warehouse, files, changed, config.ingest)
@@ -116,20 +115,6 @@ def _ingest(
     with settings_for_size(warehouse.spark, size):
         read = [row["uri"] for row in captures]
         flow.ingest(engine, captures, options, partial(_require_unchanged, files, read))
-
-
-def _changed(engine: Engine[T], files: Mapping[str, Stamp]) -> list[str]:
-    """Returns the files that are not as they were when a capture of this name and size was ingested."""
-    columns = ("uri", "size_bytes", "ingested_at")
-    known = {row["uri"]: row for row in engine.collect(engine.read(CAPTURES, *columns))}
-    return [file for file, stamp in files.items() if file not in known or not _is_as_ingested(stamp, known[file])]
-
-
-def _is_as_ingested(stamp: Stamp, row: Row) -> bool:
-    """Returns whether a file was last written before the run that ingested it, and has the size that it had then."""
-    if stamp.mtime_ns is None or stamp.size != row["size_bytes"]:
-        return False
-    return bool(stamp.mtime_ns < (row["ingested_at"].timestamp() - _CLOCKS_DIFFER_S) * 1e9)
 
 
 def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:

@@ -77,9 +77,9 @@ def _list(config: Config) -> Mapping[str, Stamp]:
 
 
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
-    """Starts Spark, for a night in memory while its captures are read."""
+    """Starts Spark, for a night that needs no tasks while its captures are read."""
     name = "msmq-replay nightly"
-    size = in_memory.size_if_small(config, files) if starts_own_jvm() else None
+    size = in_memory.size_in_process(config, files) if starts_own_jvm() else None
     if size is not None:
         return cast(SparkSession, StartingSession(name, size, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):

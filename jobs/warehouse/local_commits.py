@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -29,7 +29,7 @@ from jobs.app.errors import ConflictError, JobError, disk_error
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.gone import Gone
-from jobs.warehouse.local_files import FILE, Derive, deriving_files, read_files, write_file, writing_files
+from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files, read_files, write_file, writing_files
 from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.on_spark import map_arrow, tasks
@@ -53,6 +53,10 @@ _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 _ATTEMPTS = 5
 _CHECKPOINT_EVERY = 100
 """Versions after which Spark makes a checkpoint at the latest: it costs seconds, and `maintain` makes one as well."""
+
+
+_opened: dict[str, tuple[log.Entry | None, "DeltaTable"]] = {}
+"""The tables that this process has opened, as they were when the log ended with this entry."""
 
 
 def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
@@ -108,8 +112,9 @@ def write_in_tasks(
     delta = _open(place)
     if delta is None:
         return False
+    version = delta.version()
     files = _written_in_tasks(rows, writing_files(place, table))
-    if overwrite and log.versions(place)[0] != delta.version():
+    if overwrite and log.versions(place)[0] != version:
         raise ConflictError(f"Something else wrote {table.name} at the same time.")
     return _add(place, files, check_lock, overwrite=overwrite)
 
@@ -125,14 +130,15 @@ def derive_in_tasks(
         ConflictError: as `write_in_tasks` does. JobError: as `write` does.
     """
     there = files(source)
-    before = {table: _open(place) for table, place in places.items()}
-    if there is None or None in before.values():
+    opened = {table: _open(place) for table, place in places.items()}
+    before = {table: delta.version() for table, delta in opened.items() if delta is not None}
+    if there is None or len(before) < len(opened):
         return False
     groups = [{"file": one, "row_group": n} for one in there for n in range(pq.ParquetFile(one).num_row_groups)]
     rows = to_spark(spark, pa.Table.from_pylist(groups, _GROUP)).repartition(tasks(len(groups)))
     made = _written_in_tasks(rows, deriving_files(places, work))
-    for table, delta in before.items():
-        if delta is None or log.versions(places[table])[0] != delta.version():
+    for table, version in before.items():
+        if log.versions(places[table])[0] != version:
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
     return True
@@ -169,15 +175,17 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_loc
     read = _open(place)
     if read is None:
         return False
+    version = read.version()
     removed, files = [], [write_file(place, table, rows)] if rows.num_rows else []
-    for one, is_gone in _files_with(gone, place, table, read):
+    for one in _files_with(gone, place, table, read):
         removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
-        if not pc.all(is_gone).as_py():
-            remaining = read_files([_file(place, one["path"])], table.arrow).filter(pc.invert(is_gone))
+        there = read_files([_file(place, one["path"])], table.arrow)
+        remaining = there.filter(pc.invert(gone.find(there.select(gone.columns))))
+        if remaining.num_rows:
             files.append(write_file(place, table, remaining))
 
     def commit(delta: "DeltaTable") -> None:
-        if delta.version() != read.version():
+        if delta.version() != version:
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
         delta.create_write_transaction([*_added(files), *removed], "append", delta.schema(), **_once())
 
@@ -187,23 +195,24 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_loc
 def has_any(place: str, table: Table, gone: Gone) -> bool:
     """Returns whether the table at this place may have rows that are `gone`; also where Spark has to find out."""
     delta = None if files(place) is None else open_table(place)
-    return delta is None or next(_files_with(gone, place, table, delta), None) is not None
+    return delta is None or bool(_files_with(gone, place, table, delta))
 
 
-def _files_with(
-    gone: Gone, place: str, table: Table, delta: "DeltaTable"
-) -> Iterator[tuple[Mapping[str, Any], pa.Array]]:
-    """Yields `path` and `size_bytes` of the files with rows that are gone, and which of their rows these are."""
+def _files_with(gone: Gone, place: str, table: Table, delta: "DeltaTable") -> list[Mapping[str, Any]]:
+    """Returns `path` and `size_bytes` of the files with rows that are gone."""
     schema = pa.schema([table.arrow.field(name) for name in gone.columns])
     column = gone.columns[0]
     there = pa.table(delta.get_add_actions(flatten=True))
     ends = [name for name in (f"min.{column}", f"max.{column}") if name in there.column_names]
-    for one in there.select(["path", "size_bytes", *ends]).to_pylist():
-        # The least and greatest value in the log are those of the file, or further apart.
-        if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends)):  # noqa: PLR2004
-            is_gone = gone.find(read_files([_file(place, one["path"])], schema))
-            if pc.any(is_gone, min_count=0).as_py():
-                yield one, is_gone
+    # The least and greatest value in the log are those of the file, or further apart.
+    perhaps = {
+        _file(place, one["path"]): one
+        for one in there.select(["path", "size_bytes", *ends]).to_pylist()
+        if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends))  # noqa: PLR2004
+    }
+    rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
+    found = rows.filter(gone.find(rows.select(gone.columns)))
+    return [perhaps[file] for file in found[FILE_OF_ROW.name].unique().to_pylist()]
 
 
 def _file(place: str, path: str) -> str:
@@ -237,23 +246,21 @@ def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | N
 
     None where it has to be read by Spark, or where its files have more than `most` bytes.
     """
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
     delta = open_table(place)
     if delta is not None and most is not None and sum(_add_actions(delta)["size_bytes"].to_pylist()) > most:
         return None
-    try:
-        rows = None if delta is None else delta.to_pyarrow_dataset()
-    except DeltaError:  # a feature that readers need
+    there = _files_of(place, delta)
+    if delta is None or there is None or not {*schema.names} <= {one.name for one in delta.schema().fields}:
         return None
-    if rows is None or not {*schema.names} <= {*rows.schema.names}:
-        return None
-    return rows.to_table(schema.names).cast(schema)
+    return read_files(there, schema)
 
 
 def files(place: str, version: int | None = None) -> list[str] | None:
     """Returns the Parquet files that hold the table's rows, in a version; None where these alone do not say them."""
-    delta = open_table(place, version)
+    return _files_of(place, open_table(place, version))
+
+
+def _files_of(place: str, delta: "DeltaTable | None") -> list[str] | None:
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
@@ -305,6 +312,7 @@ def _commit(
         delta = _open(place)
         if delta is None:
             return False
+        own = _opened.pop(place)  # so that nobody else makes it go on with the log
         check_lock()
         version = delta.version() + 1
         try:
@@ -314,6 +322,7 @@ def _commit(
                 raise _failure(place, error) from error
         else:
             _settle(place, version)
+            _opened[place] = own
             return True
     raise ConflictError(f"Something else wrote {place} at the same time.")
 
@@ -329,14 +338,27 @@ def _open(place: str) -> "DeltaTable | None":
 
 
 def open_table(place: str, version: int | None = None) -> "DeltaTable | None":
-    """Returns the table in a version, by default the newest; None where delta-rs cannot tell it."""
+    """Returns the table in a version, by default the newest; None where delta-rs cannot tell it.
+
+    The newest is one object as long as this process runs, and goes on with the log: a month of commits takes longer
+    to read than most tables.
+    """
     from deltalake import DeltaTable  # noqa: PLC0415
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
     try:
-        return DeltaTable(place, version=version)
+        if version is not None:
+            return DeltaTable(place, version=version)
+        newest = log.newest_entry(place)
+        known, delta = _opened.pop(place, (None, None))
+        if known and newest and delta and newest.version > known.version:
+            delta.update_incremental()
+        elif delta is None or newest != known:  # another table may stand in its place
+            delta = DeltaTable(place)
+        _opened[place] = newest, delta
     except DeltaError:
         return None
+    return delta
 
 
 def _once() -> dict[str, Any]:

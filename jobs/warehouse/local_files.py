@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.dataset import dataset as parquet_files
 
 from jobs.app.errors import JobError
 from jobs.warehouse.durable import sync
@@ -26,13 +26,41 @@ _FILE_BYTES = 128 * 2**20
 """Bytes of rows, as Arrow holds them, of which a task makes a file."""
 FILE = row(table=STRING, name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
 """Rows about files that were written: table, name in its folder, bytes, time in ms since 1970, statistics as JSON."""
+_AS_SCHEMA: Any = {
+    "missing_columns": "insert",
+    "extra_columns": "ignore",
+    "cast_options": pl.ScanCastOptions(
+        datetime_cast=["nanosecond-downcast", "convert-timezone"],  # as Spark writes times
+        integer_cast="upcast",
+        missing_struct_fields="insert",
+        extra_struct_fields="ignore",
+    ),
+}
+"""How Polars makes rows of the schema from files that Spark or an older version wrote."""
+FILE_OF_ROW = pa.field("file_of_row", STRING)
+"""The name of the file that a row is read from."""
 Derive = Callable[[Table, pa.Table], pa.Table]
 """Returns the rows of a table that some rows of another one make."""
 
 
-def read_files(files: Collection[str], schema: pa.Schema, where: pc.Expression | None = None) -> pa.Table:
-    """Reads the columns of the schema, only of rows `where` something holds; a column that a file lacks is null."""
-    return parquet_files(list(files), schema=schema).to_table(filter=where) if files else schema.empty_table()
+def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None = None) -> pa.Table:
+    """Reads the columns of the schema, only of rows `where` something holds; a column that a file lacks is null.
+
+    FILE_OF_ROW may be the last of these. Polars takes half as long as pyarrow for the small files of many nights.
+
+    Raises:
+        OSError: a file is not there, or cannot be read.
+    """
+    if not files:
+        return schema.empty_table()
+    columns = pl.DataFrame(schema.empty_table()).schema
+    file_of_row = FILE_OF_ROW.name if columns.pop(FILE_OF_ROW.name, None) else None
+    rows = pl.scan_parquet(list(files), glob=False, schema=columns, include_file_paths=file_of_row, **_AS_SCHEMA)
+    try:
+        frame = (rows if where is None else rows.filter(where)).collect()
+    except pl.exceptions.PolarsError as error:
+        raise OSError(f"{', '.join(sorted(files)[:1])} cannot be read: {error}") from error
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
 
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.warehouse.local_commits import files
 from jobs.warehouse.local_files import read_files
@@ -24,7 +24,7 @@ def read_keys(place: str, table: Table, near: pa.Table) -> pa.Table | None:
     if there is None or len(values) > _MOST_SOUGHT:
         return None
     schema = pa.schema([table.arrow.field(name) for name in table.key])
-    return read_files(there, schema, pc.field(table.key[0]).isin(values))
+    return read_files(there, schema, pl.col(table.key[0]).is_in(values.to_pylist()))
 
 
 def differences(
@@ -44,7 +44,7 @@ def differences(
         if most is not None and _bytes(now - before) - _bytes(before - now) > most:
             return None
         went, came = (to_frame(read_files(sorted(one), schema)) for one in (before - now, now - before))
-    except (OSError, pa.ArrowException):  # VACUUM deleted a file
+    except OSError:  # VACUUM deleted a file
         return None
     both = (
         one.join(other, on=list(columns), how="anti", nulls_equal=True) for one, other in ((came, went), (went, came))

@@ -91,6 +91,22 @@ def versions(table: str) -> list[int]:
     return sorted((int(match[1]) for info in found if (match := _COMMIT_FILE.fullmatch(info.base_name))), reverse=True)
 
 
+class Entry(NamedTuple):
+    """Tells the entry of a commit in a log from others: its version, bytes, and when it was written, ns since 1970."""
+
+    version: int
+    size: int
+    written_ns: int
+
+
+def newest_entry(table: str) -> Entry | None:
+    """Returns what tells the newest entry in the log of the table in this folder of this machine; None without one."""
+    for version in versions(table)[:1]:
+        status = entry(table, version).stat()
+        return Entry(version, status.st_size, status.st_mtime_ns)
+    return None
+
+
 def commits(table: str) -> Iterator[Commit]:
     """Yields the commits of the table at this place, newest first; each is read when the caller needs it.
 
