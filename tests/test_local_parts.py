@@ -65,8 +65,10 @@ def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
     assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7)), held)
     named = with_values(rows_at(PACKETS, ("a", 0)).select(PACKETS.key))
 
+    others = iter([rows_at(PACKETS, ("b", 1))])
+
     def overtaken(rows: pa.Table) -> pa.Array:
-        assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("b", 1)), held)
+        assert all(local_commits.write(place, PACKETS, other, held) for other in others)
         return named.find(rows)
 
     with pytest.raises(ConflictError):
