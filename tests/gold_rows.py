@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import plain_clock
-import pyarrow as pa
+import polars as pl
 from deltalake import DeltaTable
 from plain_replay import Night
 from plain_words import Finding, Row, Rows
@@ -16,20 +16,14 @@ from replay_tables import Replayed
 from schemas.replay import FindingKind
 from schemas.table import Table
 from schemas.tables import TABLES
+from udfs.derive.frames import to_frame
 
 ARRIVING = ("messages", "acks", "session_acks")
 
 
-def plain(table: pa.Table) -> list[Row]:
-    """Returns rows with whole numbers for timestamps (µs since 1970) and for TxSequenceIDs."""
-    columns = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column
-        values = column.to_pylist()
-        is_decimal = pa.types.is_decimal(column.type)
-        columns[name] = [value if value is None else int(value) for value in values] if is_decimal else values
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def plain(rows: pl.DataFrame) -> list[Row]:
+    """Returns rows with whole numbers for timestamps (µs since 1970)."""
+    return rows.with_columns(pl.selectors.datetime().dt.timestamp("us")).to_dicts()
 
 
 def complete(rows: Iterable[Row], table: Table) -> list[Row]:
@@ -48,8 +42,8 @@ def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
     tables: Rows = {}
     for table in TABLES:
         place = warehouse / table.name
-        there = place.exists() and DeltaTable(str(place)).to_pyarrow_table()
-        tables[table.name] = [with_keys(row) for row in complete(plain(there), table)] if there else []
+        there = plain(to_frame(DeltaTable(str(place)).to_pyarrow_table())) if place.exists() else []
+        tables[table.name] = [with_keys(row) for row in complete(there, table)]
     has_copies = any(row["copy_of"] is not None for row in tables["stream_ends"])
     return with_conversations(tables, Night(captures) if has_copies else None)
 

@@ -12,9 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from random_troubles import troubled
-from replay_tables import T0, arrow
+from replay_tables import T0, frame
 from table_frames import TABLE
 
 from jobs.app.config import DEFAULTS
@@ -32,9 +31,8 @@ from schemas.replay import VERDICTS, Reading, Scope
 from schemas.table import Table
 from schemas.tables import INGESTED, REPLAYED
 from udfs.derive.columns import SEQUENCE
-from udfs.derive.frames import to_frame
 
-Tables = dict[str, pa.Table]
+Tables = dict[str, pl.DataFrame]
 Row = dict[str, Any]
 _NIGHT_NS = 60_000_000_000
 SITUATIONS: tuple[dict[str, Any], ...] = ({}, {"situations": True}, {"situations": True}, {"largest_sender": 0.5})
@@ -67,11 +65,11 @@ class History:
         """Replays sources that may differ from those of the last night in any way; returns what the replay made."""
         before, self.sources = self.sources, sources
         made, gone = self.replay(_Last(self.replayed, before, self.sources) if self.replayed else None)
-        self.judged += made[VERDICTS.name].num_rows
+        self.judged += made[VERDICTS.name].height
         for table in BY_SEQUENCE:
             if gone is not None:
-                kept = InProcess().join(self.replayed[table.name], gone, SEQUENCE, "anti")
-                made[table.name] = pa.concat_tables([kept, made[table.name]])
+                kept = self.replayed[table.name].join(gone, on=SEQUENCE, how="anti", nulls_equal=True)
+                made[table.name] = pl.concat([kept, made[table.name]])
         self.replayed = made
         return made
 
@@ -79,10 +77,10 @@ class History:
         packets = self.ingested[PACKETS.name]
         tables = {table.name: decode_table(packets, table, None) for table in DECODED_TABLES}
         undecodable = quarantine_of(packets, 0)
-        tables[QUARANTINE.name] = pa.concat_tables([self.ingested[QUARANTINE.name], undecodable])
+        tables[QUARANTINE.name] = pl.concat([self.ingested[QUARANTINE.name], undecodable])
         return self.ingested | tables
 
-    def replay(self, last: "_Last | None") -> tuple[Tables, pa.Table | None]:
+    def replay(self, last: "_Last | None") -> tuple[Tables, pl.DataFrame | None]:
         """Replays the sources as they are."""
         engine = InProcess(tables=dict(self.sources))
         sources = read_sources(engine)
@@ -100,20 +98,21 @@ class _Last:
     before: Tables
     now: Tables
 
-    def read(self, table: Table, *columns: str) -> pa.Table:
+    def read(self, table: Table, *columns: str) -> pl.DataFrame:
         rows = self.replayed[table.name]
         return rows.select(list(columns)) if columns else rows
 
-    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+    def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         names = list(columns)
         before, now = (tables[table.name].select(names) for tables in (self.before, self.now))
-        return InProcess().join(now, before, names, "anti"), InProcess().join(before, now, names, "anti")
+        engine = InProcess()
+        return engine.join(now, before, names, "anti"), engine.join(before, now, names, "anti")
 
 
 def differences(found: Tables, expected: Tables) -> Iterator[str]:
     """Yields the tables that differ, with some rows that only one has."""
     for name, rows in expected.items():
-        one, other = (to_frame(each) for each in (found[name], rows))
+        one, other = found[name], rows
         lists = [(column, of) for column, of in one.schema.items() if isinstance(of, pl.List | pl.Struct)]
         one, other = (
             each.with_columns(pl.col(column).map_elements(repr, pl.String) for column, _ in lists)
@@ -173,7 +172,7 @@ def of_rows(seed: int) -> Iterator[str]:
             for name, of in rows.items()
         }
         there["streams"] = [as_of(row, begins[id(row)] <= night) for row in there["streams"]]
-        made = history.go_on({name: arrow(TABLE[name], of) for name, of in there.items()})
+        made = history.go_on({name: frame(TABLE[name], of) for name, of in there.items()})
         expected, _ = history.replay(None)
         yield from differences(made, expected)
 

@@ -133,7 +133,7 @@ def told(seed: int, story: str | None = None, **options: Any) -> tuple[list[Row]
             simulate(name, seed, 0, is_demo=True, **options)
             night, truth = read(Path(name))
     explained = night.replayed().explained
-    return truth, explained.incidents.to_pylist(), explained.findings.to_pylist()
+    return truth, explained.incidents.to_dicts(), explained.findings.to_dicts()
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 from warehouses import derived
 
 from jobs.app.config import Config
@@ -21,27 +21,27 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*
 ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))
 ORIGINAL, COPY = "10.20.0.3", "10.20.0.123"
 LISTED, LOST, PENDING, ACCEPTED = 5, 21, 125, 76
-Tables = Mapping[str, pa.Table]
+Tables = Mapping[str, pl.DataFrame]
 
 
 def morning_tables(folder: Path) -> Tables:
     """Returns the tables of the demonstration; two of its pending messages and the clone's incident are of STOCK."""
     simulate(str(folder), 1, 0, is_demo=True)
     tables = derived(f"{folder}/*.pcap")
-    outcomes, incidents = (tables[name].to_pylist() for name in ("outcomes", "incidents"))
+    outcomes, incidents = (tables[name].to_dicts() for name in ("outcomes", "incidents"))
     pending = (row for row in outcomes if row["outcome"] == "pending")
     for row in sorted(pending, key=lambda row: row["first_seen_at"])[-2:]:
         row["destination_queue"] = STOCK
     next(row for row in incidents if row["lost"])["destination_queues"].append(STOCK)
     return tables | {
-        name: pa.Table.from_pylist(rows, tables[name].schema)
+        name: pl.DataFrame(rows, tables[name].schema)
         for name, rows in (("outcomes", outcomes), ("incidents", incidents))
     }
 
 
 def hostile(tables: Tables) -> Tables:
     """Returns tables whose texts from outside end in HOSTILE; some findings are in no incident, and bytes miss."""
-    found = {name: rows.to_pylist() for name, rows in tables.items()}
+    found = {name: rows.to_dicts() for name, rows in tables.items()}
     for row in itertools.chain(*found.values()):
         for name in ("label", "uri", "destination_queue", "explanation"):
             if row.get(name):
@@ -55,12 +55,12 @@ def hostile(tables: Tables) -> Tables:
     found["findings"].append(alone | {"kind": "resend_schedule", "severity": "info"})
     first = refused["witness"][0]
     found["stream_gaps"].append({"stream_id": first["stream_id"], "stream_offset": first["stream_offset"], "length": 9})
-    return {name: pa.Table.from_pylist(rows, tables[name].schema) for name, rows in found.items()}
+    return {name: pl.DataFrame(rows, tables[name].schema) for name, rows in found.items()}
 
 
 def names_of(tables: Tables) -> Names:
     """Returns names for the machines of the clone and for the hub, and for one queue."""
-    cloned = next(row for row in tables["incidents"].to_pylist() if row["lost"])
+    cloned = next(row for row in tables["incidents"].to_dicts() if row["lost"])
     sender, hub = cloned["session_id"].split("->")
     return Names({sender: "West", COPY: "Spare", hub: "Hub"}, {STOCK.lower(): "Shelves"})
 

@@ -86,13 +86,13 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
     assembled = flow.assemble(engine, found, options)
     changes = flow.collect_changes(engine, found, assembled)
     flow.write(engine, changes)
-    rows = assembled.rows.to_pylist()
+    rows = assembled.rows.to_dicts()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     streams, gaps, packets, quarantine, pings = (
-        changes.added[table].to_pylist() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
+        changes.added[table].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
     )
-    counts = {kind: sum(changes.captures[name].to_pylist()) for kind, name in COUNTS.items()}
-    repeated = assembled.repeated["rewind"].to_pylist()
+    counts = {kind: sum(changes.captures[name].to_list()) for kind, name in COUNTS.items()}
+    repeated = assembled.repeated["rewind"].to_list()
     framed = sum(row["framed_run"] is not None for row in rows)
     return Ingested(
         *(captures, streams, gaps, packets, quarantine, pings),

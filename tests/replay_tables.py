@@ -9,6 +9,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+import polars as pl
 import pyarrow as pa
 
 from jobs.engine.in_process import InProcess
@@ -72,34 +73,33 @@ class Tables:
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
     def sources(
-        self, *, states_before: pa.Table | None = None, ends_before: pa.Table | None = None
-    ) -> Sources[pa.Table]:
+        self, *, states_before: pl.DataFrame | None = None, ends_before: pl.DataFrame | None = None
+    ) -> Sources[pl.DataFrame]:
         """Returns the tables, and what a previous warehouse left."""
-        tables = {name: arrow(table, self.rows[name]) for name, table in TABLES.items()}
+        tables = {name: frame(table, self.rows[name]) for name, table in TABLES.items()}
         return Sources(
             **tables,
-            states_before=arrow(STATES, []) if states_before is None else states_before,
-            ends_before=arrow(ENDS, []) if ends_before is None else ends_before,
+            states_before=frame(STATES, []) if states_before is None else states_before,
+            ends_before=frame(ENDS, []) if ends_before is None else ends_before,
         )
 
 
-def arrow(table: Table, rows: Iterable[dict[str, Any]]) -> pa.Table:
+def frame(table: Table, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     """Returns rows with all columns of the table, null where they have none; times may be µs since 1970."""
-    schema = pa.schema([field.with_nullable(True) for field in table.arrow])
     given = list(rows)
 
     def column(name: str, of: pa.DataType) -> pa.Array:
         values = [one.get(name) for one in given]
         if not pa.types.is_decimal(of):
             return pa.array(values, of)
-        return pa.array([value if value is None else int(value) for value in values], pa.uint64()).cast(of)
+        return pa.array([value if value is None else int(value) for value in values], pa.uint64())
 
-    return pa.table([column(field.name, field.type) for field in schema], schema=schema)
+    return to_frame(pa.table({field.name: column(field.name, field.type) for field in table.arrow}))
 
 
-def rows_of(table: pa.Table) -> list[Row]:
+def rows_of(table: pl.DataFrame) -> list[Row]:
     """Returns the rows of a table, with their columns as attributes."""
-    return [SimpleNamespace(**one) for one in table.to_pylist()]
+    return [SimpleNamespace(**one) for one in table.to_dicts()]
 
 
 def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
@@ -118,99 +118,99 @@ def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
     return row | {"assumed": False, "missing_runs": 0, "behind_gap": False, "content_hash": 1} | columns
 
 
-def fates_of(verdicts: pa.Table) -> Fates[pa.Table]:
+def fates_of(verdicts: pl.DataFrame) -> Fates[pl.DataFrame]:
     """Returns what became of the messages in VERDICTS, of which no stream is known."""
     engine, sources = InProcess(), Tables().sources()
-    settled = nothing_settled(engine, sources.messages, arrow(ENDS, []))
+    settled = nothing_settled(engine, sources.messages, frame(ENDS, []))
     return find_fates(engine, verdicts, unite(engine, sources), sources.packets, settled)
 
 
 class Replayed:
     """What the replay finds in tables: each part of it when it is asked for, and then only once."""
 
-    def __init__(self, sources: Sources[pa.Table], reading: Reading, scope: Scope, *, unites: bool) -> None:
+    def __init__(self, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope, *, unites: bool) -> None:
         self.engine, self.sources, self.reading, self.scope = InProcess(), sources, reading, scope
         self._unites = unites
 
     @cached_property
-    def once(self) -> Conversations[pa.Table]:
+    def once(self) -> Conversations[pl.DataFrame]:
         """The sources with each conversation once, or just as they are."""
         given = self.sources
-        streams = given.streams.drop_columns(["attempt", "copy_of"])
+        streams = given.streams.drop("attempt", "copy_of")
         tables = (given.messages, streams, given.stream_gaps, given.quarantine, given.acks, given.handshakes)
         return unite(self.engine, given) if self._unites else Conversations(self.engine, *tables)
 
     @cached_property
-    def inputs(self) -> Inputs[pa.Table]:
+    def inputs(self) -> Inputs[pl.DataFrame]:
         """What verdicts depend on, ENDS among it."""
         return read_inputs(self.engine, self.sources, self.once, self.scope)
 
     @cached_property
-    def verdicts(self) -> pa.Table:
+    def verdicts(self) -> pl.DataFrame:
         """VERDICTS."""
         return self.judge(self.inputs)
 
-    def judge(self, inputs: Inputs[pa.Table]) -> pa.Table:
+    def judge(self, inputs: Inputs[pl.DataFrame]) -> pl.DataFrame:
         """Returns VERDICTS of these inputs."""
         before = self.sources.states_before
         settled = nothing_settled(self.engine, self.once.messages, inputs.flows)
         return self.once.restore(judge_messages(self.engine, inputs, settled, before, self.accept, self.reading))
 
-    def accept(self, chains: pa.Table) -> pa.Table:
+    def accept(self, chains: pl.DataFrame) -> pl.DataFrame:
         """Adds the receiver's state before each chain, by the fold."""
         self.chains = chains
         return accept_by_fold(self.engine, self.reading)(chains)
 
     @cached_property
-    def fates(self) -> Fates[pa.Table]:
+    def fates(self) -> Fates[pl.DataFrame]:
         """What became of messages and numbers."""
         return find_fates(self.engine, self.verdicts, self.once, self.sources.packets, self._settled)
 
     @property
-    def _settled(self) -> Settled[pa.Table]:
+    def _settled(self) -> Settled[pl.DataFrame]:
         return nothing_settled(self.engine, self.once.messages, self.inputs.flows)
 
     @cached_property
-    def _sums(self) -> dict[str, pa.Table]:
+    def _sums(self) -> dict[str, pl.DataFrame]:
         told = None if self.reading is Reading.LITERAL else self.fates
         tallies = told.tallies if told else self.engine.one(LITERAL_TALLIES, verdicts=self.verdicts)
         return add_up(self.engine, self.sources, self.once, self.inputs, tallies, told, self.scope)
 
     @property
-    def sequences(self) -> pa.Table:
+    def sequences(self) -> pl.DataFrame:
         """SEQUENCES."""
         return self._sums["sequences"]
 
     @property
-    def sessions(self) -> pa.Table:
+    def sessions(self) -> pl.DataFrame:
         """SESSIONS."""
         return self._sums["sessions"]
 
     @property
-    def states(self) -> pa.Table:
+    def states(self) -> pl.DataFrame:
         """STATES."""
         return self._sums["states"]
 
     @cached_property
-    def transactions(self) -> pa.Table:
+    def transactions(self) -> pl.DataFrame:
         """TRANSACTIONS, whose witnesses are keys."""
         return find_transactions(self.engine, self.verdicts, self.fates)
 
     @cached_property
-    def _acks(self) -> pa.Table:
+    def _acks(self) -> pl.DataFrame:
         tallies, once = self.fates.tallies, self.once
         used = self.engine.one(CROWDED, flows=tallies)
         return pair(self.engine, once.counted(self.sources.acks), self.inputs.every_end, tallies, used)
 
     @cached_property
-    def findings_on_messages(self) -> pa.Table:
+    def findings_on_messages(self) -> pl.DataFrame:
         """The findings that are made of verdicts alone."""
         watched = watch(self.engine, self.inputs, self._acks, self.fates.tallies)
         resumed = self._settled.resumed
         return find_on_messages(self.engine, self.verdicts, self.verdicts, watched, self.fates, resumed)
 
     @cached_property
-    def findings(self) -> pa.Table:
+    def findings(self) -> pl.DataFrame:
         """FINDINGS without incidents, whose witnesses are keys."""
         by_facts = find_by_facts(
             self.engine,
@@ -226,27 +226,29 @@ class Replayed:
         return self.engine.union(self.findings_on_messages, by_facts)
 
     @cached_property
-    def explained(self) -> Explained[pa.Table]:
+    def explained(self) -> Explained[pl.DataFrame]:
         """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are keys."""
         return put_together(self.engine, self.verdicts, self.fates.undelivered, self.findings, self.sequences)
 
     @cached_property
-    def proven(self) -> Explained[pa.Table]:
+    def proven(self) -> Explained[pl.DataFrame]:
         """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are packets."""
         return with_proof(self.engine, self.sources, self.verdicts, self.explained)
 
 
-def replay(sources: Sources[pa.Table], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO) -> Replayed:
+def replay(
+    sources: Sources[pl.DataFrame], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO
+) -> Replayed:
     """Returns what the replay finds in tables that hold no conversation twice, as it does not look for those here."""
     return Replayed(sources, reading, scope, unites=False)
 
 
-def replay_once(sources: Sources[pa.Table]) -> Replayed:
+def replay_once(sources: Sources[pl.DataFrame]) -> Replayed:
     """Returns what the replay finds in tables in which conversations may be twice."""
     return Replayed(sources, Reading.CONFORMANT, Scope.AUTO, unites=True)
 
 
-def replay_all(sources: Sources[pa.Table], batch_rows: int = 10_000) -> dict[str, pa.Table]:
+def replay_all(sources: Sources[pl.DataFrame], batch_rows: int = 10_000) -> dict[str, pl.DataFrame]:
     """Returns all tables that a replay writes, by name; its passes get batches of so many rows."""
     engine, options = InProcess(batch_rows), Options()
     write_all(engine, sources, unite(engine, sources), accept_by_fold(engine, options.reading), options)
@@ -258,7 +260,7 @@ def states_after(replayed: Replayed) -> dict[str, tuple[Any, ...]]:
     columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
     return {
         one["scope_key"]: (int(one["tx_sequence_id"]), *(one[name] for name in columns))
-        for one in replayed.states.to_pylist()
+        for one in replayed.states.to_dicts()
     }
 
 
@@ -274,9 +276,9 @@ FATE = (
 )
 
 
-def fates(verdicts: pa.Table) -> dict[tuple[str, int], tuple[Any, ...]]:
+def fates(verdicts: pl.DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
     """Returns the fate of each message by its key."""
-    columns = to_frame(verdicts.select(["stream_id", "stream_offset", *FATE])).iter_rows()
+    columns = verdicts.select("stream_id", "stream_offset", *FATE).iter_rows()
     return {(stream, offset): tuple(fate) for stream, offset, *fate in columns}
 
 

@@ -229,7 +229,7 @@ def test_windows_find_the_states_that_the_fold_finds(
 ) -> None:
     """Where every message sets the state, too; a scope is cut where its state is known from one message alone."""
     replayed = replay(tables.sources(), reading=reading)
-    assert replayed.verdicts.num_rows
+    assert replayed.verdicts.height
     chains = replayed.chains
     expected = states(replayed.accept(chains))
     assert len(expected) > 1_000

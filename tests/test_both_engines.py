@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pipeline import ingest_more
 from pyspark.sql import SparkSession
@@ -24,7 +23,7 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
 from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse.local_tables import Memory, to_spark, to_table
+from jobs.warehouse.local_tables import Memory, collect, to_spark
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
@@ -33,7 +32,8 @@ from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.frames import ALL, Derivation, Frames, to_arrow
+from udfs.derive.frames import ALL, Derivation, Frames, to_frame
+from udfs.derive.tables import schema_of
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
 from udfs.replay.acceptance import STATE, fold_scopes
@@ -58,10 +58,10 @@ class InMemory(OnSpark):
         """Replaces the table's rows."""
         assert self.warehouse.local is not None
         there = self.there(rows)
-        self.warehouse.local.tables[table.name] = to_table(conform(with_columns_of(table, there), table))
+        self.warehouse.local.tables[table.name] = collect(conform(with_columns_of(table, there), table))
 
 
-def in_memory(spark: SparkSession, tables: dict[str, pa.Table]) -> InMemory:
+def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     """Returns an engine on Spark that has these tables."""
     return InMemory(Warehouse(spark, "unused", local=Memory(dict(tables))))
 
@@ -74,7 +74,7 @@ def night(folder: Path, **options: Any) -> InProcess:
     packets = engine.read(PACKETS)
     for table in DECODED_TABLES:
         kinds = [kind.value for kind, of in TABLE_OF.items() if of == table]
-        chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(kinds)))
+        chosen = packets.filter(pl.col("packet_type").is_in(kinds))
         engine.replace(table, engine.run(chosen, decode_packets(table, None), table.arrow))
     if options.get("both_ends"):
         _lose_packets(engine)
@@ -84,18 +84,18 @@ def night(folder: Path, **options: Any) -> InProcess:
 def _lose_packets(engine: InProcess) -> None:
     """Takes some messages away: a simulated capture lacks nothing that the one of the other end has."""
     rng = Random(1)
-    packets = engine.read(PACKETS).to_pylist()
+    packets = engine.read(PACKETS).to_dicts()
     lost = {
         (one["stream_id"], one["stream_offset"]): one["size"]
         for one in packets
         if one["packet_type"] == "user_message" and rng.random() < LOST
     }
     for table in (PACKETS, MESSAGES):
-        kept = [one for one in engine.read(table).to_pylist() if (one["stream_id"], one["stream_offset"]) not in lost]
+        kept = [one for one in engine.read(table).to_dicts() if (one["stream_id"], one["stream_offset"]) not in lost]
         engine.replace(table, engine.table(kept, table.arrow))
     gaps = [{"stream_id": stream, "stream_offset": at, "length": size} for (stream, at), size in lost.items()]
     engine.replace(STREAM_GAPS, engine.union(engine.read(STREAM_GAPS), engine.table(gaps, STREAM_GAPS.arrow)))
-    streams = engine.read(STREAMS).to_pylist()
+    streams = engine.read(STREAMS).to_dicts()
     for one in streams:
         size = sum(gap["length"] for gap in gaps if gap["stream_id"] == one["stream_id"])
         one |= {"missing_bytes": one["missing_bytes"] + size, "recovered_bytes": one["recovered_bytes"] - size}
@@ -114,9 +114,9 @@ def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
     return once
 
 
-def counted(rows: pa.Table) -> Counter[str]:
+def counted(rows: pl.DataFrame) -> Counter[str]:
     """Returns the rows, in no order."""
-    return Counter(map(repr, rows.to_pylist()))
+    return Counter(map(repr, rows.to_dicts()))
 
 
 NESTED = row(
@@ -184,24 +184,23 @@ def test_both_engines_derive_the_same(
         ([{"key": key, "value": at, "unused": "x"} for at, key in enumerate(right)], of_right),
         ([{"name": "one"}] if left else [], of_few),
     ]
-    tables = [pa.Table.from_pylist(*one) for one in rows]
+    tables = [to_frame(pa.Table.from_pylist(*one)) for one in rows]
     expected = derived(InProcess(), derivation, *tables)
     engine = in_memory(spark, {})
     found = engine.bring(**derived(engine, derivation, *(to_spark(spark, table) for table in tables)))
     assert found.keys() == expected.keys()
     for name, table in expected.items():
-        assert found[name].column_names == table.column_names
+        assert found[name].columns == table.columns
         assert counted(found[name]) == counted(table), name
 
 
 def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession) -> None:
     same = Derivation(lambda rows: rows, {"rows": ALL}, ("capture_id",))
-    given = to_arrow(pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2]}))
-    clock = pa.array([[{"frame": 1, "step_ns": -5}], None], CAPTURES.arrow.field("clock_steps").type)
-    given = given.append_column("clock_steps", clock)
+    clock = pl.Series("clock_steps", [[{"frame": 1, "step_ns": -5}], None], schema_of(CAPTURES.arrow)["clock_steps"])
+    given = pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2], "clock_steps": clock})
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
     found = there.union(table, there.one(same, rows=table))
-    assert counted(found.toArrow()) == counted(here.union(given, here.one(same, rows=given)))
+    assert counted(collect(found)) == counted(here.union(given, here.one(same, rows=given)))
 
 
 @pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
@@ -212,7 +211,7 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     once = replayed(here, options)
     if NIGHTS[kind].get("both_ends"):
         assert once.found is not None
-        assert once.found.placed.num_rows
+        assert once.found.placed.height
         assert once.found.skews is not None
     else:
         assert once.found is None
@@ -223,5 +222,5 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     renamed, expected = once_there.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))
     assert (renamed is None) is (expected is None)
     if renamed is not None and expected is not None:
-        assert expected.num_rows
+        assert expected.height
         assert counted(there.bring(renamed=renamed)["renamed"]) == counted(expected)

@@ -135,11 +135,11 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     file = tmp_path_factory.mktemp("attempts") / "attempts.pcap"
     file.write_bytes(capture())
     tables = derived(file)
-    found = [row for row in tables["findings"].to_pylist() if row["kind"] == "cannot_connect"]
-    (read,) = tables["captures"].to_pylist()
+    found = [row for row in tables["findings"].to_dicts() if row["kind"] == "cannot_connect"]
+    (read,) = tables["captures"].to_dicts()
     assert read["not_judged"] == [{"what": "http", "records": 2}, {"what": "multicast", "records": 1}]
     assert '<tr><th scope="row">other traffic</th><td>http</td><td class="n">2</td>' in report(tables)
-    assert "10.1.0.1" not in tables["stream_ends"]["address"].to_pylist()
+    assert "10.1.0.1" not in tables["stream_ends"]["address"]
     assert all(row["session_id"] == f"{row['explanation'].split()[0]}->{HUB}" for row in found)
     return {row["explanation"].split()[0]: row for row in found}
 

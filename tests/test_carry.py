@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
+import polars as pl
 import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest_more, stream
@@ -59,8 +59,8 @@ _OF_A_RUN = ("ingested_at", "first_instance", "tails", "state")
 """Columns that tell of the run that wrote a row."""
 
 
-def sorted_rows(rows: pa.Table) -> list[str]:
-    return sorted(repr({name: row[name] for name in row if name not in _OF_A_RUN}) for row in rows.to_pylist())
+def sorted_rows(rows: pl.DataFrame) -> list[str]:
+    return sorted(repr({name: row[name] for name in row if name not in _OF_A_RUN}) for row in rows.to_dicts())
 
 
 def cut(rng: random.Random, sent: list[bytes], nights: int) -> list[bytes]:
@@ -203,7 +203,7 @@ def test_a_late_capture_goes_to_quarantine_when_a_later_neighbour_is_gone(tmp_pa
     (capture,) = late.captures
     rejected = [row for row in late.quarantine if row["reason"] == "outside_window"]
     assert {row["capture_id"] for row in rejected} == {capture["capture_id"]}
-    assert sum(row["length"] for row in rejected) == sum(nights.read(STREAM_GAPS)["length"].to_pylist()) > 0
+    assert sum(row["length"] for row in rejected) == sum(nights.read(STREAM_GAPS)["length"].to_list()) > 0
 
 
 def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path: Path) -> None:
@@ -211,9 +211,7 @@ def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path:
     ingest_more(engine, uris[2:], WHOLE)
     Path(uris[2]).unlink()
     connections = engine.tables["internal_connections"]
-    column = connections.column_names.index("state")
-    nothing = pa.nulls(connections.num_rows, pa.string())
-    engine.tables["internal_connections"] = connections.set_column(column, "state", nothing)
+    engine.tables["internal_connections"] = connections.with_columns(state=pl.lit(None, pl.String))
     with pytest.raises(JobError, match="put these back"):
         ingest_more(engine, uris[:1], WHOLE)
-    assert engine.read(CAPTURES).num_rows == 1
+    assert engine.read(CAPTURES).height == 1

@@ -80,12 +80,12 @@ def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(fol
     replayed = night.replayed()
     kept = ("stream_id", "stream_offset", "captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
     messages, verdicts = (
-        {tuple(row[name] for name in kept) for row in table.to_pylist()}
+        {tuple(row[name] for name in kept) for row in table.to_dicts()}
         for table in (replayed.sources.messages, replayed.verdicts)
     )
     assert verdicts <= messages
-    assert len(verdicts) == replayed.verdicts.num_rows
-    answered = [row for row in replayed.verdicts.to_pylist() if row["ack_latency_ms"] is not None]
+    assert len(verdicts) == replayed.verdicts.height
+    answered = [row for row in replayed.verdicts.to_dicts() if row["ack_latency_ms"] is not None]
     for row in answered:  # its time of acknowledgment is by the same clock
         latency = row["acknowledged_at"] - row["captured_at"]
         assert latency / timedelta(milliseconds=1) == pytest.approx(row["ack_latency_ms"], abs=0.002)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from gold_rows import plain
 from random_troubles import troubled
-from replay_tables import T0, arrival, arrow, replay
+from replay_tables import T0, arrival, frame, replay
 from test_findings import played
 
 from schemas.judging import RESUMED
@@ -89,7 +89,7 @@ def test_a_plain_arrival_is_looked_at_for_its_acknowledgment(
     columns: Row, watched: tuple[int | None, bool] | None, is_looked_at: bool
 ) -> None:
     sessions = [] if watched is None else [("a->b", "s", watched[0] and T0 + watched[0], watched[1])]
-    rows = to_frame(arrow(VERDICTS, [verdict(1, 1), verdict(2, 2, **columns)]))
+    rows = frame(VERDICTS, [verdict(1, 1), verdict(2, 2, **columns)])
     found = arrivals(rows, slots_of(rows.clear()), *sessions)
     assert [one.replay_order for one in found] == [2] * is_looked_at
     assert all((one.setter, one.is_below_accepted) == (1, False) for one in found)  # the one before was plain
@@ -112,7 +112,7 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
     for one in (row for rows in judged for row in plain(rows)):
         scopes[one["scope_key"]].append(one)
     second = [one for of_scope in scopes.values() for one in plain_arrivals.arrivals_of_scope(of_scope)]
-    verdicts = pl.concat(map(to_frame, judged))
+    verdicts = pl.concat(judged)
     every = arrivals(verdicts, slots_of(verdicts))
     assert alike(every) == alike(second)
     assert sum(one.is_sent_after_all_accepted for one in every) > 0
@@ -124,7 +124,7 @@ def test_neighbours_are_those_of_a_second_computation(seed: int) -> None:
 
 def test_a_place_without_a_state_is_below_all() -> None:
     unknown = {"tx_sequence_id": 0, "incoming_tx_sequence_id": None, "incoming_tx_sequence_number": None}
-    rows = to_frame(arrow(VERDICTS, [verdict(1, 0, **unknown, accepted=False), verdict(3, 0, **unknown)]))
+    rows = frame(VERDICTS, [verdict(1, 0, **unknown, accepted=False), verdict(3, 0, **unknown)])
     first, second = arrivals(rows, slots_of(rows))
     assert (first.setter, first.is_below_accepted) == (None, None)
     assert (second.setter, second.is_below_accepted) == (2, False)

@@ -8,17 +8,16 @@ from typing import Any
 import plain_clock
 import plain_copies
 import polars as pl
-import pyarrow as pa
 import pytest
-from replay_tables import NULL, T0, TABLES, Tables, arrow
+from replay_tables import NULL, T0, TABLES, Tables, frame
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, Copies, unite
 from schemas.ingest import CAPTURES, STREAMS
 from udfs.derive.conversations import copies, places
 from udfs.derive.conversations.united import suspect
-from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
@@ -57,31 +56,31 @@ class Scene(Tables):
 
     def frame(self, name: str) -> pl.DataFrame:
         """Returns the rows of a table."""
-        return to_frame(arrow(TABLES[name], self.rows[name]))
+        return frame(TABLES[name], self.rows[name])
 
-    def unite(self, **steps: list[tuple[int, int]]) -> Conversations[pa.Table]:
+    def unite(self, **steps: list[tuple[int, int]]) -> Conversations[pl.DataFrame]:
         """Returns the united tables; `steps` are record and step of captures' clocks."""
         return unite(InProcess(), replace(self.sources(), captures=captures(**steps)))
 
 
-def captures(**steps: list[tuple[int, int]]) -> pa.Table:
+def captures(**steps: list[tuple[int, int]]) -> pl.DataFrame:
     """Returns CAPTURES with these steps of their clocks."""
     rows = [
         {"capture_id": name, "clock_steps": [{"frame": frame, "step_ns": step_ns} for frame, step_ns in found] or None}
         for name, found in steps.items()
     ]
-    return arrow(CAPTURES, rows)
+    return frame(CAPTURES, rows)
 
 
-def copies_of(once: Conversations[pa.Table]) -> list[tuple[Any, ...]] | None:
+def copies_of(once: Conversations[pl.DataFrame]) -> list[tuple[Any, ...]] | None:
     """Returns which stream is a copy of which, and how far it is ahead; None without any."""
-    return None if once.found is None else rows(to_frame(once.found.copies), "stream_id", "copy_of", "ahead")
+    return None if once.found is None else rows(once.found.copies, "stream_id", "copy_of", "ahead")
 
 
-def renamed(once: Conversations[pa.Table], streams: pa.Table) -> list[tuple[Any, ...]] | None:
+def renamed(once: Conversations[pl.DataFrame], streams: pl.DataFrame) -> list[tuple[Any, ...]] | None:
     """Returns the rows of STREAMS that are to be changed."""
     found = once.renamed_copies(streams)
-    return None if found is None else rows(to_frame(found), "stream_id", "copy_of")
+    return None if found is None else rows(found, "stream_id", "copy_of")
 
 
 def rows(found: pl.DataFrame | None, *columns: str) -> list[tuple[Any, ...]]:
@@ -123,7 +122,7 @@ def test_nothing_is_suspected_of_one_capture() -> None:
 def test_one_look_says_what_there_is_to_do(columns: Row, had_copies: bool) -> None:
     scene = Scene()
     scene.connection("one", "10.0.0.1", **columns)
-    steps = to_frame(captures(c=[(5, -SECOND)]))
+    steps = captures(c=[(5, -SECOND)])
     found = suspect(scene.frame("streams"), scene.frame("handshakes"), steps)["suspicions"]
     assert set(found["suspicion"]) == {"clock_steps"} | ({"had_copies"} if had_copies else set())
 
@@ -232,15 +231,15 @@ def test_a_second_computation_unites_the_same(seed: int) -> None:
     of = {stream: tuple(copy) for stream, copy in plain_copies.copies(timed).items()}
     assert {stream: tuple(of) for stream, *of in copies_of(once) or ()} == of
     stamps = pl.col(pl.Datetime).dt.timestamp("us")
-    tables = {name: to_frame(getattr(once, name)) for name in KEPT | {"quarantine": ()}}
+    tables = {name: getattr(once, name) for name in KEPT | {"quarantine": ()}}
     for name, columns in KEPT.items():
         found = rows(tables[name].with_columns(stamps), *columns)
         assert found == sorted((tuple(row[column] for column in columns) for row in expected[name]), key=repr), name
-    placed = [] if once.found is None else once.found.placed.to_pylist()
+    placed = [] if once.found is None else once.found.placed.to_dicts()
     places = {(row["own_stream"], row["own_offset"]): (row["stream_id"], row["stream_offset"]) for row in placed}
     of_messages = {(row["stream_id"], row["stream_offset"]) for row in scene.rows["messages"]}
     assert {place: key for key, place in places.items() if key in of_messages} == own
-    skews = once.found.skews.to_pylist() if once.found and once.found.skews is not None else []
+    skews = once.found.skews.to_dicts() if once.found and once.found.skews is not None else []
     by_pair = {frozenset({row["one_capture"], row["other_capture"]}): row["skew_ns"] for row in skews}
     assert by_pair == {pair: ns for pair, ns in plain_copies.skews(timed).items() if ns}
     unread = plain_copies.unread_ranges({name: rows.rows(named=True) for name, rows in tables.items()})
@@ -268,12 +267,12 @@ def disputed(scene: Scene, skews: dict[frozenset[str], int]) -> list[Any]:
         orient="row",
     )
     of_placed = pl.DataFrame(schema=PLACED).with_columns(late_ns=pl.lit(0, pl.Int64))
-    none = STREAMS.arrow.empty_table()
-    known = Copies(none, none, to_arrow(of_placed), to_arrow(of_pairs))
+    none = schema_of(STREAMS.arrow).to_frame()
+    known = Copies(none, none, of_placed, of_pairs)
     once = Conversations(InProcess(), none, none, none, none, none, none, found=known)
     messages = scene.frame("messages")
     flows = messages.select(FLOW_KEY).unique().with_columns(scope_key="source_queue_manager")
-    return rows(to_frame(once.disputed(to_arrow(messages), to_arrow(flows))), "stream_id", "stream_offset")
+    return rows(once.disputed(messages, flows), "stream_id", "stream_offset")
 
 
 @pytest.mark.parametrize("seed", range(10))

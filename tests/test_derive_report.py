@@ -17,6 +17,7 @@ from udfs.derive.report import messages, period, sessions, summary
 from udfs.derive.report.of_session import Period, merged, of_session, session_sums
 from udfs.derive.report.page import proofs, witness_keys
 from udfs.derive.report.pictures import asked, carriers, drawn, holes, order_acks, pictures, points, stairs
+from udfs.derive.tables import schema_of
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)
@@ -215,9 +216,9 @@ def test_steps_over_sessions_work_on_no_rows(step: Derivation) -> None:
     outcomes = pa.schema([*OUTCOMES.arrow, ("chosen", BOOL)])
     gaps = row(session_id=STRING, stream_id=STRING, stream_offset=LONG, length=LONG, end_ns=LONG)
     given = {"verdicts": verdicts, "outcomes": outcomes, "gaps": gaps}
-    made = step.run(**{name: given[name].empty_table() for name in step.inputs})
+    made = step.run(**{name: schema_of(given[name]).to_frame() for name in step.inputs})
     assert made
-    assert not any(rows.num_rows for rows in made.values())
+    assert not any(rows.height for rows in made.values())
 
 
 def test_sessions_with_lost_messages_come_first() -> None:

@@ -5,13 +5,11 @@ from typing import Any, NamedTuple
 
 import plain_transactions
 import polars as pl
-import pyarrow as pa
 import pytest
 from replay_tables import T0, Tables, fates_of, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.fates import find_transactions
-from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.transactions.messages import ID, read_messages
 from udfs.derive.transactions.whole import find_uses, whole_transactions
 
@@ -26,11 +24,11 @@ class Replayed(NamedTuple):
     transactions: pl.DataFrame
 
 
-def derived(verdicts: pa.Table) -> Replayed:
+def derived(verdicts: pl.DataFrame) -> Replayed:
     """Derives transactions from verdicts."""
     fates = fates_of(verdicts)
     transactions = find_transactions(InProcess(), verdicts, fates)
-    return Replayed(to_frame(verdicts), to_frame(fates.of_messages), to_frame(transactions))
+    return Replayed(verdicts, fates.of_messages, transactions)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +126,7 @@ def test_two_computations_agree(replayed: Replayed) -> None:
 @pytest.mark.parametrize("column", ["tx_transaction_id", "tx_first", "tx_last", "captured_at", "destination_queue"])
 def test_two_computations_agree_where_something_is_unknown(replayed: Replayed, column: str) -> None:
     known = pl.int_range(pl.len()) % 7 != 0
-    rows = to_arrow(replayed.verdicts.with_columns(pl.when(known).then(column)))
+    rows = replayed.verdicts.with_columns(pl.when(known).then(column))
     assert differing(derived(rows))[:1] == []
 
 

@@ -16,6 +16,7 @@ from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, optio
 from jobs.engine.in_process import InProcess
 from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME
+from udfs.derive.frames import to_arrow, to_frame
 from udfs.network.checksum import intact
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
@@ -58,7 +59,7 @@ def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
 
 def pick(rows: pa.Table, kind: str) -> pa.Table:
     """The rows of one kind, as a pass gets them."""
-    return InProcess().pick(rows, kind, "capture")
+    return to_arrow(InProcess().pick(to_frame(rows), kind, "capture"))
 
 
 def run(rows: pa.Table, options: IngestOptions = OPTIONS, *, batch: int = 1000) -> Found:

@@ -145,7 +145,7 @@ def test_costs_are_those_of_the_bytes(what: str, tmp_path: Path) -> None:
     def rows(file: Path) -> int:
         engine = InProcess()
         ingest_more(engine, [str(file)], IngestOptions())
-        return sum(engine.read(table).num_rows for table in INGESTED)
+        return sum(engine.read(table).height for table in INGESTED)
 
     small, large = assert_linear(rows, capture, many)
     sizes = [capture(n).stat().st_size for n in (many, 2 * many)]

@@ -292,7 +292,7 @@ def replayed(n: int) -> Night:
     sources = tables.sources()
     with steps_noted() as steps:
         found = replay_all(sources)
-    return Night(len(tables.rows["messages"]), {name: table.num_rows for name, table in found.items()}, steps)
+    return Night(len(tables.rows["messages"]), {name: table.height for name, table in found.items()}, steps)
 
 
 N = 100
@@ -358,7 +358,7 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
             tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
     acks = replay_once(tables.sources()).inputs.acks
     found: dict[tuple[str, int], set[str]] = {}
-    for row in acks.to_pylist():
+    for row in acks.to_dicts():
         found.setdefault((row["receiver"], row["sequence"] + (1 << 63)), set()).add(row["source_queue_manager"])
     first = {name: {f"{name}.{i}" for i in range(shared)} for name in ("few", "many")}
     assert found == {("ip.few.b", sequence): first["few"] for sequence in (1, 2, 3, 4)} | {
@@ -379,7 +379,7 @@ def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing
             miss(tables, connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 1)
 
     def verdicts() -> dict[str, list[str]]:
-        rows = replay_once(tables.sources()).verdicts.to_pylist()
+        rows = replay_once(tables.sources()).verdicts.to_dicts()
         rows.sort(key=lambda row: (row["source_queue_manager"], row["replay_order"]))
         return {
             name: [row["verdict"] for row in rows if row["stream_id"] == f"{name}.0>"] for name in ("broken", "whole")

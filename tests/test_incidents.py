@@ -14,6 +14,7 @@ from jobs.replaying.explaining import put_together
 from schemas.explained import FOUND, keyed
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import SEQUENCES, VERDICTS
+from udfs.derive.frames import to_frame
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1_772_474_400 << 32 | 1
@@ -43,7 +44,6 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
 ) -> None:
     """A later sequence without any trouble does not end it: a copy fails on the old one, while the other goes on."""
     sequences = [sequence(0, 0, 95), sequence(1, later, 100)]
-    table = pa.Table.from_pylist
     displaced = sequences[0] | {"session_id": "s->b", "tx_sequence_number": 3, "numbers": 1, "stuck": False}
     displaced |= {"outcome": Outcome.DISPLACED.value, "first_seen_at": at(40), "last_seen_at": at(40), "witness": []}
     seen = {"10.0.0.1": (0, 100)} | ({} if silent_since is None else {"10.0.0.2": (0, silent_since)})
@@ -52,6 +52,11 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
         for address, times in seen.items()
         for second in times
     ]
-    verdicts, outcomes = table(arrivals, VERDICTS.arrow), table([displaced], keyed(OUTCOMES))
-    found = put_together(InProcess(), verdicts, outcomes, table([], FOUND), table(sequences, SEQUENCES.arrow))
-    assert [row["ongoing"] for row in found.incidents.to_pylist()] == [ongoing]
+    given: list[tuple[list[dict[str, Any]], pa.Schema]] = [
+        (arrivals, VERDICTS.arrow),
+        ([displaced], keyed(OUTCOMES)),
+        ([], FOUND),
+        (sequences, SEQUENCES.arrow),
+    ]
+    found = put_together(InProcess(), *(to_frame(pa.Table.from_pylist(*one)) for one in given))
+    assert [row["ongoing"] for row in found.incidents.to_dicts()] == [ongoing]

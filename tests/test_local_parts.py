@@ -3,7 +3,7 @@
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
+import polars as pl
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -14,25 +14,25 @@ from jobs.warehouse import local_commits, local_parts
 from jobs.warehouse.gone import Gone, from_offsets, with_values
 from schemas.ingest import PACKETS, STREAMS
 from schemas.table import Table
+from udfs.derive.tables import schema_of
 
 
-def rows_at(table: Table, *places: tuple[str, int]) -> pa.Table:
+def rows_at(table: Table, *places: tuple[str, int]) -> pl.DataFrame:
     """Rows of a table at these offsets of these streams; without offsets, of these streams."""
-    rows = any_rows(Random(1), table, len(places)).to_pylist()
+    rows = any_rows(Random(1), table, len(places)).to_dicts()
     at = [dict(zip(("stream_id", "stream_offset"), place, strict=True)) for place in places]
     named = [row | {name: of[name] for name in of if name in row} for row, of in zip(rows, at, strict=True)]
-    return pa.Table.from_pylist(named, table.arrow)
+    return pl.DataFrame(named, schema_of(table.arrow))
 
 
-FROM_OFFSET = pa.schema([("stream_id", pa.string()), ("from_offset", pa.int64())])
-
-
-def remaining(place: str, table: Table, gone: Gone, rows: pa.Table | None = None) -> set[tuple[str, int]]:
+def remaining(place: str, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> set[tuple[str, int]]:
     """Deletes rows and appends others; returns the places of those that are there then."""
-    assert local_commits.replace_rows(place, table, gone, table.arrow.empty_table() if rows is None else rows, held)
+    assert local_commits.replace_rows(
+        place, table, gone, schema_of(table.arrow).to_frame() if rows is None else rows, held
+    )
     there = local_commits.read(place, table.arrow)
     assert there is not None
-    return set(zip(there["stream_id"].to_pylist(), there["stream_offset"].to_pylist(), strict=True))
+    return set(there.select("stream_id", "stream_offset").iter_rows())
 
 
 def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: 
     for offsets in ((("a", 0), ("a", 7), ("b'", 3)), (("a", 9), ("a", 12)), (("c", 1),)):
         assert local_commits.write(place, PACKETS, rows_at(PACKETS, *offsets), held)
     files = {*(local_commits.files(place) or ())}
-    from_7 = from_offsets(pa.Table.from_pylist([{"stream_id": "a", "from_offset": 7}], FROM_OFFSET), PACKETS)
+    from_7 = from_offsets(pl.DataFrame({"stream_id": ["a"], "from_offset": [7]}), PACKETS)
     assert local_commits.has_any(place, PACKETS, from_7)
     assert remaining(place, PACKETS, from_7, rows_at(PACKETS, ("d", 5))) == {("a", 0), ("b'", 3), ("c", 1), ("d", 5)}
     assert len(files & {*(local_commits.files(place) or ())}) == 1  # that of c
@@ -54,9 +54,9 @@ def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: 
     assert remaining(place, PACKETS, named) == {("a", 0), ("c", 1), ("d", 5)}
     assert DeltaTable(place).to_pyarrow_dataset().to_table(filter=pc.field("stream_id") == "a").num_rows == 1
     assert local_commits.write(streams, STREAMS, rows_at(STREAMS, ("a", 0), ("b", 0)), held)
-    whole = from_offsets(pa.Table.from_pylist([{"stream_id": "a", "from_offset": -1}], FROM_OFFSET), STREAMS)
-    assert local_commits.replace_rows(streams, STREAMS, whole, STREAMS.arrow.empty_table(), held)
-    assert local_commits.read(streams, STREAMS.arrow)["stream_id"].to_pylist() == ["b"]  # type: ignore[index] # as above
+    whole = from_offsets(pl.DataFrame({"stream_id": ["a"], "from_offset": [-1]}), STREAMS)
+    assert local_commits.replace_rows(streams, STREAMS, whole, schema_of(STREAMS.arrow).to_frame(), held)
+    assert local_commits.read(streams, STREAMS.arrow)["stream_id"].to_list() == ["b"]  # type: ignore[index] # as above
 
 
 def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
 
     others = iter([rows_at(PACKETS, ("b", 1))])
 
-    def overtaken(rows: pa.Table) -> pa.Array:
+    def overtaken(rows: pl.DataFrame) -> pl.Series:
         assert all(local_commits.write(place, PACKETS, other, held) for other in others)
         return named.find(rows)
 
     with pytest.raises(ConflictError):
         local_commits.replace_rows(
-            place, PACKETS, Gone(named.columns, overtaken, named.firsts), PACKETS.arrow.empty_table(), held
+            place, PACKETS, Gone(named.columns, overtaken, named.firsts), schema_of(PACKETS.arrow).to_frame(), held
         )
     assert local_commits.count(place) == 3
 
@@ -84,7 +84,7 @@ def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
     assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7), ("b'", 3)), held)
     keys = local_parts.read_keys(place, PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
     assert keys is not None
-    assert keys.to_pylist() == [{"stream_id": "b'", "stream_offset": 3}]
+    assert keys.to_dicts() == [{"stream_id": "b'", "stream_offset": 3}]
 
 
 def test_what_came_and_went_since_a_version(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def in_process(code: str, *arguments: object, **options: Any) -> subprocess.Comp
 
 def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
     """A table's rows in the order of `rows_of_night`."""
-    rows = engine.read(table).select(table.names).to_pylist()
+    rows = engine.read(table).select(table.names).to_dicts()
     kept = [{name: value for name, value in row.items() if name != "ingested_at"} for row in rows]
     return sorted(kept, key=repr)
 
@@ -97,10 +97,10 @@ def test_verdicts_are_those_of_the_second_replayer(captures: list[Path] | None, 
         *("stream_id", "stream_offset", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
         *("accepted", "verdict", "reason", "gap_size", "reject_count"),
     )
-    rows = engine.read(VERDICTS).select(names).to_pylist()
+    rows = engine.read(VERDICTS).select(names).to_dicts()
     found = {(row["stream_id"], row["stream_offset"]): Fate(*(_whole(row[name]) for name in names[2:])) for row in rows}
     assert found == Night(files).fates()
-    assert all(engine.read(BOOKS)["balanced"].to_pylist())
+    assert all(engine.read(BOOKS)["balanced"].to_list())
 
 
 def _whole(value: Any) -> Any:

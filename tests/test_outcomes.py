@@ -13,14 +13,13 @@ import plain_outcomes
 import polars as pl
 import pytest
 from plain_outcomes import Message, Row, Run
-from replay_tables import T0, Replayed, Tables, arrival, arrow, compare_nights, fates_of, replay
+from replay_tables import T0, Replayed, Tables, arrival, compare_nights, fates_of, frame, replay
 from replayer import Key
 from scenes_of_outcomes import CUT, SCENES, eventful, staged
 
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import BOTH_SCOPES, VERDICTS, Reading, Scope, Verdict
 from udfs.derive.books import balance_arrivals, balance_numbers
-from udfs.derive.frames import to_frame
 from udfs.derive.outcomes.slots import unarrived
 from udfs.derive.outcomes.tallies import scope_states
 from udfs.tcp.connections import Direction
@@ -37,14 +36,14 @@ Found = tuple[dict[Message, str], set[Run]]
 
 def rows_of(replayed: Replayed) -> list[Row]:
     """The verdicts as the second computation reads them."""
-    return to_frame(replayed.verdicts.select(READ)).to_dicts()
+    return replayed.verdicts.select(READ).to_dicts()
 
 
 def outcomes_of(replayed: Replayed) -> Found:
     """The outcomes in the form of the second computation."""
     messages: dict[Message, str] = {}
     runs: list[Run] = []
-    for row in replayed.fates.rows.to_pylist():
+    for row in replayed.fates.rows.to_dicts():
         slot = row["scope_key"], int(row["tx_sequence_id"]), row["tx_sequence_number"]
         if row["message_id"] is None:
             runs.append((*slot[:2], row["outcome"], slot[2], slot[2] + row["numbers"] - 1))
@@ -82,8 +81,8 @@ def disagreements(rows: list[Row], found: Found, cut: Collection[Key]) -> Iterat
 
 def unbalanced(replayed: Replayed) -> list[Row]:
     """The books of the replay that do not balance: arrivals and numbers that do not add up."""
-    outcomes, sequences = to_frame(replayed.fates.undelivered), to_frame(replayed.sequences)
-    arrivals = to_frame(replayed.verdicts).with_columns(pl.lit(1).alias("count"))
+    outcomes, sequences = replayed.fates.undelivered, replayed.sequences
+    arrivals = replayed.verdicts.with_columns(pl.lit(1).alias("count"))
     of_scopes = balance_arrivals(arrivals, outcomes, sequences), balance_numbers(outcomes, sequences)
     return pl.concat(of_scopes).filter(~pl.col("balanced")).to_dicts()
 
@@ -97,7 +96,7 @@ def scenes() -> list[Row]:
     tables = Tables()
     staged(tables)
     cut_off(tables, CUT)
-    return replay(tables.sources()).fates.undelivered.to_pylist()  # type: ignore[no-any-return]
+    return replay(tables.sources()).fates.undelivered.to_dicts()
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -176,20 +175,20 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     expected = Counter(messages.values())
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1
-    counts = to_frame(replayed.fates.counts)
+    counts = replayed.fates.counts
     assert {one.value: counts[count_column(one)].sum() for one in Outcome} == dict(expected)
-    named = [row for row in replayed.fates.rows.to_pylist() if row["message_id"] is not None]
-    assert replayed.fates.of_messages.num_rows == len(named)
+    named = [row for row in replayed.fates.rows.to_dicts() if row["message_id"] is not None]
+    assert replayed.fates.of_messages.height == len(named)
 
 
 def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:
     arrivals: dict[Any, list[Row]] = defaultdict(list)
     became: dict[Any, Counter[str]] = defaultdict(Counter)
-    for row in replayed.verdicts.to_pylist():
+    for row in replayed.verdicts.to_dicts():
         arrivals[row["scope_key"], row["tx_sequence_id"]].append(row)
-    for row in replayed.fates.rows.to_pylist():
+    for row in replayed.fates.rows.to_dicts():
         became[row["scope_key"], row["tx_sequence_id"]][row["outcome"]] += row["numbers"]
-    sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_pylist()}
+    sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_dicts()}
     assert sequences.keys() == arrivals.keys()
     for key, rows in arrivals.items():
         numbers = [row["tx_sequence_number"] for row in rows]
@@ -207,17 +206,17 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
 
 
 def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(replayed: Replayed) -> None:
-    ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_pylist()}
+    ends = {row["stream_id"]: row for row in replayed.inputs.every_end.to_dicts()}
     sent, judged = defaultdict[str, list[Row]](list), defaultdict[str, Counter[str]](Counter)
     scopes = defaultdict[str, set[str]](set)
-    for row in replayed.sources.messages.to_pylist():
+    for row in replayed.sources.messages.to_dicts():
         sent[ends[row["stream_id"]]["session_id"]].append(row)
-    for row in replayed.verdicts.to_pylist():
+    for row in replayed.verdicts.to_dicts():
         judged[row["session_id"]][row["verdict"]] += 1
         scopes[row["session_id"]].add(row["scope_key"].partition(" ")[0])
-    for row in replayed.fates.rows.to_pylist():
+    for row in replayed.fates.rows.to_dicts():
         judged[row["session_id"]][count_column(Outcome(row["outcome"]))] += row["numbers"]
-    sessions = {row["session_id"]: row for row in replayed.sessions.to_pylist()}
+    sessions = {row["session_id"]: row for row in replayed.sessions.to_dicts()}
     assert sessions.keys() == sent.keys()
     for session, rows in sent.items():
         found = sessions[session]
@@ -239,7 +238,7 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
 def test_sessions_have_the_scope_asked_for_and_counts_of_outcomes_where_they_are_told(
     tables: Tables, reading: Reading, scope: Scope
 ) -> None:
-    sessions = replay(tables.sources(), reading=reading, scope=scope).sessions.to_pylist()
+    sessions = replay(tables.sources(), reading=reading, scope=scope).sessions.to_dicts()
     assert {row["replay_scope"] for row in sessions} == {scope.value}
     assert {row["lost"] is None for row in sessions} == {reading is Reading.LITERAL}
 
@@ -270,7 +269,7 @@ COVERED = {"covered_at": T0 // 1000}
     ],
 )
 def test_a_state_is_assumed_until_something_ends_the_doubt(rows: list[Row], assumed: bool) -> None:
-    (state,) = scope_states(to_frame(fates_of(arrow(VERDICTS, rows)).tallies)).to_dicts()
+    (state,) = scope_states(fates_of(frame(VERDICTS, rows)).tallies).to_dicts()
     assert state["state_assumed"] is assumed
 
 
@@ -286,8 +285,8 @@ def test_a_state_is_assumed_until_something_ends_the_doubt(rows: list[Row], assu
     ],
 )
 def test_only_arrivals_that_are_not_plain_are_looked_at(columns: Row, is_unusual: bool) -> None:
-    fates = fates_of(arrow(VERDICTS, [arrival(2, 1, **REFUSED), arrival(9, 9) | columns]))
-    named = [row["message_id"] for row in fates.rows.to_pylist() if row["message_id"] is not None]
+    fates = fates_of(frame(VERDICTS, [arrival(2, 1, **REFUSED), arrival(9, 9) | columns]))
+    named = [row["message_id"] for row in fates.rows.to_dicts() if row["message_id"] is not None]
     assert sorted(named) == ["s\\1", "s\\9"][: 1 + is_unusual]
 
 

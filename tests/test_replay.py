@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 import pytest
 from random_troubles import troubled
-from replay_tables import T0, Replayed, Row, Tables, arrow, fates, replay, replay_all, rows_of
+from replay_tables import T0, Replayed, Row, Tables, fates, frame, replay, replay_all, rows_of
 
 from schemas.replay import ENDS, STATES, Reading, Scope
 from udfs.replay import groups
@@ -79,8 +79,8 @@ def test_every_reason_in_a_sequence_with_reviewed_fates() -> None:
 
 def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
     replayed = sent_in_order(*((S1, number, number - 1) for number in range(1, 1_001)))
-    assert replayed.verdicts.num_rows == 1_000
-    assert replayed.chains.num_rows <= 5
+    assert replayed.verdicts.height == 1_000
+    assert replayed.chains.height <= 5
 
 
 def verdict_of(replayed: Replayed) -> Rows:
@@ -99,12 +99,12 @@ def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monk
     cut = replay_all(sources, size)
     assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
     for name, table in whole.items():
-        assert table.num_rows > 0
-        assert Counter(map(repr, cut[name].to_pylist())) == Counter(map(repr, table.to_pylist())), name
+        assert table.height > 0
+        assert Counter(map(repr, cut[name].to_dicts())) == Counter(map(repr, table.to_dicts())), name
 
 
 def test_nothing_is_made_of_nothing() -> None:
-    assert {table.num_rows for table in replay_all(Tables().sources()).values()} == {0}
+    assert {table.height for table in replay_all(Tables().sources()).values()} == {0}
 
 
 # --- OrderAcks ------------------------------------------------------------------------------------------------------
@@ -176,10 +176,10 @@ def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE) ->
         tables.message((f"{way}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=source)
 
 
-def known() -> pa.Table:
+def known() -> pl.DataFrame:
     """Returns the row of ENDS of an earlier stream between these ports."""
     guids = {"sender_guid": A, "receiver_guid": B_}
-    return arrow(ENDS, [guids | {"stream_id": f"{WAY}#3", "address": "10.0.0.1", "last_ns": T0 - 10}])
+    return frame(ENDS, [guids | {"stream_id": f"{WAY}#3", "address": "10.0.0.1", "last_ns": T0 - 10}])
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def resumed() -> Replayed:
     for row, later_ns in zip(tables.rows["messages"][-3:], (0, 2_000, 4_000), strict=True):
         row["captured_ns"] = T0 + later_ns
     tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
-    return replay(tables.sources(states_before=arrow(STATES, map(stood, ASSUMED)), ends_before=known()))
+    return replay(tables.sources(states_before=frame(STATES, map(stood, ASSUMED)), ends_before=known()))
 
 
 def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Replayed) -> None:

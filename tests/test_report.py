@@ -305,7 +305,7 @@ def test_the_health_of_queues_names_what_changed(limited: str) -> None:
 
 def test_one_session_can_be_asked_for_with_names_beside_the_originals(morning: Tables) -> None:
     names = names_of(morning)
-    (session,) = {row["session_id"] for row in morning["incidents"].to_pylist() if row["lost"]}
+    (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost"]}
     sender, _ = session.split("->")
     text = said(page_of(morning, names, session=[session]))
     assert "This report shows only 1 session." in text

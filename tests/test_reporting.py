@@ -14,7 +14,7 @@ from jobs.steps.summary import summary, with_muted
 from schemas.ingest import BOOKS, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
-from udfs.derive.frames import Frames, to_arrow
+from udfs.derive.frames import Frames
 from udfs.derive.report.page import Options, Steps
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
@@ -24,7 +24,7 @@ NS = 10**9
 
 def engine(tables: Frames) -> InProcess:
     """An engine over these tables."""
-    return InProcess(load=lambda table, *_: to_arrow(tables[table.name]))
+    return InProcess(load=lambda table, *_: tables[table.name])
 
 
 def reported(tables: Frames, options: Options, steps: Steps) -> Collected:
@@ -107,11 +107,11 @@ def test_books_of_other_laws_are_kept() -> None:
     tables["books"] = rows_of(BOOKS, *({"book": book, "balanced": True} for book in Book))
     held = engine(tables)
     balancing.balance(held, balancing.INGESTED)
-    rows = held.read(BOOKS).to_pylist()
+    rows = held.read(BOOKS).to_dicts()
     assert [row["book"] for row in rows if row["balanced"]] == ["packets", "arrivals", "numbers"]
     assert [(row["book"], row["left_side"], row["right_side"]) for row in rows if not row["balanced"]] == [
         ("bytes", 0, 3),
     ]
     balancing.balance(held, balancing.REPLAYED)
-    unbalanced = {(row["book"], row["left_side"], row["right_side"]) for row in held.read(BOOKS).to_pylist()}
+    unbalanced = {(row["book"], row["left_side"], row["right_side"]) for row in held.read(BOOKS).to_dicts()}
     assert unbalanced == {("bytes", 0, 3), ("packets", 1, 0), ("arrivals", 2, 0), ("arrivals", 1, 0)}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from histories import History, differences, of_captures, of_rows
-from replay_tables import arrow
+from replay_tables import frame
 from scenes_of_nights import SCENES, Nights
 from table_frames import TABLE
 from tiers import merge_needs
@@ -34,7 +34,7 @@ def test_a_night_judges_what_it_brought(tmp_path: Path) -> None:
     history.night(*captures[:half])
     history.judged, there = 0, 0
     for capture in captures[half:]:
-        there += history.night(capture)[VERDICTS.name].num_rows
+        there += history.night(capture)[VERDICTS.name].height
     assert 3 * history.judged < there
 
 
@@ -55,6 +55,6 @@ def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
     history = History(scene.scope)
     for night in (scene.first, scene.second):
         night(rows)
-        made = history.go_on({table: arrow(TABLE[table], of) for table, of in rows.rows.items()})
+        made = history.go_on({table: frame(TABLE[table], of) for table, of in rows.rows.items()})
         expected, _ = history.replay(None)
         assert list(differences(made, expected)) == []

@@ -27,9 +27,9 @@ def test_the_product_agrees_with_the_truth() -> None:
     sources = {scope["source_queue_manager"] for scope in scopes}
     unknown = {scope["source_queue_manager"] for scope in scopes if "findings" not in scope}
     replayed = night.replayed()
-    at = {row["address"]: row["sender_guid"] for row in replayed.inputs.every_end.to_pylist()}
+    at = {row["address"]: row["sender_guid"] for row in replayed.inputs.every_end.to_dicts()}
     found: dict[str, set[K]] = defaultdict(set)
-    for row in replayed.explained.findings.to_pylist():
+    for row in replayed.explained.findings.to_dicts():
         kind, sender = K(row["kind"]), str(row["session_id"]).split("->")[0]
         if kind is K.TWO_ADDRESSES and sender in sources:
             found[sender].add(kind)
@@ -41,7 +41,7 @@ def test_the_product_agrees_with_the_truth() -> None:
     assert balanced["source_queue_manager"] in of_addresses
     assert all(K.SEVERAL_RECEIVERS in truth[source] for source in of_addresses)
     delivered = {(id_, number) for id_, number, _ in balanced["delivered"]}
-    for row in replayed.explained.outcomes.to_pylist():
+    for row in replayed.explained.outcomes.to_dicts():
         if row["lost"] and row["source_queue_manager"] == balanced["source_queue_manager"]:
             assert (str(row["tx_sequence_id"]), row["tx_sequence_number"]) not in delivered
     for kinds in (*found.values(), *truth.values()):

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import wiretap
@@ -150,8 +150,8 @@ def values(value: Any) -> Iterator[bytes]:
             yield from values(part)
 
 
-def rows_with_bodies(table: pa.Table) -> list[dict[str, Any]]:
-    return [row for row in table.to_pylist() if any(map(has_body, values(row)))]
+def rows_with_bodies(table: pl.DataFrame) -> list[dict[str, Any]]:
+    return [row for row in table.to_dicts() if any(map(has_body, values(row)))]
 
 
 @pytest.mark.parametrize("change", CUTS)
@@ -165,11 +165,11 @@ def test_no_table_holds_a_piece_of_a_body(seed: int, change: str, tmp_path: Path
             assert rows_with_bodies(nights.read(table)) == [], table.name
     ingest_more(once, map(str, files), IngestOptions())
     for table in (PACKETS, QUARANTINE):
-        assert sorted(map(repr, nights.read(table).to_pylist())) == sorted(map(repr, once.read(table).to_pylist()))
+        assert sorted(map(repr, nights.read(table).to_dicts())) == sorted(map(repr, once.read(table).to_dicts()))
     kept = InProcess()
     ingest_more(kept, map(str, files), IngestOptions(keep_bodies=True))
     for table in (STREAMS, STREAM_GAPS):
-        assert sorted(map(repr, kept.read(table).to_pylist())) == sorted(map(repr, once.read(table).to_pylist()))
+        assert sorted(map(repr, kept.read(table).to_dicts())) == sorted(map(repr, once.read(table).to_dicts()))
     assert rows_with_bodies(kept.read(PACKETS)) or rows_with_bodies(kept.read(QUARANTINE))
 
 
@@ -181,7 +181,7 @@ def test_a_body_of_which_a_part_was_dropped_is_dropped(tmp_path: Path) -> None:
         file = tmp_path / f"{keep}.pcap"
         file.write_bytes(pcap(taken[slice(*part)]))
         ingest_more(night, [str(file)], IngestOptions(keep_bodies=keep))
-    (packet,) = night.read(PACKETS).to_pylist()
+    (packet,) = night.read(PACKETS).to_dicts()
     assert packet["size"] == len(message(1, 6000))
     assert not has_body(packet["raw"] + packet["trailer"])
     assert message(1, 6000).startswith(packet["raw"])

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.app.capture_listing import capture_files, stamps
@@ -13,6 +12,7 @@ from jobs.steps.at_once import derive_tables
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
+from udfs.derive.frames import Frames
 
 LISTED = ("listed_messages", "listed_incidents", "listed_findings", "listed_sessions")
 CAPTURES = Path(__file__).parent / "captures"
@@ -43,7 +43,7 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, lis
     return {table.name: rows(warehouse, table.name, without=without[table]) for table in tables}
 
 
-def derived(captures: Path | str) -> dict[str, pa.Table]:
+def derived(captures: Path | str) -> Frames:
     """The tables of these captures, derived in this process."""
     options = Config.load({"captures": [str(captures)], "warehouse": "w"}, None)
     engine = derive_tables(stamps(capture_files(options.captures)), options, {}, 4)

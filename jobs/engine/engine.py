@@ -3,16 +3,16 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-import pyarrow as pa
+import polars as pl
 
 from schemas.table import RowType, Table
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import Derivation, Frames
 from udfs.passes.options import Pass
 
 Row = dict[str, Any]
 How = Literal["inner", "left", "semi", "anti"]
 T = TypeVar("T")
-"""Rows as the engine holds them: a DataFrame or an Arrow table."""
+"""Rows as the engine holds them: a DataFrame of Spark or of Polars."""
 
 
 class Engine(Protocol[T]):
@@ -52,13 +52,13 @@ class Engine(Protocol[T]):
     def one(self, derivation: Derivation, **tables: T) -> T:
         """Derives the only table that a derivation makes."""
 
-    def gather(self, derivation: Derivation, **tables: T) -> dict[str, pa.Table]:
+    def gather(self, derivation: Derivation, **tables: T) -> Frames:
         """Derives tables of few rows, which are then in this process."""
 
-    def bring(self, **tables: T) -> dict[str, pa.Table]:
+    def bring(self, **tables: T) -> Frames:
         """Returns few rows of each table, which are then in this process."""
 
-    def hand_in(self, rows: pa.Table) -> T:
+    def hand_in(self, rows: pl.DataFrame) -> T:
         """Hands a few rows of this process to the engine."""
 
     def keep(self, rows: T) -> T:

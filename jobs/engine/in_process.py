@@ -1,11 +1,10 @@
-"""Runs steps in this process, over Arrow tables in memory."""
+"""Runs steps in this process, over frames of Polars."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.engine.engine import How, Row
 from jobs.warehouse.gone import from_offsets
@@ -13,165 +12,148 @@ from schemas.ingest import CAPTURES, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
-from udfs.arrow.buffers import Ints
-from udfs.derive.frames import ONE, Derivation, to_frame
+from udfs.derive.columns import timestamp
+from udfs.derive.frames import ONE, Derivation, Frames, to_arrow, to_frame
+from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Implements `Engine` with Arrow tables. Tables are loaded and changed in memory only.
+    """Implements `Engine` with frames. Tables are loaded and changed in memory only.
 
     A pass gets its rows in batches of `batch_rows`.
     """
 
     batch_rows: int = 10_000
-    load: Callable[..., pa.Table] = lambda table, *_: table.arrow.empty_table()
+    load: Callable[..., pl.DataFrame] = lambda table, *_: schema_of(table.arrow).to_frame()
     """Returns the rows of a table, of which these columns are needed; without any, all."""
-    tables: dict[str, pa.Table] = field(default_factory=dict)
+    tables: Frames = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
     loaded: dict[str, int] = field(default_factory=dict)
     """How many rows each of them had when it was read."""
     rewritten: set[str] = field(default_factory=set)
     """Names of the tables in which rows were deleted or replaced."""
 
-    def added(self, table: Table) -> pa.Table | None:
+    def added(self, table: Table) -> pl.DataFrame | None:
         """Returns the rows that were added to the table; None if others were deleted or replaced."""
         return None if table.name in self.rewritten else self.read(table).slice(self.loaded[table.name])
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
-        rows: list[Row] = self.read(CAPTURES).select(["capture_id", "uri"]).to_pylist()
-        return [row for row in rows if row["capture_id"] in ids]
+        return self.read(CAPTURES, "capture_id", "uri").filter(pl.col("capture_id").is_in(list(ids))).to_dicts()
 
-    def read(self, table: Table, *columns: str) -> pa.Table:
+    def read(self, table: Table, *columns: str) -> pl.DataFrame:
         if columns:
             rows = self.tables[table.name] if table.name in self.tables else self.load(table, *columns)
-            return rows.select(list(columns))
+            return rows.select(columns)
         if table.name not in self.tables:
             self.tables[table.name] = self.load(table)
-            self.loaded[table.name] = self.tables[table.name].num_rows
+            self.loaded[table.name] = self.tables[table.name].height
         return self.tables[table.name]
 
-    def streams_between(self, connections: pa.Table) -> pa.Table:
-        streams = self.read(STREAMS)
-        endpoints = [name.rpartition("#")[0] for name in streams["connection_id"].to_pylist()]
-        named = streams.append_column("endpoints", pa.array(endpoints, pa.string()))
-        return self.join(named, connections, ["endpoints"]).select(["packed", "stream_id", "instance"])
+    def streams_between(self, connections: pl.DataFrame) -> pl.DataFrame:
+        endpoints = pl.col("connection_id").str.replace("#[^#]*$", "").alias("endpoints")
+        named = self.read(STREAMS).with_columns(endpoints)
+        return self.join(named, connections, ["endpoints"]).select("packed", "stream_id", "instance")
 
-    def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
-        return pa.Table.from_pylist(list(rows), schema)
+    def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
+        return to_frame(pa.Table.from_pylist(list(rows), schema))
 
     def run(
         self,
-        rows: pa.Table,
+        rows: pl.DataFrame,
         work: Pass,
         schema: RowType,
         by: Sequence[str] = (),
         order: Sequence[str] = (),
         *,
         parts: int = 0,
-    ) -> pa.Table:
+    ) -> pl.DataFrame:
         del parts
-        rows = rows.sort_by([(name, "ascending") for name in (*by, *order)]) if by else rows
-        batches = rows.combine_chunks().to_batches(max_chunksize=self.batch_rows)
-        return pa.Table.from_batches(work(batches), schema)
+        rows = rows.sort(*by, *order, nulls_last=True) if by else rows
+        batches = to_arrow(rows).combine_chunks().to_batches(max_chunksize=self.batch_rows)
+        return to_frame(pa.Table.from_batches(work(batches), schema))
 
-    def derive(self, derivation: Derivation, **tables: pa.Table) -> dict[str, pa.Table]:
+    def derive(self, derivation: Derivation, **tables: pl.DataFrame) -> Frames:
         return derivation.run(**tables)
 
-    def one(self, derivation: Derivation, **tables: pa.Table) -> pa.Table:
+    def one(self, derivation: Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
         return self.derive(derivation, **tables)[ONE]
 
-    def gather(self, derivation: Derivation, **tables: pa.Table) -> dict[str, pa.Table]:
+    def gather(self, derivation: Derivation, **tables: pl.DataFrame) -> Frames:
         return derivation.run(**tables)
 
-    def bring(self, **tables: pa.Table) -> dict[str, pa.Table]:
+    def bring(self, **tables: pl.DataFrame) -> Frames:
         return tables
 
-    def hand_in(self, rows: pa.Table) -> pa.Table:
+    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 
-    def keep(self, rows: pa.Table) -> pa.Table:
+    def keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 
-    def expect_few(self, rows: pa.Table) -> pa.Table:
+    def expect_few(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 
-    def union(self, *parts: pa.Table) -> pa.Table:
-        return pa.concat_tables(parts, promote_options="default")
+    def union(self, *parts: pl.DataFrame) -> pl.DataFrame:
+        return pl.concat(parts, how="diagonal_relaxed")
 
-    def pick(self, rows: pa.Table, column: str, *others: str) -> pa.Table:
-        found = rows.select([column, *others]).filter(rows[column].is_valid())
-        picked = {name: found[name] for name in others} | {column: found[column]}
-        if pa.types.is_struct(found[column].type):
-            whole = picked.pop(column)
-            picked |= {one.name: pc.struct_field(whole, one.name) for one in whole.type}
-        return pa.table(picked)
+    def pick(self, rows: pl.DataFrame, column: str, *others: str) -> pl.DataFrame:
+        found = rows.filter(pl.col(column).is_not_null()).select(*others, column)
+        if not isinstance(found.schema[column], pl.Struct):
+            return found
+        fields = found[column].struct.unnest()
+        return pl.concat([found.select(*others).drop(fields.columns, strict=False), fields], how="horizontal")
 
-    def select(self, rows: pa.Table, **columns: str) -> pa.Table:
-        return pa.table({new: rows[old] for new, old in columns.items()})
+    def select(self, rows: pl.DataFrame, **columns: str) -> pl.DataFrame:
+        return rows.select(pl.col(old).alias(new) for new, old in columns.items())
 
-    def with_piece(self, rows: pa.Table) -> pa.Table:
-        return rows.append_column("piece", pc.divide(rows["stream_offset"], PIECE_BYTES))
+    def with_piece(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(piece=pl.col("stream_offset") // PIECE_BYTES)
 
-    def distinct(self, rows: pa.Table) -> pa.Table:
-        return rows.group_by(rows.column_names, use_threads=False).aggregate([])
+    def distinct(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.unique(maintain_order=True)
 
-    def where(self, rows: pa.Table, column: str) -> pa.Table:
-        return rows.filter(rows[column])
+    def where(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
+        return rows.filter(column)
 
-    def join(self, rows: pa.Table, other: pa.Table, on: Sequence[str], how: How = "inner") -> pa.Table:
+    def join(self, rows: pl.DataFrame, other: pl.DataFrame, on: Sequence[str], how: How = "inner") -> pl.DataFrame:
         if how in {"semi", "anti"}:
-            return rows.filter(_have_match(rows, other, on, is_wanted=how == "semi"))
-        left, right = _codes(rows, other, on)
-        order = np.argsort(right, kind="stable")
-        first, end = (np.searchsorted(right[order], left, side) for side in ("left", "right"))
-        found = end - first
-        lines = np.maximum(found, 1) if how == "left" else found
-        places = np.arange(lines.sum()) + np.repeat(first - np.cumsum(lines) + lines, lines)
-        matches = (
-            pa.array(np.append(order, 0)[places], mask=np.repeat(found == 0, lines)) if how == "left" else order[places]
-        )
-        joined = rows.take(pa.array(np.repeat(np.arange(len(left)), lines)))
-        more = other.drop_columns(list(on)).take(matches)
-        return pa.table({part: table[part] for table in (joined, more) for part in table.column_names})
+            return rows.join(other, on=list(on), how=how, nulls_equal=True)
+        mine = rows.drop(*(name for name in other.columns if name not in on), strict=False)
+        return mine.join(other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right")
 
-    def sum_up(self, rows: pa.Table, by: Sequence[str], *columns: str) -> pa.Table:
-        wanted = [([], "count_all"), *((name, "sum") for name in columns)]
-        sums = rows.group_by(list(by), use_threads=False).aggregate(wanted)
-        named = {name: name for name in by} | {"count": "count_all"} | {name: f"{name}_sum" for name in columns}
-        return self.select(sums, **named)
+    def sum_up(self, rows: pl.DataFrame, by: Sequence[str], *columns: str) -> pl.DataFrame:
+        return rows.group_by(by).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
 
-    def collect_lists(self, rows: pa.Table, by: str, column: str) -> pa.Table:
-        lists = rows.group_by(by, use_threads=False).aggregate([(column, "list")])
-        return pa.table({by: lists[by], column: lists[f"{column}_list"]})
+    def collect_lists(self, rows: pl.DataFrame, by: str, column: str) -> pl.DataFrame:
+        return rows.group_by(by).agg(column)
 
-    def count(self, rows: pa.Table) -> int:
-        return int(rows.num_rows)
+    def count(self, rows: pl.DataFrame) -> int:
+        return rows.height
 
-    def collect(self, rows: pa.Table) -> list[Row]:
-        found: list[Row] = rows.to_pylist()
-        return found
+    def collect(self, rows: pl.DataFrame) -> list[Row]:
+        return rows.to_dicts()
 
-    def write(self, table: Table, rows: pa.Table, *, update: bool = False) -> None:
+    def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
         there = self.read(table)
-        new = conform(rows, table).cast(there.schema)
+        new = conform(rows, table)
         if update:
             self._reduce(table, self.join(there, new, table.key, "anti"))
         else:
             new = self.join(new, there, table.key, "anti")
-        self.tables[table.name] = pa.concat_tables([self.tables[table.name], new])
+        self.tables[table.name] = pl.concat([self.tables[table.name], new])
 
-    def replace(self, table: Table, rows: pa.Table) -> None:
+    def replace(self, table: Table, rows: pl.DataFrame) -> None:
         self.rewritten.add(table.name)
         self.tables[table.name] = conform(rows, table)
 
-    def delete_from_offset(self, table: Table, stale: pa.Table) -> None:
+    def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)
-        self._reduce(table, rows.filter(pc.invert(from_offsets(stale, table).find(rows))))
+        self._reduce(table, rows.filter(~from_offsets(stale, table).find(rows)))
 
-    def _reduce(self, table: Table, remaining: pa.Table) -> None:
-        if remaining.num_rows != self.tables[table.name].num_rows:
+    def _reduce(self, table: Table, remaining: pl.DataFrame) -> None:
+        if remaining.height != self.tables[table.name].height:
             self.rewritten.add(table.name)
             self.tables[table.name] = remaining
 
@@ -180,36 +162,7 @@ class InProcess:
             work()
 
 
-def _have_match(rows: pa.Table, other: pa.Table, on: Sequence[str], *, is_wanted: bool) -> pa.Array:
-    """Returns which rows have values in these columns that the other table has, or has not; null is a value too."""
-    keys = rows.select(on)
-    sought = to_frame(other.select(on).cast(keys.schema))
-    found = to_frame(keys).with_row_index("row").join(sought, on=list(on), how="semi", nulls_equal=True)["row"]
-    has_match = np.full(rows.num_rows, not is_wanted)
-    has_match[found.to_numpy()] = is_wanted
-    return pa.array(has_match)
-
-
-def _codes(rows: pa.Table, other: pa.Table, on: Sequence[str]) -> tuple[Ints, Ints]:
-    """Returns a number for the values of each row of both tables in these columns; equal values have equal numbers."""
-    codes = np.zeros(rows.num_rows + other.num_rows, np.int64)
-    for name in on:
-        kind = rows.schema.field(name).type
-        values = pa.chunked_array([*rows[name].chunks, *other[name].cast(kind).chunks], kind).combine_chunks()
-        indices = values.dictionary_encode("encode").indices.to_numpy()
-        codes = np.unique(codes * (len(codes) + 1) + indices, return_inverse=True)[1] if codes.any() else indices
-    return codes[: rows.num_rows], codes[rows.num_rows :]
-
-
-def conform(rows: pa.Table, table: Table) -> pa.Table:
+def conform(rows: pl.DataFrame, table: Table) -> pl.DataFrame:
     """Returns the table's columns, timestamps from nanoseconds where the rows have these; others that lack are null."""
-    columns = []
-    for one in table.arrow:
-        if one.name in TIMES and one.name not in rows.column_names:
-            times = rows[TIMES[one.name]].cast(pa.timestamp("ns", "UTC"))
-            columns.append(pc.floor_temporal(times, unit="microsecond").cast(one.type))
-        elif one.name in rows.column_names:
-            columns.append(rows[one.name].cast(one.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, one.type))
-    return pa.Table.from_arrays(columns, schema=table.arrow)
+    times = {at: ns for at, ns in TIMES.items() if at in table.names and at not in rows.columns and ns in rows.columns}
+    return with_columns_of(table, rows.with_columns(timestamp(pl.col(ns)).alias(at) for at, ns in times.items()))

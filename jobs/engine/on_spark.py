@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce, wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
-import pyarrow as pa
+import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
@@ -27,12 +27,12 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
 from schemas.table import STRING, RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ALONE, TALLIES
-from udfs.derive.frames import ALL, ONE, Derivation, untagged
+from udfs.derive.frames import ALL, ONE, Derivation, Frames, row_type_of, untagged
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
-Rows: TypeAlias = DataFrame | pa.Table
-"""Many rows on Spark, or few in this process."""
+Rows: TypeAlias = Any
+"""A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
 Work = TypeVar("Work", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
@@ -62,7 +62,7 @@ def _here_if_few(work: Work) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, Arrow tables.
+    """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, frames.
 
     What a derivation makes without groups are few rows, and so are the rows of some tables.
     """
@@ -70,16 +70,16 @@ class OnSpark:
     warehouse: Warehouse
     few_bytes: bool = False
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
-    handed: dict[int, tuple[pa.Table, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
+    handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
 
     def there(self, rows: Any) -> Any:
         """Returns rows of this process as a DataFrame, and everything else as it is."""
-        if not isinstance(rows, pa.Table):
+        if not isinstance(rows, pl.DataFrame):
             return rows
         if id(rows) not in self.handed:
             found = to_spark(self.warehouse.spark, rows)
-            self.handed[id(rows)] = rows, F.broadcast(found) if rows.num_rows <= MOST_ROWS else checkpoint(found)
+            self.handed[id(rows)] = rows, F.broadcast(found) if rows.height <= MOST_ROWS else checkpoint(found)
         return self.handed[id(rows)][1]
 
     def known_captures(self, ids: Collection[str]) -> list[Row]:
@@ -97,13 +97,13 @@ class OnSpark:
 
     def streams_between(self, connections: Rows) -> Rows:
         streams = self.read(STREAMS)
-        if isinstance(streams, pa.Table) and isinstance(connections, pa.Table):
+        if isinstance(streams, pl.DataFrame) and isinstance(connections, pl.DataFrame):
             return InProcess(tables={STREAMS.name: streams}).streams_between(connections)
         endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
         named = self.there(streams).select("stream_id", "instance", endpoints)
         return named.join(self.there(connections), "endpoints").select("packed", "stream_id", "instance")
 
-    def table(self, rows: Sequence[Row], schema: RowType) -> pa.Table:
+    def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
 
     def run(
@@ -116,7 +116,7 @@ class OnSpark:
         *,
         parts: int = 0,
     ) -> Rows:
-        if isinstance(rows, pa.Table) and (self.few_bytes or not parts):
+        if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
             return InProcess().run(rows, work, schema, by, order)
         rows = self.there(rows)
         if by:
@@ -128,7 +128,7 @@ class OnSpark:
         return map_arrow(rows, work, schema)
 
     def derive(self, derivation: Derivation, **tables: Rows) -> dict[str, Rows]:
-        if all(isinstance(rows, pa.Table) for rows in tables.values()):
+        if all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return derivation.run(**tables)
         if not derivation.by:
             needed = {name: self._part(tables[name], columns) for name, columns in derivation.inputs.items()}
@@ -144,7 +144,7 @@ class OnSpark:
         there = {name: self.there(tables[name]) for name in derivation.inputs}
         here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
-        schemas |= {name: rows.schema for name, rows in here.items()}
+        schemas |= {name: row_type_of(rows) for name, rows in here.items()}
         tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows if derivation.by else rows.coalesce(1)
@@ -162,16 +162,16 @@ class OnSpark:
     def one(self, derivation: Derivation, **tables: Rows) -> Rows:
         return self.derive(derivation, **tables)[ONE]
 
-    def gather(self, derivation: Derivation, **tables: Rows) -> dict[str, pa.Table]:
-        if not derivation.by or all(isinstance(rows, pa.Table) for rows in tables.values()):
+    def gather(self, derivation: Derivation, **tables: Rows) -> Frames:
+        if not derivation.by or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return self.bring(**self.derive(derivation, **tables))
         found, made = self._derived(derivation, tables)
         return untagged(found.toArrow().cast(made), made.names)
 
-    def bring(self, **tables: Rows) -> dict[str, pa.Table]:
+    def bring(self, **tables: Rows) -> Frames:
         return self._brought(tables) or {}
 
-    def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> dict[str, pa.Table] | None:
+    def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
         """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
         many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
         if not many:
@@ -186,11 +186,11 @@ class OnSpark:
     def _part(self, rows: Rows, columns: Sequence[str]) -> Rows:
         return rows if columns == ALL else rows.select(list(columns))
 
-    def hand_in(self, rows: pa.Table) -> pa.Table:
+    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 
     def keep(self, rows: Rows) -> Rows:
-        return rows if isinstance(rows, pa.Table) else checkpoint(rows)
+        return rows if isinstance(rows, pl.DataFrame) else checkpoint(rows)
 
     def expect_few(self, rows: Rows) -> Rows:
         few = self._brought({ONE: rows}, MOST_ROWS)
@@ -235,18 +235,18 @@ class OnSpark:
 
     @_here_if_few
     def count(self, rows: Rows) -> int:
-        return rows.count()
+        return int(rows.count())
 
     @_here_if_few
     def collect(self, rows: Rows) -> list[Row]:
         return [row.asDict() for row in rows.collect()]
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
-        if isinstance(rows, pa.Table) and not rows.num_rows:
+        if isinstance(rows, pl.DataFrame) and not rows.height:
             return
         if update and self._update_here(table, rows):
             return
-        if isinstance(rows, pa.Table) and not update:
+        if isinstance(rows, pl.DataFrame) and not update:
             rows = conform(rows, table)
             known = self.warehouse.read_keys(table, rows)
             if known is not None:
@@ -261,8 +261,8 @@ class OnSpark:
     def _update_here(self, table: Table, rows: Rows) -> bool:
         """Replaces and adds rows in this process, if they and the table are few; returns whether it did."""
         there = self.warehouse.read_if_small(table, _FEW_BYTES)
-        few = self.expect_few(rows) if there is not None and there.num_rows else None
-        if there is None or not isinstance(few, pa.Table):
+        few = self.expect_few(rows) if there is not None and there.height else None
+        if there is None or not isinstance(few, pl.DataFrame):
             return False
         here = InProcess(tables={table.name: there})
         here.write(table, few, update=True)
@@ -270,14 +270,14 @@ class OnSpark:
         return True
 
     def replace(self, table: Table, rows: Rows) -> None:
-        if isinstance(rows, pa.Table):
+        if isinstance(rows, pl.DataFrame):
             self.warehouse.replace_few(table, conform(rows, table))
         else:
             self.warehouse.replace(table, with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         few = self.expect_few(stale)
-        if isinstance(few, pa.Table) and self.warehouse.delete_here(table, from_offsets(few, table)):
+        if isinstance(few, pl.DataFrame) and self.warehouse.delete_here(table, from_offsets(few, table)):
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")

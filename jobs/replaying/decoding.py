@@ -1,10 +1,12 @@
-"""Decodes packets that are Arrow rows in this process."""
+"""Decodes packets in this process, or in a task that reads and writes files."""
 
 from collections.abc import Sequence
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.engine.in_process import InProcess
 from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import RowType, Table
 from udfs.derive.decode import quarantine_packets
@@ -12,17 +14,22 @@ from udfs.passes.decode import decode_packets, packet_types
 from udfs.passes.options import Pass
 
 
-def decode_table(packets: pa.Table, table: Table, key: bytes | None) -> pa.Table:
+def decode_table(packets: pl.DataFrame, table: Table, key: bytes | None) -> pl.DataFrame:
     """Returns the rows of a decoded table, of rows of PACKETS; a key pseudonymizes the names."""
     return _run(packets, packet_types(table), decode_packets(table, key), table.arrow)
 
 
-def quarantine_of(packets: pa.Table, raw_kept: int) -> pa.Table:
+def decode_arrow(packets: pa.Table, table: Table, key: bytes | None) -> pa.Table:
+    """Does what `decode_table` does with Arrow tables."""
+    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types(table))))
+    return pa.Table.from_batches(decode_packets(table, key)(chosen.to_batches()), table.arrow)
+
+
+def quarantine_of(packets: pl.DataFrame, raw_kept: int) -> pl.DataFrame:
     """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
     return _run(packets, [PacketType.UNKNOWN.value], quarantine_packets(raw_kept), QUARANTINE.arrow)
 
 
-def _run(packets: pa.Table, types: Sequence[str], work: Pass, schema: RowType) -> pa.Table:
+def _run(packets: pl.DataFrame, types: Sequence[str], work: Pass, schema: RowType) -> pl.DataFrame:
     """Returns what a pass makes of the packets of these types."""
-    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(types))).combine_chunks()
-    return pa.Table.from_batches(work(chosen.to_batches()), schema)
+    return InProcess().run(packets.filter(pl.col("packet_type").is_in(list(types))), work, schema)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-import pyarrow as pa
+import polars as pl
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
@@ -38,7 +38,7 @@ def replay(
     accept: Accept[T],
     options: Options,
     last: LastReplay | None = None,
-) -> pa.Table | None:
+) -> pl.DataFrame | None:
     """Writes all tables of the replay.
 
     With a `last` one, tables BY_SEQUENCE get only rows of sequences that are judged again: returns those sequences, of

@@ -1,4 +1,4 @@
-"""Replays over Arrow tables in this process."""
+"""Replays over frames in this process."""
 
 import polars as pl
 import pyarrow as pa
@@ -7,19 +7,18 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.judging import Accept
 from schemas.judging import CHAIN
 from schemas.replay import Reading
-from udfs.derive.frames import to_arrow, to_frame
 from udfs.replay.acceptance import STATE, fold_scopes
 from udfs.replay.verdicts import LITERAL
 
 _WITH_STATE = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
 
 
-def accept_by_fold(engine: InProcess, reading: Reading) -> Accept[pa.Table]:
+def accept_by_fold(engine: InProcess, reading: Reading) -> Accept[pl.DataFrame]:
     """Returns what adds the receiver's state before each chain, by a fold over all chains of a scope."""
 
-    def accept(chains: pa.Table) -> pa.Table:
+    def accept(chains: pl.DataFrame) -> pl.DataFrame:
         states = engine.run(chains, fold_scopes, _WITH_STATE, ("scope_no",), ("replay_order",))
-        return to_arrow(with_literal_state(to_frame(states))) if reading is Reading.LITERAL else states
+        return with_literal_state(states) if reading is Reading.LITERAL else states
 
     return accept
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol
 
 import polars as pl
-import pyarrow as pa
 
 from jobs.app.logs import progress
 from jobs.engine.engine import Engine, T
-from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
 from jobs.replaying.sources import OF_ACKS, OF_MESSAGES, OF_PACKETS, OF_QUARANTINE, Sources
@@ -21,11 +19,12 @@ from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 from schemas.tallies import FINDINGS_ALONE, TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE
-from udfs.derive.frames import Frames, to_arrow, to_frame
+from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.replay.scopes import TRANSACTIONAL
 from udfs.derive.settled import find_touched, read_tallies, settle
+from udfs.derive.tables import schema_of
 from udfs.derive.witness import with_keys
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {
@@ -51,10 +50,10 @@ _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
 class LastReplay(Protocol):
     """Tells what the last replay left and what has changed since."""
 
-    def read(self, table: Table, *columns: str) -> pa.Table:
+    def read(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows that it left; with columns, these."""
 
-    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+    def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a source that came since, and those that went; None where nothing tells."""
 
 
@@ -75,7 +74,7 @@ class Settled(Generic[T]):
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
     """Rows of other tables that stay, by name; None where all messages are judged."""
-    gone: pa.Table | None = None
+    gone: pl.DataFrame | None = None
     """The sequences of which the rows do not stay; None where all messages are judged."""
 
     def with_kept(self, name: str, rows: T) -> T:
@@ -92,7 +91,7 @@ class Settled(Generic[T]):
 def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
     """Returns that all transactional messages of these flows are to be judged."""
     messages = engine.select(engine.where(messages, "transactional"), **{name: name for name in TRANSACTIONAL})
-    none = to_arrow(read_tallies(to_frame(TALLIES.arrow.empty_table())))
+    none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
 
@@ -109,14 +108,14 @@ def _find_settled(
     engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay
 ) -> Settled[T] | None:
     """Returns what stays of the last replay; None, and says why, where it cannot be told by sequence."""
-    tallies = read_tallies(to_frame(last.read(TALLIES)))
+    tallies = read_tallies(last.read(TALLIES))
     if not tallies.height:  # the literal reading leaves none
         return None
     changes = {} if (why := _why_all(once)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
         return None
-    few = engine.bring(
+    now = engine.bring(
         ends=inputs.every_end,
         packets=sources.packets,
         acks=sources.acks,
@@ -127,14 +126,13 @@ def _find_settled(
         messages=inputs.messages,
         watched=watch(engine, inputs, inputs.acks, inputs.flows),
     )
-    now = {name: to_frame(rows) for name, rows in few.items()}
     ends, flows, legs, messages, unread = (now[name] for name in ("ends", "flows", "legs", "messages", "unread"))
     if doubtful_scopes(flows, unread, ends, legs).height:
         progress("replay: all messages are judged: too many streams have unread bytes")
         return None
     touched = find_touched(
         changes,
-        ends_before=to_frame(last.read(ENDS)),
+        ends_before=last.read(ENDS),
         ends=ends,
         flows=flows,
         messages=messages,
@@ -158,8 +156,8 @@ def _find_settled(
         f"replay: {found['messages'].height:,} of {messages.height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
-    gone = to_arrow(tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique())
-    hand_in = {name: engine.hand_in(to_arrow(rows)) for name, rows in found.items()}
+    gone = tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()
+    hand_in = {name: engine.hand_in(rows) for name, rows in found.items()}
     return Settled(
         engine,
         engine.join(once.messages, hand_in["messages"], PLACE, "semi"),
@@ -186,24 +184,24 @@ def _changes(last: LastReplay) -> dict[str, Frames]:
     found = {}
     for table, columns in _SOURCES.items():
         changes = last.changes(table, *columns)
-        if changes is None or (table is CAPTURES and changes[1].num_rows):
+        if changes is None or (table is CAPTURES and changes[1].height):
             return {}
-        found[table.name] = dict(zip(("came", "went"), map(to_frame, changes), strict=True))
+        found[table.name] = dict(zip(("came", "went"), changes, strict=True))
     return found
 
 
-def _kept(last: LastReplay, gone: pa.Table, tallies: pl.DataFrame, flows: pl.DataFrame) -> dict[str, pa.Table]:
+def _kept(last: LastReplay, gone: pl.DataFrame, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
     """Returns the rows that stay of the tables of which not all are derived again; witnesses are keys."""
 
-    def read(table: Table, *columns: str) -> pa.Table:
-        return InProcess().join(last.read(table, *columns), gone, SEQUENCE, "anti")
+    def read(table: Table, *columns: str) -> pl.DataFrame:
+        return last.read(table, *columns).join(gone, on=SEQUENCE, how="anti", nulls_equal=True)
 
-    slots = to_frame(read(SEQUENCES, *_SLOTS)).drop_nulls("numbers_due").join(flows, on="scope_key", how="anti")
+    slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due").join(flows, on="scope_key", how="anti")
     return {
         VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
-        OUTCOMES.name: to_arrow(with_keys(to_frame(read(OUTCOMES)))),
+        OUTCOMES.name: with_keys(read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS_ALONE.name: read(FINDINGS_ALONE),
-        "slots": to_arrow(slots),
-        "counts": to_arrow(sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY)),
+        "slots": slots,
+        "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

@@ -10,7 +10,7 @@ state accepts. So windows find the states of all messages but those from a seque
 
 from contextlib import nullcontext
 
-import pyarrow as pa
+import polars as pl
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
@@ -19,9 +19,10 @@ from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.judging import Accept
 from jobs.transforms.expressions import BEFORE
-from jobs.warehouse.local_tables import to_spark
+from jobs.warehouse.local_tables import collect, to_spark
 from schemas.replay import Reading
 from schemas.table import row_type
+from udfs.derive.frames import row_type_of
 from udfs.replay.acceptance import STATE, fold
 from udfs.replay.verdicts import LITERAL
 
@@ -120,21 +121,19 @@ def accept_on_spark(engine: OnSpark, reading: Reading) -> Accept[DataFrame]:
     return accept
 
 
-def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pa.Table]:
-    """Returns the same over Arrow tables: Spark gets the numbers that the windows need, in one query."""
+def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pl.DataFrame]:
+    """Returns the same over frames: Spark gets the numbers that the windows need, in one query."""
     engine = InProcess()
 
-    def accept(chains: pa.Table) -> pa.Table:
-        with settings_for_few_rows(spark) if chains.num_rows < _FEW_CHAINS else nullcontext():
+    def accept(chains: pl.DataFrame) -> pl.DataFrame:
+        with settings_for_few_rows(spark) if chains.height < _FEW_CHAINS else nullcontext():
             marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
             marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
-            found = marked.withColumns(
-                {"is_folded": _is_folded(), "is_plain": ~_is_folded(), "begins": _begins()}
-            ).toArrow()
-        folded = engine.where(found, "is_folded")
-        folded = engine.run(folded, fold, folded.schema, ("scope_no", "stretch"), ("replay_order",))
-        states = pa.concat_tables([engine.where(found, "is_plain"), folded])
-        columns = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in states.column_names)]
-        return engine.join(chains, states.select(columns), ["scope_no", "replay_order"])
+            found = collect(marked.withColumns({"is_folded": _is_folded(), "begins": _begins()}))
+        folded = found.filter("is_folded")
+        folded = engine.run(folded, fold, row_type_of(folded), ("scope_no", "stretch"), ("replay_order",))
+        states = pl.concat([found.filter(~pl.col("is_folded")), folded])
+        columns = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in states.columns)]
+        return chains.join(states.select(columns), on=["scope_no", "replay_order"])
 
     return accept

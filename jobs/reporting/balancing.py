@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import frames
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS, Book
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import STRING, row
 from udfs.derive import books
-from udfs.derive.frames import ONE, Derivation, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation
 
 INGESTED = (Book.RECORDS, Book.BYTES)
 DECODED = (*INGESTED, Book.PACKETS)
@@ -34,7 +33,7 @@ def balance(engine: Engine[T], wanted: Sequence[Book]) -> None:
         found += _of_scopes(engine)
     replaced = engine.table([{"book": book.value} for book in wanted], row(book=STRING))
     others = engine.join(engine.read(BOOKS), replaced, ["book"], "anti")
-    engine.replace(BOOKS, engine.union(others, engine.hand_in(to_arrow(pl.concat(found)))))
+    engine.replace(BOOKS, engine.union(others, engine.hand_in(pl.concat(found))))
 
 
 def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
@@ -44,18 +43,16 @@ def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
         for table in DECODED_TABLES
         if is_decoded
     }
-    sums = frames(
-        engine.bring(
-            captures=engine.read(CAPTURES, "capture_id", "packet_count", "segment_count", "other_count"),
-            streams=engine.read(STREAMS, "stream_id", "recovered_bytes"),
-            packets=engine.sum_up(engine.read(PACKETS, "stream_id", "size"), ["stream_id"], "size"),
-            quarantine=engine.sum_up(
-                engine.read(QUARANTINE, "capture_id", "stream_id", "stage", "length"),
-                ["capture_id", "stream_id", "stage"],
-                "length",
-            ),
-            **more,
-        )
+    sums = engine.bring(
+        captures=engine.read(CAPTURES, "capture_id", "packet_count", "segment_count", "other_count"),
+        streams=engine.read(STREAMS, "stream_id", "recovered_bytes"),
+        packets=engine.sum_up(engine.read(PACKETS, "stream_id", "size"), ["stream_id"], "size"),
+        quarantine=engine.sum_up(
+            engine.read(QUARANTINE, "capture_id", "stream_id", "stage", "length"),
+            ["capture_id", "stream_id", "stage"],
+            "length",
+        ),
+        **more,
     )
     packets, quarantine = sums["packets"], sums["quarantine"]
     balanced = [
@@ -70,12 +67,10 @@ def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
 def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
     """Returns the books on what became of messages."""
     outcomes, sequences = engine.read(OUTCOMES), engine.read(SEQUENCES)
-    sums = frames(
-        engine.bring(
-            verdicts=engine.sum_up(engine.read(VERDICTS, "scope_key"), ["scope_key"]),
-            outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
-            sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
-        )
+    sums = engine.bring(
+        verdicts=engine.sum_up(engine.read(VERDICTS, "scope_key"), ["scope_key"]),
+        outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
+        sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
     )
     numbers = engine.gather(_NUMBERS, outcomes=outcomes, sequences=sequences)[ONE]
-    return [books.balance_arrivals(**sums), to_frame(numbers)]
+    return [books.balance_arrivals(**sums), numbers]

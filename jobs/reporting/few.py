@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from jobs.engine.engine import Engine
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, STREAMS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.table import Table
-from udfs.derive.frames import to_frame
 
 Few = Mapping[str, pl.DataFrame]
 """Rows by the names of their tables."""
@@ -31,12 +29,7 @@ _NEEDED = {
 def read_few(engine: Engine[Any], *tables: Table) -> Few:
     """Returns the rows of these tables; of ENDS, without copies."""
     rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
-    few = frames(engine.bring(**rows))
+    few = engine.bring(**rows)
     if ENDS.name in few:
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
     return few
-
-
-def frames(tables: Mapping[str, pa.Table]) -> dict[str, pl.DataFrame]:
-    """Returns tables as frames."""
-    return {name: to_frame(rows) for name, rows in tables.items()}

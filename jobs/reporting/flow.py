@@ -11,13 +11,13 @@ from datetime import datetime
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import Few, frames
+from jobs.reporting.few import Few
 from schemas.ingest import QUARANTINE, STREAM_GAPS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
 from udfs.derive.columns import PLACE, RANGE
-from udfs.derive.frames import ONE, Derivation, Frames, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, Frames
 from udfs.derive.report.health import changed_first
 from udfs.derive.report.messages import accepted_by_stream, conflicts
 from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
@@ -37,6 +37,7 @@ from udfs.derive.report.page import (
 from udfs.derive.report.pictures import ACK, answering, asked, carriers, drawn, pictures, thinning
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
+from udfs.derive.tables import schema_of
 
 _UNUSABLE = Derivation(unusable, {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
 
@@ -57,7 +58,7 @@ def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Coll
     verdicts, outcomes = engine.read(VERDICTS, *JUDGED), engine.read(OUTCOMES)
     chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
     judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
-    sums = merged(frames(engine.gather(session_sums(chosen.period), **judged)), chosen.period)
+    sums = merged(engine.gather(session_sums(chosen.period), **judged), chosen.period)
     tops = listed(chosen, sums, _accepted(engine, chosen, options.saved_messages), options)
     points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
     shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
@@ -68,39 +69,39 @@ def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataF
     """Returns the scopes in which these sessions have a message; None where none is named."""
     if not sessions:
         return None
-    wanted = engine.hand_in(to_arrow(pl.DataFrame({"session_id": list(sessions)})))
+    wanted = engine.hand_in(pl.DataFrame({"session_id": list(sessions)}))
     theirs = engine.select(engine.join(verdicts, wanted, ["session_id"], "semi"), scope_key="scope_key")
-    return to_frame(engine.bring(scopes=engine.distinct(theirs))["scopes"])
+    return engine.bring(scopes=engine.distinct(theirs))["scopes"]
 
 
 def _accepted(engine: Engine[T], chosen: Chosen, limit: int) -> Frames:
     """Returns `accepted_since` of the senders that used numbers again for different messages."""
-    step, since = accepted_by_stream(limit), to_arrow(conflicts(chosen.incidents))
-    if not since.num_rows:
-        return frames(step.run(verdicts=VERDICTS.arrow.empty_table(), since=since))
+    step, since = accepted_by_stream(limit), conflicts(chosen.incidents)
+    if not since.height:
+        return step.run(verdicts=schema_of(VERDICTS.arrow).to_frame(), since=since)
     verdicts = engine.read(VERDICTS, *step.inputs["verdicts"])
-    theirs = engine.join(verdicts, engine.hand_in(since.drop_columns("since")), ["source_queue_manager"], "semi")
-    return frames(engine.gather(step, verdicts=theirs, since=engine.hand_in(since)))
+    theirs = engine.join(verdicts, engine.hand_in(since.drop("since")), ["source_queue_manager"], "semi")
+    return engine.gather(step, verdicts=theirs, since=engine.hand_in(since))
 
 
 def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:
     """Returns `points` and `holes` of the worst sessions; `verdicts` have their `fate`."""
     worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
     streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
-    theirs = engine.join(verdicts, engine.hand_in(to_arrow(worst)), ["session_id"], "semi")
-    gaps = engine.join(engine.read(STREAM_GAPS, *RANGE), engine.hand_in(to_arrow(streams)), ["stream_id"])
+    theirs = engine.join(verdicts, engine.hand_in(worst), ["session_id"], "semi")
+    gaps = engine.join(engine.read(STREAM_GAPS, *RANGE), engine.hand_in(streams), ["stream_id"])
     step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
-    return frames(engine.gather(step, verdicts=theirs, gaps=gaps))
+    return engine.gather(step, verdicts=theirs, gaps=gaps)
 
 
 def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, options: Options) -> Frames:
     """Returns what stands beside the `points` that are drawn: `pictures`, `stairs`, and `uris` of their captures."""
     drawn_scopes = pictures(points, tops["sessions"])
     sequences = asked(drawn_scopes, few["sequences"])
-    wanted = engine.hand_in(to_arrow(sequences.select("tx_sequence_id").unique()))
+    wanted = engine.hand_in(sequences.select("tx_sequence_id").unique())
     acks = engine.join(engine.read(ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
     answers = engine.one(answering(few["stream_ends"], sequences), acks=acks)
-    stairs = to_frame(engine.gather(thinning(options.drawn_points), acks=answers)[ONE])
+    stairs = engine.gather(thinning(options.drawn_points), acks=answers)[ONE]
     uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
     return {"pictures": drawn_scopes, "stairs": stairs, "uris": uris}
 
@@ -108,19 +109,19 @@ def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, opt
 def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
     """Returns the rows of the witnesses of what is listed."""
     keys = witness_keys(tops)
-    wanted = engine.hand_in(to_arrow(keys))
+    wanted = engine.hand_in(keys)
     found = {
         table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
         for table in WITNESSES
     }
-    return {"witnesses": proofs(frames(engine.bring(**found)) | {"captures": few["captures"]}, keys)}
+    return {"witnesses": proofs(engine.bring(**found) | {"captures": few["captures"]}, keys)}
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:
     """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
     kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS, "ack_type"), ["ack_type"]))
     quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE, *_UNUSABLE.inputs[QUARANTINE.name]))[ONE]
-    return {**few, **frames(kinds), "quarantine": to_frame(quarantined)}
+    return {**few, **kinds, "quarantine": quarantined}
 
 
 def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
@@ -128,4 +129,4 @@ def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl
     step = queue_health(since, limit)
     verdicts, outcomes = engine.read(VERDICTS, *step.inputs["verdicts"]), engine.read(OUTCOMES)
     rows = engine.gather(step, verdicts=verdicts, outcomes=outcomes)[ONE]
-    return changed_first(to_frame(rows), limit)
+    return changed_first(rows, limit)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from functools import partial
 
+import polars as pl
+
 from jobs.app.capture_listing import Stamp, stamps
 from jobs.app.config import Config
 from jobs.app.errors import JobError
@@ -44,9 +46,7 @@ def _ingest(engine: InProcess, files: Mapping[str, Stamp], config: Config, shown
     size = sum(row["content_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} captures, {size / 1e6:.1f} MB")
     flow.ingest(engine, captures, config.ingest, partial(_require_unchanged, files))
-    rows = engine.read(CAPTURES)
-    names = [shown.get(name, name) for name in rows["uri"].to_pylist()]
-    engine.replace(CAPTURES, rows.set_column(rows.column_names.index("uri"), "uri", [names]))
+    engine.replace(CAPTURES, engine.read(CAPTURES).with_columns(pl.col("uri").replace(shown)))
 
 
 def _require_unchanged(files: Mapping[str, Stamp]) -> None:

@@ -7,8 +7,7 @@ small warehouse, which is held in memory, is decoded as a whole.
 from collections.abc import Mapping
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
@@ -17,7 +16,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.of_warehouse import engine_of
-from jobs.replaying.decoding import decode_table, quarantine_of
+from jobs.replaying.decoding import decode_arrow, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
@@ -80,7 +79,7 @@ def _decode_there(warehouse: Warehouse, config: Config, read: Mapping[str, int])
         _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
         return
     writes = [partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)]
-    if not warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_table(rows, table, key)):
+    if not warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key)):
         writes += [partial(warehouse.replace, table, decode_rows(packets, table, key)) for table in DECODED_TABLES]
     run_in_parallel(writes)
 
@@ -92,12 +91,14 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
     run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
 
 
-def _change_here(warehouse: Warehouse, came: pa.Table, went: pa.Table, key: bytes | None, raw_kept: int) -> None:
+def _change_here(
+    warehouse: Warehouse, came: pl.DataFrame, went: pl.DataFrame, key: bytes | None, raw_kept: int
+) -> None:
     """Does what `_change` does with few packets, in this process as far as it can."""
     rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
     rows[QUARANTINE] = quarantine_of(came, raw_kept)
     gone = dict.fromkeys(rows, went)
-    gone[QUARANTINE] = went.append_column("stage", pa.array([Stage.DECODE.value] * went.num_rows, pa.string()))
+    gone[QUARANTINE] = went.with_columns(stage=pl.lit(Stage.DECODE.value))
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
 
 
@@ -114,6 +115,6 @@ def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> 
 def _quarantine_in_memory(warehouse: Warehouse, raw_kept: int) -> None:
     """Replaces the packets in quarantine that cannot be decoded, if there are or were any."""
     undecodable, before = quarantine_of(warehouse.read_local(PACKETS), raw_kept), warehouse.read_local(QUARANTINE)
-    kept = before.filter(pc.not_equal(before["stage"], Stage.DECODE.value))
-    if undecodable.num_rows or kept.num_rows != before.num_rows:
-        warehouse.replace_local(QUARANTINE, pa.concat_tables([kept, undecodable.cast(kept.schema)]))
+    kept = before.filter(pl.col("stage") != Stage.DECODE.value)
+    if undecodable.height or kept.height != before.height:
+        warehouse.replace_local(QUARANTINE, pl.concat([kept, undecodable]))

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import AS_INGESTED, Stamp, changed_files
@@ -36,7 +36,7 @@ def size_in_process(config: Config, files: Mapping[str, Stamp]) -> int | None:
     known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
     if known is None or not _have_few_messages(others, config):
         return None
-    size = bytes_of({file: files[file] for file in changed_files(known.to_pylist(), files)}, most)
+    size = bytes_of({file: files[file] for file in changed_files(known.to_dicts(), files)}, most)
     return size if size <= most else None
 
 
@@ -124,4 +124,4 @@ def _bytes_ingested(place: str | None) -> int | None:
     if not log.versions(place):
         return 0
     rows = local_commits.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
-    return None if rows is None else pc.sum(pc.coalesce(*rows.columns)).as_py() or 0
+    return None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item() or 0

@@ -23,8 +23,6 @@ from jobs.steps.summary import summary, with_muted, with_names
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS
-from schemas.table import Table
-from udfs.derive.frames import to_frame
 from udfs.derive.report.findings import worst_incidents
 
 _STEPS = 4
@@ -94,7 +92,7 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> Collected:
 
 def _add_proof(found: Summary, engine: InProcess) -> None:
     """Adds to each incident that the summary tells the packets that prove it."""
-    witnesses = _frame(engine, INCIDENTS).select("incident_id", "witness")
+    witnesses = engine.read(INCIDENTS).select("incident_id", "witness")
     proofs = dict(witnesses.iter_rows())
     for incident in found.get("worst_incidents", ()):
         packets = proofs[incident["incident_id"]]
@@ -103,21 +101,17 @@ def _add_proof(found: Summary, engine: InProcess) -> None:
 
 def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:
     """Returns the incidents, the worst first, the findings and the outcomes, with their witnesses, for JSON."""
-    incidents = _frame(engine, INCIDENTS)
+    incidents = engine.read(INCIDENTS)
     order = worst_incidents(incidents, incidents.height).select("incident_id")
     found = {
         "incidents": order.join(incidents, on="incident_id", how="left", maintain_order="left"),
-        "findings": _frame(engine, FINDINGS).sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
-        "outcomes": _frame(engine, OUTCOMES).sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
+        "findings": engine.read(FINDINGS).sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
+        "outcomes": engine.read(OUTCOMES).sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
     }
     # As a number, a TxSequenceID would lose its last digits in many readers of JSON.
     return {
         name: _plain(rows.with_columns(pl.col(pl.UInt64).cast(pl.String)).to_dicts()) for name, rows in found.items()
     }
-
-
-def _frame(engine: InProcess, table: Table) -> pl.DataFrame:
-    return to_frame(engine.read(table))
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-import pyarrow as pa
+import polars as pl
 from pyspark.sql import SparkSession
 
 from jobs.app import code_version
@@ -27,7 +27,7 @@ from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.local_tables import to_table
+from jobs.warehouse.local_tables import collect
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
@@ -80,11 +80,11 @@ class LastReplay(NamedTuple):
     warehouse: Warehouse
     read_versions: Mapping[str, int]
 
-    def read(self, table: Table, *columns: str) -> pa.Table:
+    def read(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows that it left."""
         return self.warehouse.read_local(table, *columns)
 
-    def changes(self, table: Table, *columns: str) -> tuple[pa.Table, pa.Table] | None:
+    def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a source that came since, and those that went; None where nothing tells."""
         return self.warehouse.differences(table, self.read_versions[table.name], columns)
 
@@ -92,18 +92,18 @@ class LastReplay(NamedTuple):
 def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: LastReplay | None) -> None:
     """Replays a warehouse that is held in memory."""
     engine = InProcess(load=warehouse.read_local)
-    before = [None if rows is None else to_table(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
+    before = [None if rows is None else collect(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
     once = unite(engine, sources)
     gone = replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options, last)
     run_in_parallel(partial(_write, warehouse, table, engine.read(table), gone) for table in REPLAYED)
     renamed = once.renamed_copies(sources.streams)
-    if renamed is not None and renamed.num_rows:
+    if renamed is not None and renamed.height:
         warehouse.create(STREAMS)
-        warehouse.replace_rows(STREAMS, renamed.select(STREAMS.key), renamed.cast(STREAMS.arrow))
+        warehouse.replace_rows(STREAMS, renamed.select(STREAMS.key), renamed)
 
 
-def _write(warehouse: Warehouse, table: Table, rows: pa.Table, gone: pa.Table | None) -> None:
+def _write(warehouse: Warehouse, table: Table, rows: pl.DataFrame, gone: pl.DataFrame | None) -> None:
     """Writes what was derived of a table: all rows, or those of the sequences of which the rows are `gone`."""
     if gone is None or table not in BY_SEQUENCE:
         warehouse.replace_local(table, rows)

@@ -9,7 +9,7 @@ import polars as pl
 from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import SUMMARIZED, frames, read_few
+from jobs.reporting.few import SUMMARIZED, read_few
 from jobs.reporting.flow import Collected
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from schemas.incidents import INCIDENTS
@@ -18,7 +18,7 @@ from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
-from udfs.derive.frames import ONE, to_frame
+from udfs.derive.frames import ONE
 from udfs.derive.report.messages import places
 from udfs.derive.report.of_session import queue_sums
 from udfs.derive.report.summary import (
@@ -86,7 +86,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
     else:
         by_queue = queue_sums()
         rows = engine.read(OUTCOMES, *by_queue.inputs["outcomes"])
-        queues = to_frame(engine.gather(by_queue, outcomes=rows)[ONE])
+        queues = engine.gather(by_queue, outcomes=rows)[ONE]
     where = places(queues).row(0, named=True)
     row = {name: value or 0 for name, value in sums.items()}
     by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}
@@ -144,7 +144,7 @@ def _count_rows(
         for table, column in columns
         if table not in known
     }
-    found = frames(engine.bring(**sums))
+    found = engine.bring(**sums)
     counts: dict[str, Counter[Any]] = {}
     for table, column in columns:
         rows = known[table] if table in known else found[f"{table.name} {column}"]

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 
-from jobs.warehouse.local_tables import to_spark, to_table
+from jobs.warehouse.local_tables import collect, to_spark
 
 _REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
 MOST_ROWS = 100_000
@@ -26,7 +26,7 @@ def checkpoint(rows: DataFrame) -> DataFrame:
     except PySparkException as refusal:
         if not _REFUSAL.search(str(refusal)):
             raise
-        return to_spark(rows.sparkSession, to_table(rows))
+        return to_spark(rows.sparkSession, collect(rows))
 
 
 def broadcast_if_small(rows: DataFrame, most: int = MOST_ROWS) -> DataFrame:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from schemas.table import Table
 from udfs.derive.columns import are_in
-from udfs.derive.frames import to_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +16,7 @@ class Gone:
     """Tells which rows of a table are gone, by some of its columns."""
 
     columns: tuple[str, ...]
-    find: Callable[[pa.Table], pa.Array]
+    find: Callable[[pl.DataFrame], pl.Series]
     """Returns for each row whether it is gone."""
     firsts: Sequence[Any]
     """All values of the first column in rows that are gone, sorted."""
@@ -29,27 +27,26 @@ class Gone:
         return at < len(self.firsts) and (greatest is None or self.firsts[at] <= greatest)
 
 
-def with_values(rows: pa.Table) -> Gone:
+def with_values(rows: pl.DataFrame) -> Gone:
     """Returns that those rows are gone which have the values of one of these in its columns."""
-    sought = to_frame(rows)
-    return Gone(tuple(rows.column_names), lambda there: are_in(to_frame(there), sought).to_arrow(), _sorted(rows[0]))
+    return Gone(tuple(rows.columns), lambda there: are_in(there, rows), _sorted(rows.to_series(0)))
 
 
-def from_offsets(stale: pa.Table, table: Table) -> Gone:
+def from_offsets(stale: pl.DataFrame, table: Table) -> Gone:
     """Returns that the rows of each `stream_id` are gone from `from_offset` on; with -1, all.
 
     So are all rows of such a stream of a table without offsets.
     """
-    first = to_frame(stale).group_by("stream_id").agg(pl.min("from_offset"))
+    first = stale.group_by("stream_id").agg(pl.min("from_offset"))
     columns = tuple(name for name in ("stream_id", "stream_offset") if name in table.names)
 
-    def find(there: pa.Table) -> pa.Array:
-        rows = to_frame(there.select(columns)).join(first, on="stream_id", how="left", maintain_order="left")
+    def find(there: pl.DataFrame) -> pl.Series:
+        rows = there.select(columns).join(first, on="stream_id", how="left", maintain_order="left")
         offsets = rows["stream_offset"].fill_null(-1) if "stream_offset" in columns else rows["from_offset"]
-        return (offsets >= rows["from_offset"]).fill_null(value=False).to_arrow()
+        return (offsets >= rows["from_offset"]).fill_null(value=False)
 
     return Gone(columns, find, _sorted(stale["stream_id"]))
 
 
-def _sorted(values: pa.ChunkedArray) -> list[Any]:
-    return sorted(one for one in values.unique().to_pylist() if one is not None)
+def _sorted(values: pl.Series) -> list[Any]:
+    return values.drop_nulls().unique().sort().to_list()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,6 +33,7 @@ from jobs.warehouse.gone import Gone
 from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files, read_files, write_file, writing_files
 from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
+from udfs.derive.frames import to_arrow
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -84,7 +86,9 @@ def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
     sync(folder, folder.parent, folder.parent.parent)  # all may be new
 
 
-def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], None], *, overwrite: bool = False) -> bool:
+def write(
+    place: str, table: Table, rows: pl.DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
+) -> bool:
     """Appends the rows to the table at this place, or replaces all its rows; returns whether it could.
 
     The lock is checked between the look at the log and the commit: a run that took this one for dead has either made a
@@ -96,8 +100,7 @@ def write(place: str, table: Table, rows: pa.Table, check_lock: Callable[[], Non
     """
     if _open(place) is None:
         return False
-    files = [write_file(place, table, rows)] if rows.num_rows else []
-    return _add(place, files, check_lock, overwrite=overwrite)
+    return _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
 
 
 def write_in_tasks(
@@ -162,7 +165,7 @@ def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[]
     return _commit(place, check_lock, commit)
 
 
-def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_lock: Callable[[], None]) -> bool:
+def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> bool:
     """Deletes the rows that are `gone`, and appends others, in one commit; returns whether it could.
 
     Only files with a row that is gone are written again.
@@ -176,13 +179,11 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pa.Table, check_loc
     if read is None:
         return False
     version = read.version()
-    removed, files = [], [write_file(place, table, rows)] if rows.num_rows else []
+    removed, files = [], _written(place, table, rows)
     for one in _files_with(gone, place, table, read):
         removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
         there = read_files([_file(place, one["path"])], table.arrow)
-        remaining = there.filter(pc.invert(gone.find(there.select(gone.columns))))
-        if remaining.num_rows:
-            files.append(write_file(place, table, remaining))
+        files += _written(place, table, there.filter(~gone.find(there)))
 
     def commit(delta: "DeltaTable") -> None:
         if delta.version() != version:
@@ -211,8 +212,12 @@ def _files_with(gone: Gone, place: str, table: Table, delta: "DeltaTable") -> li
         if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends))  # noqa: PLR2004
     }
     rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
-    found = rows.filter(gone.find(rows.select(gone.columns)))
-    return [perhaps[file] for file in found[FILE_OF_ROW.name].unique().to_pylist()]
+    return [perhaps[file] for file in rows.filter(gone.find(rows))[FILE_OF_ROW.name].unique(maintain_order=True)]
+
+
+def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Writes rows to a file; returns a row of FILE, or none without rows."""
+    return [write_file(place, table, to_arrow(rows.select(table.names)))] if rows.height else []
 
 
 def _file(place: str, path: str) -> str:
@@ -241,7 +246,7 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     return _commit(place, check_lock, lambda delta: delta.restore(version, **_once()) and None)
 
 
-def read(place: str, schema: pa.Schema, most: int | None = None) -> pa.Table | None:
+def read(place: str, schema: pa.Schema, most: int | None = None) -> pl.DataFrame | None:
     """Reads the table at this place with the columns of the schema.
 
     None where it has to be read by Spark, or where its files have more than `most` bytes.

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from jobs.app.errors import JobError
 from jobs.warehouse.durable import sync
 from schemas.table import LONG, STRING, Table, row
+from udfs.derive.tables import schema_of
 from udfs.passes.options import Batches, Pass
 
 _INDEXED = 32
@@ -43,7 +44,7 @@ Derive = Callable[[Table, pa.Table], pa.Table]
 """Returns the rows of a table that some rows of another one make."""
 
 
-def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None = None) -> pa.Table:
+def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None = None) -> pl.DataFrame:
     """Reads the columns of the schema, only of rows `where` something holds; a column that a file lacks is null.
 
     FILE_OF_ROW may be the last of these. Polars takes half as long as pyarrow for the small files of many nights.
@@ -52,7 +53,7 @@ def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None 
         OSError: a file is not there, or cannot be read.
     """
     if not files:
-        return schema.empty_table()
+        return schema_of(schema).to_frame()
     columns = pl.DataFrame(schema.empty_table()).schema
     file_of_row = FILE_OF_ROW.name if columns.pop(FILE_OF_ROW.name, None) else None
     rows = pl.scan_parquet(list(files), glob=False, schema=columns, include_file_paths=file_of_row, **_AS_SCHEMA)
@@ -60,7 +61,7 @@ def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None 
         frame = (rows if where is None else rows.filter(where)).collect()
     except pl.exceptions.PolarsError as error:
         raise OSError(f"{', '.join(sorted(files)[:1])} cannot be read: {error}") from error
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+    return frame.cast(schema_of(schema))
 
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     """
     _require_valid(table, rows)
     file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
-    pq.write_table(rows, file, compression="zstd", coerce_timestamps="us", store_schema=False)
+    pq.write_table(rows.cast(table.arrow), file, compression="zstd", coerce_timestamps="us", store_schema=False)
     sync(file, file.parent)
     status = file.stat()
     times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
@@ -128,7 +129,7 @@ class _Files:
         """Writes what waits."""
         rows, self.waiting, self.size = self.waiting, [], 0
         if rows:
-            file = write_file(self.place, self.table, pa.concat_tables(rows).cast(self.table.arrow))
+            file = write_file(self.place, self.table, pa.concat_tables(rows))
             yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)
 
 

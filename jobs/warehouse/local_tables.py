@@ -3,34 +3,37 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from schemas.table import spark_schema
+from udfs.derive.frames import to_arrow, to_frame
 
 NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 
 
-def to_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def to_spark(spark: SparkSession, rows: pl.DataFrame | pa.Table) -> DataFrame:
     """Returns the rows as a DataFrame that contains them; Spark plans few rows as a relation that needs no job."""
+    table = to_arrow(rows) if isinstance(rows, pl.DataFrame) else rows
     # Spark 4.1.1 fails on a nested column without a chunk.
-    held = rows if rows.num_rows else rows.schema.empty_table()
-    return spark.createDataFrame(held, spark_schema(rows.schema)).coalesce(1)
+    held = table if table.num_rows else table.schema.empty_table()
+    return spark.createDataFrame(held, spark_schema(table.schema)).coalesce(1)
 
 
-def to_table(rows: DataFrame) -> pa.Table:
+def collect(rows: DataFrame) -> pl.DataFrame:
     """Computes the rows, which have to fit in memory."""
-    return cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema}).toArrow()
+    return to_frame(cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema}).toArrow())
 
 
 @dataclass(frozen=True)
 class Memory:
     """Holds the tables that a run has read or written."""
 
-    tables: dict[str, pa.Table] = field(default_factory=dict)
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
 
 
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:

@@ -8,6 +8,7 @@ from functools import partial, reduce
 from operator import and_
 from typing import Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
@@ -20,10 +21,11 @@ from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import checkpoint, local_commits, local_parts, log
 from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import Derive
-from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, nullable, to_spark, to_table
+from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, collect, nullable, to_spark
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
+from udfs.derive.tables import schema_of
 
 _DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
@@ -68,28 +70,28 @@ class Warehouse(Tables):
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
-    def read_local(self, table: Table, *columns: str) -> pa.Table:
+    def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows of a table of a warehouse that is held in memory; with columns, these at least."""
         held = self._memory.tables
         if table.name in held:
             return held[table.name]
         rows = self._read_here(table, columns or table.names)
         if rows is None:
-            rows = to_table(with_columns_of(table, Tables.read(self, table)).select(*(columns or table.names)))
+            rows = collect(with_columns_of(table, Tables.read(self, table)).select(*(columns or table.names)))
         if not columns:
             held[table.name] = rows
         return rows
 
-    def append_local(self, table: Table, whole: pa.Table, added: pa.Table) -> None:
+    def append_local(self, table: Table, whole: pl.DataFrame, added: pl.DataFrame) -> None:
         """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
         self._memory.tables[table.name] = whole
         self.append_few(table, added)
 
-    def replace_local(self, table: Table, whole: pa.Table) -> None:
+    def replace_local(self, table: Table, whole: pl.DataFrame) -> None:
         """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
         # The rows that were there, which may be many, are read only where none comes.
-        is_needless = not whole.num_rows and not self.read_local(table).num_rows
-        self._memory.tables[table.name] = whole.cast(table.arrow)
+        is_needless = not whole.height and not self.read_local(table).height
+        self._memory.tables[table.name] = whole
         if not is_needless and not self._write_here(table, whole, overwrite=True):
             self.replace(table, to_spark(self.spark, whole))
 
@@ -125,41 +127,41 @@ class Warehouse(Tables):
         self.forget(*tables)
         return local_commits.derive_in_tasks(self.spark, places.pop(source), places, work, self.check_lock)
 
-    def read_if_small(self, table: Table, most: int) -> pa.Table | None:
+    def read_if_small(self, table: Table, most: int) -> pl.DataFrame | None:
         """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
         place = self.log_place(table)
         return None if place is None else local_commits.read(place, table.arrow, most)
 
-    def replace_few(self, table: Table, rows: pa.Table) -> None:
+    def replace_few(self, table: Table, rows: pl.DataFrame) -> None:
         """Replaces all rows of a table by few rows of this process, in one commit; none by none in no commit."""
         place = self.log_place(table)
-        if place is not None and not rows.num_rows and local_commits.files(place) == []:
+        if place is not None and not rows.height and local_commits.files(place) == []:
             return
         if not self._write_here(table, rows, overwrite=True):
             self.replace(table, to_spark(self.spark, rows))
 
-    def read_keys(self, table: Table, near: pa.Table) -> pa.Table | None:
+    def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame | None:
         """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
         place = self.log_place(table)
         return None if place is None else local_parts.read_keys(place, table, near)
 
-    def append_few(self, table: Table, rows: pa.Table) -> None:
+    def append_few(self, table: Table, rows: pl.DataFrame) -> None:
         """Appends few rows of this process, in one commit; none in no commit."""
-        if rows.num_rows and not self._write_here(table, rows):
+        if rows.height and not self._write_here(table, rows):
             few = to_spark(self.spark, rows)
             self.commit(lambda: self._write(table, self._append_once(few.write, table)))
 
     def delete_here(self, table: Table, gone: Gone) -> bool:
         """Deletes the rows that are gone, in one commit, or finds none; returns whether this process could."""
         place = self.log_place(table)
-        none = table.arrow.empty_table()
+        none = schema_of(table.arrow).to_frame()
         if place is None:
             return False
         return local_commits.replace_rows(place, table, gone, none, self.check_lock) or not local_commits.has_any(
             place, table, gone
         )
 
-    def replace_rows(self, table: Table, gone: pa.Table, rows: pa.Table) -> None:
+    def replace_rows(self, table: Table, gone: pl.DataFrame, rows: pl.DataFrame) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns by few others.
 
         This process does so in one commit, Spark in two.
@@ -169,14 +171,14 @@ class Warehouse(Tables):
         place, same_values = self.log_place(table), with_values(gone)
         if place is not None and local_commits.replace_rows(place, table, same_values, rows, self.check_lock):
             return
-        if gone.num_rows and (place is None or local_commits.has_any(place, table, same_values)):
-            same = " AND ".join(f"t.{name} = s.{name}" for name in gone.column_names)
+        if gone.height and (place is None or local_commits.has_any(place, table, same_values)):
+            same = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns)
             self.delete(table, to_spark(self.spark, gone), same)
         self.append_few(table, rows)
 
     def differences(
         self, table: Table, version: int, columns: Sequence[str], most: int | None = None
-    ) -> tuple[pa.Table, pa.Table] | None:
+    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a local table that came and that went since a version, as far as these columns say.
 
         None where a file or the log of that version is gone, where Spark has to find out, or with over `most` bytes.
@@ -309,14 +311,14 @@ class Warehouse(Tables):
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _read_here(self, table: Table, columns: Sequence[str]) -> pa.Table | None:
+    def _read_here(self, table: Table, columns: Sequence[str]) -> pl.DataFrame | None:
         """Reads columns of a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
         place, schema = self.log_place(table), pa.schema([table.arrow.field(name) for name in columns])
         if place is not None:
             return local_commits.read(place, schema)
-        return schema.empty_table() if self.is_new(table) else None
+        return schema_of(schema).to_frame() if self.is_new(table) else None
 
-    def _write_here(self, table: Table, rows: pa.Table, *, overwrite: bool = False) -> bool:
+    def _write_here(self, table: Table, rows: pl.DataFrame, *, overwrite: bool = False) -> bool:
         """Writes without Spark, if the table lies in a local folder and has nothing unusual; returns whether it did."""
         place = self.log_place(table)
         return place is not None and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)

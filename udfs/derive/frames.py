@@ -46,11 +46,10 @@ class Derivation(NamedTuple):
     by: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
 
-    def run(self, **tables: pa.Table) -> dict[str, pa.Table]:
+    def run(self, **tables: pl.DataFrame) -> Frames:
         """Derives whole tables."""
-        frames = {name: to_frame(_select(tables[name], columns)) for name, columns in self.inputs.items()}
-        made = self._work_on(**frames, **{name: to_frame(tables[name]) for name in self.shared})
-        return {name: to_arrow(frame) for name, frame in made.items()}
+        inputs = {name: _select(tables[name], columns) for name, columns in self.inputs.items()}
+        return self._work_on(**inputs, **{name: tables[name] for name in self.shared})
 
     def tagged(self, **schemas: RowType) -> RowType:
         """Returns the schema of the inputs' rows below each other: the columns `by`, and a struct for each input."""
@@ -63,16 +62,15 @@ class Derivation(NamedTuple):
 
     def made(self, **schemas: RowType) -> RowType:
         """Returns the schema of the made rows below each other: a struct for each table."""
-        made = self.run(**{name: schemas[name].empty_table() for name in (*self.inputs, *self.shared)})
-        return row(**{name: row(**{one.name: one.type for one in table.schema}) for name, table in made.items()})
+        made = self.run(**{name: to_frame(schemas[name].empty_table()) for name in (*self.inputs, *self.shared)})
+        return row(**{name: row_type_of(frame) for name, frame in made.items()})
 
-    def on_batches(self, made: RowType, **shared: pa.Table) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def on_batches(self, made: RowType, **shared: pl.DataFrame) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            frames = {name: to_frame(rows) for name, rows in shared.items()}
             for inputs in self._whole_groups(batches):
-                for name, rows in self._work_on(**inputs, **frames).items():
+                for name, rows in self._work_on(**inputs, **shared).items():
                     yield from _of_table(name, rows, made)
 
         return run
@@ -108,12 +106,17 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
 
 
-def untagged(rows: pa.Table, names: Iterable[str]) -> dict[str, pa.Table]:
+def row_type_of(frame: pl.DataFrame) -> RowType:
+    """Returns the schema of the rows as a table."""
+    return row(**{one.name: one.type for one in to_arrow(frame.clear()).schema})
+
+
+def untagged(rows: pa.Table, names: Iterable[str]) -> Frames:
     """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
-    return {name: _of_struct(rows[name]) for name in names}
+    return {name: to_frame(_of_struct(rows[name])) for name in names}
 
 
-def _select(rows: pa.Table, columns: tuple[str, ...]) -> pa.Table:
+def _select(rows: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
     return rows if columns == ALL else rows.select(columns)
 
 
