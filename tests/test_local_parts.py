@@ -73,7 +73,7 @@ def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
 
     with pytest.raises(ConflictError):
         local_commits.replace_rows(
-            place, PACKETS, Gone(named.columns, overtaken, named.firsts), schema_of(PACKETS.arrow).to_frame(), held
+            place, PACKETS, Gone(named.columns, overtaken, named.values), schema_of(PACKETS.arrow).to_frame(), held
         )
     assert local_commits.count(place) == 3
 

@@ -1,7 +1,7 @@
 """Tells which rows of a table are gone, so that this process can write the files that hold them again without them."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,27 @@ class Gone:
     columns: tuple[str, ...]
     find: Callable[[pl.DataFrame], pl.Series]
     """Returns for each row whether it is gone."""
-    firsts: Sequence[Any]
-    """All values of the first column in rows that are gone, sorted."""
+    values: Mapping[str, Sequence[Any]]
+    """All values of some of these columns in rows that are gone, sorted."""
 
-    def may_be_between(self, least: Any, greatest: Any) -> bool:
-        """Returns whether the first column of a row that is gone may be between these values; None is not known."""
-        at = 0 if least is None else bisect_left(self.firsts, least)
-        return at < len(self.firsts) and (greatest is None or self.firsts[at] <= greatest)
+    def may_be_in(self, file: Mapping[str, Any]) -> bool:
+        """Returns whether a row that is gone may be in a file, by the ends of columns that it has: `min.x`, `max.x`."""
+        return all(
+            _is_any_between(values, file.get(f"min.{name}"), file.get(f"max.{name}"))
+            for name, values in self.values.items()
+        )
+
+
+def _is_any_between(values: Sequence[Any], least: Any, greatest: Any) -> bool:
+    """Returns whether one of the sorted values is between these; None is not known."""
+    at = 0 if least is None else bisect_left(values, least)
+    return at < len(values) and (greatest is None or values[at] <= greatest)
 
 
 def with_values(rows: pl.DataFrame) -> Gone:
     """Returns that those rows are gone which have the values of one of these in its columns."""
-    return Gone(tuple(rows.columns), lambda there: are_in(there, rows), _sorted(rows.to_series(0)))
+    values = {column.name: _sorted(column) for column in rows if not column.null_count()}
+    return Gone(tuple(rows.columns), lambda there: are_in(there, rows), values)
 
 
 def from_offsets(stale: pl.DataFrame, table: Table) -> Gone:
@@ -45,8 +54,8 @@ def from_offsets(stale: pl.DataFrame, table: Table) -> Gone:
         offsets = rows["stream_offset"].fill_null(-1) if "stream_offset" in columns else rows["from_offset"]
         return (offsets >= rows["from_offset"]).fill_null(value=False)
 
-    return Gone(columns, find, _sorted(stale["stream_id"]))
+    return Gone(columns, find, {"stream_id": _sorted(stale["stream_id"])})
 
 
 def _sorted(values: pl.Series) -> list[Any]:
-    return values.drop_nulls().unique().sort().to_list()
+    return values.unique().sort().to_list()

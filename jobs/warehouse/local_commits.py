@@ -202,15 +202,11 @@ def has_any(place: str, table: Table, gone: Gone) -> bool:
 def _files_with(gone: Gone, place: str, table: Table, delta: "DeltaTable") -> list[Mapping[str, Any]]:
     """Returns `path` and `size_bytes` of the files with rows that are gone."""
     schema = pa.schema([table.arrow.field(name) for name in gone.columns])
-    column = gone.columns[0]
     there = pa.table(delta.get_add_actions(flatten=True))
-    ends = [name for name in (f"min.{column}", f"max.{column}") if name in there.column_names]
+    ends = [f"{end}.{name}" for name in gone.values for end in ("min", "max")]
+    known = there.select(["path", "size_bytes", *(name for name in ends if name in there.column_names)])
     # The least and greatest value in the log are those of the file, or further apart.
-    perhaps = {
-        _file(place, one["path"]): one
-        for one in there.select(["path", "size_bytes", *ends]).to_pylist()
-        if len(ends) < 2 or gone.may_be_between(*(one[name] for name in ends))  # noqa: PLR2004
-    }
+    perhaps = {_file(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
     rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
     return [perhaps[file] for file in rows.filter(gone.find(rows))[FILE_OF_ROW.name].unique(maintain_order=True)]
 

@@ -388,9 +388,9 @@ def _moved_ranges(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.Da
 def _newly_addressed(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.Series:
     """Returns the scopes whose messages name a queue manager for the first time that messages on unknown legs name."""
     address = ("scope_key", "source_queue_manager", "queue_manager_address")
-    of_kept = now.placed.join(kept, on=SEQUENCE, how="semi")
-    new = to_judge.join(of_kept, on=address, how="anti", nulls_equal=True)
-    return new.join(now.legs, on=address[1:], how="semi", nulls_equal=True)["scope_key"].unique()
+    named, to_judge = (of.join(now.legs, on=address[1:], how="semi", nulls_equal=True) for of in (now.placed, to_judge))
+    of_kept = named.join(kept, on=SEQUENCE, how="semi")
+    return to_judge.join(of_kept, on=address, how="anti", nulls_equal=True)["scope_key"].unique()
 
 
 def _now_several(flows: pl.DataFrame) -> pl.DataFrame:
