@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import pyarrow as pa
+import polars as pl
 from made_rows import made
 from replay_tables import replay_all
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying import conversations, explaining, fates, inputs, judging
 from jobs.replaying.sources import read_sources
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import Derivation, Frames, to_frame
+from udfs.derive.tables import schema_of
 
 _MOST_SHOWN = 20
 
@@ -47,7 +48,8 @@ def memory_mb(kind: str) -> float:
 def measure(messages: int, scopes: int) -> list[Held]:
     """Replays made messages; returns what each step held, the most first."""
     found: list[Held] = []
-    tables, known = made(messages, scopes), names()
+    tables = {table: to_frame(rows) for table, rows in made(messages, scopes).items()}
+    known = names()
     libc = ctypes.CDLL("libc.so.6")
 
     def noted(name: str, work: Callable[[], Any]) -> Any:
@@ -59,16 +61,16 @@ def measure(messages: int, scopes: int) -> list[Held]:
         found.append(Held(memory_mb("VmHWM") - before, time.monotonic() - began, name))
         return result
 
-    def derive(_: InProcess, derivation: Derivation, **given: pa.Table) -> dict[str, pa.Table]:
+    def derive(_: InProcess, derivation: Derivation, **given: pl.DataFrame) -> Frames:
         return noted(known.get(id(derivation), "another derivation"), lambda: derivation.run(**given))  # type: ignore[no-any-return]
 
     plain = InProcess.run
 
-    def run(engine: InProcess, rows: pa.Table, work: Any, *arguments: Any, **options: Any) -> pa.Table:
+    def run(engine: InProcess, rows: pl.DataFrame, work: Any, *arguments: Any, **options: Any) -> Any:
         name = getattr(work, "__qualname__", str(work))
         return noted(f"pass {name}", lambda: plain(engine, rows, work, *arguments, **options))
 
-    sources = read_sources(InProcess(load=lambda table, *_: tables.get(table, table.arrow.empty_table())))
+    sources = read_sources(InProcess(load=lambda table, *_: tables.get(table, schema_of(table.arrow).to_frame())))
     with mock.patch.object(InProcess, "derive", derive), mock.patch.object(InProcess, "run", run):
         replay_all(sources)
     return sorted(found, reverse=True)

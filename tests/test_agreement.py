@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 from replay_tables import NULL, T0, Tables, compare_nights, fates, replay, states_after
@@ -18,7 +18,7 @@ from replayer import State, judged, verdicts
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
-from jobs.warehouse.local_tables import to_spark
+from jobs.warehouse.local_tables import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
 from udfs.replay.acceptance import STATE
@@ -235,13 +235,13 @@ def test_windows_find_the_states_that_the_fold_finds(
     assert len(expected) > 1_000
     assert states(accept_in_memory(spark, reading)(chains)) == expected
     engine = OnSpark(Warehouse(spark, str(tmp_path)))
-    assert states(accept_on_spark(engine, reading)(to_spark(spark, chains)).toArrow()) == expected
+    assert states(collect(accept_on_spark(engine, reading)(to_spark(spark, chains)))) == expected
 
 
-def states(chains: pa.Table) -> list[tuple[Any, ...]]:
+def states(chains: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Returns the state before each chain, in order."""
-    names = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in chains.column_names)]
-    return sorted(zip(*chains.select(names).to_pydict().values(), strict=True), key=lambda row: row[:2])
+    names = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in chains.columns)]
+    return sorted(chains.select(names).rows(), key=lambda row: row[:2])
 
 
 def test_order_of_rows_does_not_matter(tables: Tables) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 import wiretap
 from growth import assert_linear
@@ -204,4 +203,4 @@ def test_no_file_of_a_warehouse_holds_a_piece_of_a_body(
     for file in files:
         assert not has_body(file.read_bytes()), file
         if file.suffix == ".parquet":
-            assert rows_with_bodies(pq.read_table(file)) == [], file
+            assert rows_with_bodies(pl.read_parquet(file)) == [], file

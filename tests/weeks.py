@@ -5,8 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 from deltalake import write_deltalake
 from night_incidents import STORIES
 from warehouses import derived
@@ -14,6 +13,7 @@ from warehouses import derived
 from jobs.simulator import demo, simulate
 from schemas.table import Table
 from schemas.tables import TABLES
+from udfs.derive.frames import Frames, to_arrow
 
 TROUBLED = {0: "both", 16: "both"}
 """Nights with messages lost, stuck, repeated and expired."""
@@ -27,7 +27,7 @@ def write_nights(warehouse: Path, nights: int) -> None:
     of_story = {story: _night(story) for story in ("both", "neither")}
     for table in TABLES:
         rows = [_later(table, of_story[TROUBLED.get(night, "neither")][table.name], night) for night in range(nights)]
-        write_deltalake(str(warehouse / table.name), pa.concat_tables(rows))
+        write_deltalake(str(warehouse / table.name), to_arrow(pl.concat(rows)).cast(table.arrow))
 
 
 def write_empty(warehouse: Path) -> None:
@@ -36,22 +36,17 @@ def write_empty(warehouse: Path) -> None:
         write_deltalake(str(warehouse / table.name), table.arrow.empty_table())
 
 
-def _night(story: str) -> dict[str, pa.Table]:
+def _night(story: str) -> Frames:
     with TemporaryDirectory() as folder, mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(folder, 1, 0, is_demo=True, loss=0.005)
         return derived(f"{folder}/*.pcap")
 
 
-def _later(table: Table, rows: pa.Table, night: int) -> pa.Table:
+def _later(table: Table, rows: pl.DataFrame, night: int) -> pl.DataFrame:
     """Returns the rows of a night so many days later."""
-    columns = []
-    for field in table.arrow:
-        column = rows[field.name]
-        if pa.types.is_timestamp(field.type):
-            column = pc.add(column, pa.scalar(night * _DAY, pa.duration("us")))
-        elif field.name.endswith("_ns") and pa.types.is_int64(field.type):
-            column = pc.add(column, night * _DAY // timedelta(microseconds=1) * 1_000)
-        elif field.name in _OF_ONE_NIGHT:
-            column = pc.binary_join_element_wise(column, f"night {night}", ", ")
-        columns.append(column.cast(field.type))
-    return pa.table(columns, schema=table.arrow)
+    times = [name for name in table.names if name.endswith("_ns") and rows.schema[name] == pl.Int64]
+    return rows.select(table.names).with_columns(
+        pl.selectors.datetime() + night * _DAY,
+        pl.col(times) + night * _DAY // timedelta(microseconds=1) * 1_000,
+        pl.selectors.by_name(_OF_ONE_NIGHT, require_all=False) + f", night {night}",
+    )

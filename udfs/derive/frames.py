@@ -1,4 +1,4 @@
-"""Declares how tables are derived from tables, whole groups at a time, and runs that over Arrow tables and batches."""
+"""Declares how tables are derived from tables, whole groups at a time, and runs that over frames and Arrow batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
