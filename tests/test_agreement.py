@@ -181,7 +181,7 @@ def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
 
 
 def disagreements(
-    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
     """Yields messages that the replayers judge differently: key, fate by the product, fate by the second."""
     expected = verdicts(tables.rows, reading=reading, scope=scope)
@@ -200,19 +200,19 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def sources(tables: Tables) -> Sources[pa.Table]:
+def sources(tables: Tables) -> Sources[pl.DataFrame]:
     return tables.sources()
 
 
 @pytest.mark.parametrize(("reading", "scope"), MODES)
-def test_two_replayers_agree(tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope) -> None:
+def test_two_replayers_agree(tables: Tables, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope) -> None:
     assert list(disagreements(tables, sources, reading, scope))[:3] == []
 
 
 @pytest.mark.parametrize("reading", Reading)
 def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(tables: Tables, reading: Reading) -> None:
     halves = cut(random.Random(19), tables)
-    stood: pa.Table | None = None
+    stood: pl.DataFrame | None = None
     before: dict[tuple[str, ...], State] = {}
     for half in halves:
         expected, before = judged(half.rows, before, reading=reading, scope="auto")
