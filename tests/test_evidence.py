@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 import pytest
 from gold_rows import plain
 from plain_evidence import LATEST_ORDER_ACK, MS, Row, Said, evidence
@@ -146,14 +146,14 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
     return (at, after(said.acknowledged_ns), covered, said.evidence, said.next_ack_agrees_with, *final, said.assumed)
 
 
-def found(sources: Sources[pa.Table], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
+def found(sources: Sources[pl.DataFrame], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
     """Returns what the product says of each message, in COLUMNS."""
     rows = plain(replay(sources, reading=reading, scope=scope).verdicts)
     return {(row["stream_id"], row["stream_offset"]): tuple(row[name] for name in COLUMNS) for row in rows}
 
 
 def disagreements(
-    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope
 ) -> Iterator[tuple[Any, ...]]:
     """Yields messages of which the two say different things: key, what the product says, what the second says."""
     second = expected(tables, reading, scope)
@@ -174,13 +174,13 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def sources(tables: Tables) -> Sources[pa.Table]:
+def sources(tables: Tables) -> Sources[pl.DataFrame]:
     return tables.sources()
 
 
 @pytest.mark.parametrize(("reading", "scope"), MODES)
 def test_two_computations_say_the_same_of_acknowledgments(
-    tables: Tables, sources: Sources[pa.Table], reading: Reading, scope: Scope
+    tables: Tables, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope
 ) -> None:
     assert list(disagreements(tables, sources, reading, scope))[:3] == []
 

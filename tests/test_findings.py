@@ -6,7 +6,7 @@ tests/test_all_findings.py holds the words and the witness of each finding here 
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 
-import pyarrow as pa
+import polars as pl
 import pytest
 import scenes_of_connections
 import scenes_of_senders
@@ -36,7 +36,7 @@ def played() -> tuple[Tables, dict[str, Scene]]:
 class Night:
     """Derives from one replay of all scenes what a test asks for."""
 
-    def __init__(self, sources: Sources[pa.Table], scenes: dict[str, Scene], reading: Reading) -> None:
+    def __init__(self, sources: Sources[pl.DataFrame], scenes: dict[str, Scene], reading: Reading) -> None:
         self.replayed, self._scenes = replay(sources, reading=reading), scenes
 
     @cached_property
