@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse.local_tables import to_spark
 from udfs.derive import spark_hash
-from udfs.derive.frames import to_arrow
 from udfs.derive.spark_hash import xxhash64
 
 ROWS = 100
@@ -48,7 +47,7 @@ def test_each_column_and_all_together_are_hashed_as_spark_does(
     monkeypatch.setattr(spark_hash, "_AT_ONCE", 16)  # in several parts
     rows = many_rows()
     hashed = {name: [name] for name in rows.columns} | {"all": rows.columns}
-    by_spark = to_spark(spark, to_arrow(rows)).select(*(F.xxhash64(*of).alias(name) for name, of in hashed.items()))
+    by_spark = to_spark(spark, rows).select(*(F.xxhash64(*of).alias(name) for name, of in hashed.items()))
     expected = by_spark.toArrow().to_pydict()
     assert {name: xxhash64(rows.select(of)).to_list() for name, of in hashed.items()} == expected
     assert xxhash64(rows[10:50]).to_list() == xxhash64(rows).to_list()[10:50]

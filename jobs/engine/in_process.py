@@ -124,10 +124,10 @@ class InProcess:
         return mine.join(other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right")
 
     def sum_up(self, rows: pl.DataFrame, by: Sequence[str], *columns: str) -> pl.DataFrame:
-        return rows.group_by(by).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
+        return rows.group_by(by, maintain_order=True).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
 
     def collect_lists(self, rows: pl.DataFrame, by: str, column: str) -> pl.DataFrame:
-        return rows.group_by(by).agg(column)
+        return rows.group_by(by, maintain_order=True).agg(column)
 
     def count(self, rows: pl.DataFrame) -> int:
         return rows.height

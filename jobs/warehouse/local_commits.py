@@ -34,6 +34,7 @@ from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files
 from jobs.warehouse.local_tables import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.derive.frames import to_arrow
+from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -138,7 +139,7 @@ def derive_in_tasks(
     if there is None or len(before) < len(opened):
         return False
     groups = [{"file": one, "row_group": n} for one in there for n in range(pq.ParquetFile(one).num_row_groups)]
-    rows = to_spark(spark, pa.Table.from_pylist(groups, _GROUP)).repartition(tasks(len(groups)))
+    rows = to_spark(spark, pl.DataFrame(groups, schema_of(_GROUP))).repartition(tasks(len(groups)))
     made = _written_in_tasks(rows, deriving_files(places, work))
     for table, version in before.items():
         if log.versions(places[table])[0] != version:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
@@ -16,9 +15,9 @@ NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 
 
-def to_spark(spark: SparkSession, rows: pl.DataFrame | pa.Table) -> DataFrame:
+def to_spark(spark: SparkSession, rows: pl.DataFrame) -> DataFrame:
     """Returns the rows as a DataFrame that contains them; Spark plans few rows as a relation that needs no job."""
-    table = to_arrow(rows) if isinstance(rows, pl.DataFrame) else rows
+    table = to_arrow(rows)
     # Spark 4.1.1 fails on a nested column without a chunk.
     held = table if table.num_rows else table.schema.empty_table()
     return spark.createDataFrame(held, spark_schema(table.schema)).coalesce(1)
