@@ -54,6 +54,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
+_FILE_ROWS = 200_000
 _CHECKPOINT_EVERY = 100
 """Versions after which Spark makes a checkpoint at the latest: it costs seconds, and `maintain` makes one as well."""
 
@@ -213,8 +214,14 @@ def _files_with(gone: Gone, place: str, table: Table, delta: "DeltaTable") -> li
 
 
 def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Writes rows to a file; returns a row of FILE, or none without rows."""
-    return [write_file(place, table, to_arrow(rows.select(table.names)))] if rows.height else []
+    """Writes rows to files; returns rows of FILE.
+
+    Many rows are sorted by TxSequenceID, so that those of recent sequences, which a night replaces, are in few files.
+    """
+    if rows.height > _FILE_ROWS and "tx_sequence_id" in table.names:
+        rows = rows.sort("tx_sequence_id", maintain_order=True)
+    parts = rows.select(table.names).iter_slices(_FILE_ROWS) if rows.height else ()
+    return [write_file(place, table, to_arrow(part)) for part in parts]
 
 
 def _file(place: str, path: str) -> str:
