@@ -76,7 +76,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "maintain": Command(
         "compact the tables, delete what is not needed",
-        ("maintain", "claim_seconds"),
+        ("maintain", "claim_seconds", "replay"),
         ("--warehouse /data/msmq", "--warehouse /data/msmq --vacuum-hours 24"),
     ),
     "simulate": Command(

@@ -13,6 +13,8 @@ values of rows that are gone.
 
 Registered tables get the view `message_history`, as replays make it, and in Unity Catalog keys and tags.
 
+Before all that, the messages are judged once more (`jobs.steps.audit`): what was wrong is put right.
+
 The publish lock is held, so that no run writes meanwhile, and what a dead run left is rolled back first, while the
 versions that this needs still exist.
 """
@@ -26,7 +28,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.steps import in_memory, unchanged_run
+from jobs.steps import audit, in_memory, unchanged_run
 from jobs.transforms.retention import without_outdated_states
 from jobs.warehouse import damage, publish_lock
 from jobs.warehouse.catalog import describe
@@ -39,10 +41,12 @@ from schemas.tables import TABLES
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Maintains every table; returns what was removed."""
+    """Maintains every table; returns what was removed, and what was wrong."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
+        with in_memory.hold_if_small(held, config) as small:
+            found = audit.step(in_memory.with_few_messages(small, config), config)
         tables = [table for table in TABLES if held.has(table)]
         outdated = checkpoint(without_outdated_states(held.read(INTERNAL_CONNECTIONS), config.state_days))
         states = outdated.count()
@@ -70,7 +74,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         "states_removed": states,
         "files_put_together": removed,
         "files_made_of_them": added,
-    }
+    } | found
 
 
 def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Sequence[Table]) -> None:

@@ -3,9 +3,9 @@
 The work is in `jobs.replaying.flow`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ from jobs.engine.of_warehouse import engine_of
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
+from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
 from jobs.steps import in_memory, previous_warehouse, reconcile
@@ -55,16 +56,14 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
     resumed = previous_warehouse.version(warehouse.spark, config)
-    recorded = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
-    recorded["code"] = code_version.results_hash()
-    options = Options(Reading(config.reading), Scope(config.scope))
+    recorded = recorded_options(config, resumed)
 
     def write() -> None:
         if warehouse.local is None:
-            _replay_on_spark(warehouse, config, options)
+            _replay_on_spark(warehouse, config)
         else:
             read = {} if resumed else sources_read(warehouse, "replay", REPLAYED, **recorded)
-            _replay_here(warehouse, config, options, LastReplay(warehouse, read) if read else None)
+            write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
     if not derived:
@@ -74,11 +73,18 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return derived
 
 
-class LastReplay(NamedTuple):
-    """Tells what the last replay left in a warehouse, and what has changed since, by the versions that it read."""
+def recorded_options(config: Config, resumed: Sequence[Any]) -> dict[str, Any]:
+    """Returns what the lock records of a replay beside versions; `resumed` says where an earlier warehouse ended."""
+    recorded = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
+    return recorded | {"code": code_version.results_hash()}
+
+
+class LastInWarehouse(NamedTuple):
+    """Implements `LastReplay`: what the last replay left in a warehouse, and what has changed since."""
 
     warehouse: Warehouse
     read_versions: Mapping[str, int]
+    """Versions of the sources that it read."""
 
     def read(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows that it left."""
@@ -89,18 +95,34 @@ class LastReplay(NamedTuple):
         return self.warehouse.differences(table, self.read_versions[table.name], columns)
 
 
-def _replay_here(warehouse: Warehouse, config: Config, options: Options, last: LastReplay | None) -> None:
-    """Replays a warehouse that is held in memory."""
+class Replayed(NamedTuple):
+    """Holds what a replay in this process has made."""
+
+    engine: InProcess
+    """Holds the rows of the tables: all, or of those BY_SEQUENCE what was judged."""
+    gone: pl.DataFrame | None
+    """The sequences that were judged again; None where all were."""
+    renamed: pl.DataFrame | None
+    """Rows of STREAMS of which `copy_of` was not what it should be."""
+
+
+def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
+    """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
     before = [None if rows is None else collect(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
     sources = read_sources(engine, *before)
     once = unite(engine, sources)
+    options = _options(config)
     gone = replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options, last)
-    run_in_parallel(partial(_write, warehouse, table, engine.read(table), gone) for table in REPLAYED)
-    renamed = once.renamed_copies(sources.streams)
-    if renamed is not None and renamed.height:
+    return Replayed(engine, gone, once.renamed_copies(sources.streams))
+
+
+def write_here(warehouse: Warehouse, made: Replayed) -> None:
+    """Writes what a replay in this process has made."""
+    run_in_parallel(partial(_write, warehouse, table, made.engine.read(table), made.gone) for table in REPLAYED)
+    if made.renamed is not None and made.renamed.height:
         warehouse.create(STREAMS)
-        warehouse.replace_rows(STREAMS, renamed.select(STREAMS.key), renamed)
+        warehouse.replace_rows(STREAMS, made.renamed.select(STREAMS.key), made.renamed)
 
 
 def _write(warehouse: Warehouse, table: Table, rows: pl.DataFrame, gone: pl.DataFrame | None) -> None:
@@ -111,11 +133,16 @@ def _write(warehouse: Warehouse, table: Table, rows: pl.DataFrame, gone: pl.Data
         warehouse.replace_rows(table, gone, rows)
 
 
-def _replay_on_spark(warehouse: Warehouse, config: Config, options: Options) -> None:
+def _options(config: Config) -> Options:
+    return Options(Reading(config.reading), Scope(config.scope))
+
+
+def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
     sources = read_sources(engine, *previous_warehouse.tables(warehouse.spark, config))
     once = unite(engine, sources)
+    options = _options(config)
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options)
     renamed = once.renamed_copies(sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):

@@ -51,6 +51,11 @@ def derive(
     return True
 
 
+def forget_step(warehouse: Warehouse, step: str) -> None:
+    """Makes `derive` have the tables of a step written once more in this run, although nothing is new."""
+    _held(warehouse).derived.pop(step, None)
+
+
 def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **options: Any) -> Mapping[str, int]:
     """Returns the versions of the sources from which the step derived the tables, by name.
 

@@ -1,0 +1,146 @@
+"""A replay of everything finds, once a week, what the nights have left wrong; here without Spark."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from histories import History
+from warehouses import config
+
+from jobs.app import code_version
+from jobs.app.config import Config
+from jobs.engine.in_process import InProcess
+from jobs.replaying.in_process import accept_by_fold
+from jobs.replaying.sources import SOURCES
+from jobs.simulator import simulate
+from jobs.steps import audit, replay
+from jobs.warehouse import publish_lock
+from jobs.warehouse.local_tables import Memory
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import PACKETS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import VERDICTS
+from schemas.table import Table
+from schemas.tables import REPLAYED
+from udfs.derive.frames import Frames
+
+NO_SPARK: Any = None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[Warehouse]:
+    """The warehouse in a folder, held in memory by a run that has the publish lock."""
+    with publish_lock.hold(Warehouse(NO_SPARK, str(folder)), 60) as (warehouse, _):
+        yield replace(warehouse, local=Memory())
+
+
+def write(folder: Path, tables: Frames) -> None:
+    """Writes what a night has read and decoded."""
+    with held(folder) as warehouse:
+        for table in SOURCES:
+            warehouse.create(table)
+            warehouse.replace_local(table, tables[table.name])
+
+
+def judge(folder: Path, options: Config) -> dict[str, Any]:
+    with held(folder) as warehouse:
+        return audit.step(warehouse, options)
+
+
+def rows(folder: Path, table: Table) -> pl.DataFrame:
+    with held(folder) as warehouse:
+        return warehouse.read_local(table).sort(table.key)
+
+
+def versions(folder: Path) -> dict[str, int]:
+    return Warehouse(NO_SPARK, str(folder)).versions((*SOURCES, *REPLAYED))
+
+
+def leave(folder: Path, table: Table, wrong: pl.DataFrame) -> None:
+    """Leaves wrong rows, as a replay with an error would: the lock says that it made them."""
+    with held(folder) as warehouse:
+        warehouse.replace_local(table, wrong)
+        lock = warehouse.lock
+        assert isinstance(lock, publish_lock.PublishLock)
+        lock.derived["replay"]["tables"] |= warehouse.versions([table])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_windows() -> Iterator[None]:
+    """Without the one thing that a replay in memory asks of Spark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "accept_in_memory", lambda _, reading: accept_by_fold(InProcess(), reading))
+        yield
+
+
+@pytest.fixture(scope="module")
+def five_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse after nights that judged what was new or open, only to be read."""
+    folder = tmp_path_factory.mktemp("audit")
+    simulate(str(folder / "captures"), 3, 300, bodies=(10, 200), file_bytes=20_000, loss=0.01)
+    captures = sorted((folder / "captures").glob("*.pcap"))
+    history, nights = History(), 5
+    for night in range(nights):
+        history.night(*captures[night * len(captures) // nights : (night + 1) * len(captures) // nights])
+        write(folder / "warehouse", history.sources)
+        with held(folder / "warehouse") as warehouse:
+            assert replay.step(warehouse, config(folder))
+    assert history.judged < nights * history.replayed[VERDICTS.name].height / 2
+    return folder / "warehouse"
+
+
+@pytest.fixture
+def nights(five_nights: Path, tmp_path: Path) -> Path:
+    """The same, to be written to."""
+    return Path(shutil.copytree(five_nights, tmp_path / "warehouse"))
+
+
+def test_tables_that_are_right_are_left_alone(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = versions(nights)
+    found = judge(nights, config(nights))
+    assert found == {"judged_again": rows(nights, VERDICTS).height, "rows_gone": {}, "rows_new": {}}
+    assert versions(nights) == before
+    assert capsys.readouterr().err.splitlines()[-1].endswith("the tables of the replay are right")
+    with held(nights) as warehouse:
+        assert not replay.step(warehouse, config(nights)), "nothing is new"
+
+
+def test_rows_that_are_wrong_are_put_right_and_named(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts, outcomes = rows(nights, VERDICTS), rows(nights, OUTCOMES)
+    is_wrong = pl.int_range(pl.len()) < 2
+    leave(nights, VERDICTS, verdicts.with_columns(accepted=pl.col("accepted") ^ is_wrong))
+    leave(nights, OUTCOMES, pl.concat([outcomes.slice(1), outcomes.slice(1, 1)]))
+    with held(nights) as warehouse:
+        assert not replay.step(warehouse, config(nights)), "a night does not see it"
+    found = judge(nights, config(nights))
+    assert found["rows_gone"] == {"verdicts": 2, "outcomes": 1}
+    assert found["rows_new"] == {"verdicts": 2, "outcomes": 1}
+    assert rows(nights, VERDICTS).equals(verdicts)
+    assert rows(nights, OUTCOMES).equals(outcomes)
+    warning = capsys.readouterr().err.splitlines()[-1]
+    assert "verdicts (2 gone, 2 new), outcomes (1 gone, 1 new)" in warning
+    assert f"a bug of msmq-replay {code_version.VERSION}" in warning
+    sequence = verdicts.row(0, named=True)
+    assert f"{sequence['tx_sequence_id']} of {sequence['scope_key']}" in warning
+    assert judge(nights, config(nights))["rows_gone"] == {}
+    with held(nights) as warehouse:
+        assert not replay.step(warehouse, config(nights)), "the tables are those of a replay"
+
+
+def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
+    def why(folder: Path, **options: Any) -> str:
+        return str(judge(folder, config(folder, **options))["not_judged_again"])
+
+    assert why(tmp_path / "new") == "nothing was replayed yet"
+    assert "other options" in why(nights, scope="queue")
+    assert "every replay" in why(nights, continue_from="earlier")
+    with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
+        assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
+    with held(nights) as warehouse:
+        warehouse.replace_local(PACKETS, warehouse.read_local(PACKETS).slice(1))
+    assert "what came since" in why(nights)
